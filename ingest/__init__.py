@@ -1,0 +1,1 @@
+"""Tidemark's jobs: they land what the sources say in `raw.*`; dbt owns everything after that."""

@@ -1,0 +1,70 @@
+"""What Tidemark says when it can't go on: one line with what happened, where, and what to do.
+
+`UsageError` (exit code 2) is for what the person asked or configured, `Failure` (exit code 1) for what
+the world did. Neither may carry a secret: pass connection strings through `redact` before they get near
+a message, a log line or a plan.
+"""
+
+import re
+from typing import ClassVar
+
+REDACTED = "***"
+
+_SECRET_KEYS = r"(?:password|passfile|sslpassword|oauth_client_secret|secret|token)"
+# Greedy up to the last `@`: a secret whose `/` or `@` was left unescaped must not show either.
+_URI_USERINFO = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s:/@?#]*):\S*@", re.IGNORECASE)
+_KEY_VALUE = re.compile(
+    rf"(?P<head>\b{_SECRET_KEYS}\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&'\\]|\\.)+)", re.IGNORECASE
+)
+
+
+def redact(text: str) -> str:
+    """`text` with every password in it replaced by `***`.
+
+    Knows URIs (`scheme://user:secret@host`, also with unescaped `/` or `@` in the secret), key=value
+    connection strings (quoted values included) and URI parameters; anything else is left as it is, so
+    whole server messages can be passed through.
+    """
+    text = _URI_USERINFO.sub(rf"\g<head>:{REDACTED}@", text)
+    return _KEY_VALUE.sub(rf"\g<head>{REDACTED}", text)
+
+
+def one_line(text: str) -> str:
+    """`text` on one line: runs of white space, newlines included, become one blank."""
+    return " ".join(text.split())
+
+
+class TidemarkError(Exception):
+    """Base of all errors that are shown to a person: `what: where. fix` on one line, without secrets.
+
+    what: what happened, beginning in lower case; where: the source, table, file or setting it concerns;
+    fix: what to do about it, a sentence. `where` and `fix` may be empty.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, where: str = "", fix: str = "") -> None:
+        self.what = one_line(redact(what)).rstrip(".")
+        self.where = one_line(redact(where)).rstrip(".")
+        self.fix = one_line(redact(fix))
+        super().__init__(self.what, self.where, self.fix)
+
+    def __str__(self) -> str:
+        head = f"{self.what}: {self.where}" if self.where else self.what
+        tail = f" {self.fix.rstrip('.')}." if self.fix else ""
+        return f"{head}.{tail}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+
+class UsageError(TidemarkError):
+    """Something was asked for or configured that can't be done as it is said."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class Failure(TidemarkError):
+    """Something that was asked for rightly didn't work out."""
+
+    exit_code: ClassVar[int] = 1
