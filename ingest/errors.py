@@ -1,8 +1,8 @@
 """What Tidemark says when it can't go on: one line with what happened, where, and what to do.
 
-`UsageError` (exit code 2) is for what the person asked or configured, `Failure` (exit code 1) for what
-the world did. Neither may carry a secret: pass connection strings through `redact` before they get near
-a message, a log line or a plan.
+`UsageError` (exit code 2) is for what the person asked or configured, `Failure` (exit code 1) for
+what the world did. Neither carries a secret: both pass their parts through `redact`, as everything
+must that gets near a message, a log line or a plan.
 """
 
 import re
@@ -10,20 +10,20 @@ from typing import ClassVar
 
 REDACTED = "***"
 
-_SECRET_KEYS = r"(?:password|passfile|sslpassword|oauth_client_secret|secret|token)"
+_HIDDEN_KEYS = r"(?:password|passfile|sslpassword|oauth_client_secret|secret|token)"
 # Greedy up to the last `@`: a secret whose `/` or `@` was left unescaped must not show either.
 _URI_USERINFO = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s:/@?#]*):\S*@", re.IGNORECASE)
 _KEY_VALUE = re.compile(
-    rf"(?P<head>\b{_SECRET_KEYS}\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&'\\]|\\.)+)", re.IGNORECASE
+    rf"(?P<head>\b{_HIDDEN_KEYS}\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&'\\]|\\.)+)", re.IGNORECASE
 )
 
 
 def redact(text: str) -> str:
     """`text` with every password in it replaced by `***`.
 
-    Knows URIs (`scheme://user:secret@host`, also with unescaped `/` or `@` in the secret), key=value
-    connection strings (quoted values included) and URI parameters; anything else is left as it is, so
-    whole server messages can be passed through.
+    Knows URIs (`scheme://user:secret@host`, also with unescaped `/` or `@` in the secret) and their
+    parameters, and key=value connection strings, quoted values included. Anything else is left as
+    it is, so whole server messages can be passed through.
     """
     text = _URI_USERINFO.sub(rf"\g<head>:{REDACTED}@", text)
     return _KEY_VALUE.sub(rf"\g<head>{REDACTED}", text)
@@ -35,10 +35,10 @@ def one_line(text: str) -> str:
 
 
 class TidemarkError(Exception):
-    """Base of all errors that are shown to a person: `what: where. fix` on one line, without secrets.
+    """Base of all errors that are shown to a person: `what: where. fix` on one line.
 
-    what: what happened, beginning in lower case; where: the source, table, file or setting it concerns;
-    fix: what to do about it, a sentence. `where` and `fix` may be empty.
+    what: what happened, beginning in lower case; where: the source, table, file or setting that it
+    concerns; fix: what to do about it, a sentence. `where` and `fix` may be empty.
     """
 
     exit_code: ClassVar[int] = 1
@@ -51,8 +51,8 @@ class TidemarkError(Exception):
 
     def __str__(self) -> str:
         head = f"{self.what}: {self.where}" if self.where else self.what
-        tail = f" {self.fix.rstrip('.')}." if self.fix else ""
-        return f"{head}.{tail}"
+        end = "" if self.fix.endswith((".", "?", "!")) else "."
+        return f"{head}. {self.fix}{end}" if self.fix else f"{head}."
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"

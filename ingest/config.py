@@ -1,0 +1,234 @@
+"""`sources.yml` as validated, frozen models: what to replicate, from where, with which settings.
+
+`load` is the only way in. Whatever is wrong in the file is a UsageError that says what, at which
+line and key, and what to do. Connection strings are SecretStr: never part of an error, a repr or a
+log line.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+
+from ingest.errors import UsageError
+from ingest.settings import JobSettings
+from ingest.yamlfile import KeyPath, Located, read
+
+_NAME_LIMIT = 63  # bytes of a Postgres identifier
+
+
+def _source_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+        raise ValueError("a source's name is a lower-case letter, then up to 39 of a-z, 0-9 and _")
+    return name
+
+
+def _slot_name(name: str) -> str:
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{_NAME_LIMIT}}}", name):
+        raise ValueError(f"a slot's name is 1 to {_NAME_LIMIT} of a-z, 0-9 and _")
+    return name
+
+
+def _publication_name(name: str) -> str:
+    if not name or len(name.encode()) > _NAME_LIMIT or "\0" in name:
+        raise ValueError(f"a publication's name has 1 to {_NAME_LIMIT} bytes")
+    return name
+
+
+def _pattern(pattern: str) -> str:
+    head, dot, tail = pattern.partition(".")
+    if not (head and dot and tail):
+        raise ValueError('a pattern has two parts, as in "public.*"')
+    return pattern
+
+
+def _postgres_dsn(dsn: SecretStr) -> SecretStr:
+    text = dsn.get_secret_value()
+    try:
+        parameters = conninfo_to_dict(text)
+    except psycopg.Error:  # its message quotes the string
+        parameters = {}
+    if not parameters:
+        raise ValueError(
+            "not a Postgres connection string: write postgresql://user@host/database "
+            "or host=... dbname=..."
+        )
+    return dsn
+
+
+def _mongodb_uri(uri: SecretStr) -> SecretStr:
+    if not re.match(r"mongodb(\+srv)?://[^/]", uri.get_secret_value()):
+        raise ValueError('not a MongoDB connection string: write "mongodb://host/?replicaSet=..."')
+    return uri
+
+
+M = TypeVar("M", bound=BaseModel)
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class PostgresSource(_Model):
+    """A Postgres database: which tables, and the slots and publications they are read by."""
+
+    name: Annotated[str, AfterValidator(_source_name)]
+    dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)]
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    slot: Annotated[str, AfterValidator(_slot_name)] = ""  # tidemark_<name>
+    publication: Annotated[str, AfterValidator(_publication_name)] = ""  # tidemark_<name>
+    writers: Annotated[int, Field(ge=1, le=64)] = 1
+    soft_deletes: bool = True
+    checkpoint_scope: Literal["definition", "source"] = "definition"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Any) -> Any:
+        name = values.get("name", "")
+        return {"slot": f"tidemark_{name}", "publication": f"tidemark_{name}", **values}
+
+    @model_validator(mode="after")
+    def _numbered_names_fit(self) -> "PostgresSource":
+        _slot_name(self.slot_of(self.writers))
+        _publication_name(self.publication_of(self.writers))
+        return self
+
+    def slot_of(self, writer: int) -> str:
+        """The slot of `writer` (from 1): as configured for the first, then with `_2`, `_3`, ..."""
+        return self.slot if writer == 1 else f"{self.slot}_{writer}"
+
+    def publication_of(self, writer: int) -> str:
+        """The publication of `writer`, named as `slot_of` does."""
+        return self.publication if writer == 1 else f"{self.publication}_{writer}"
+
+    def selects(self, table_name: str) -> bool:
+        """Whether one of the patterns matches `schema.table`, unquoted and case-sensitive."""
+        return any(fnmatchcase(table_name, pattern) for pattern in self.tables)
+
+
+class MongoSource(_Model):
+    """A MongoDB replica set or cluster, and which of its collections."""
+
+    name: Annotated[str, AfterValidator(_source_name)]
+    uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
+    collections: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    soft_deletes: bool = True
+    checkpoint_scope: Literal["definition", "source"] = "definition"
+
+    def selects(self, collection: str) -> bool:
+        """Whether one of the patterns matches `database.collection`, case-sensitive."""
+        return any(fnmatchcase(collection, pattern) for pattern in self.collections)
+
+
+Source = PostgresSource | MongoSource
+_KINDS: Mapping[str, type[PostgresSource] | type[MongoSource]] = {
+    "postgres": PostgresSource,
+    "mongodb": MongoSource,
+}
+
+
+class Settings(_Model):
+    """The whole file: `sources` by name, in the file's order, and the jobs' `settings`."""
+
+    sources: dict[str, Source]
+    settings: JobSettings = JobSettings()
+
+    @property
+    def postgres(self) -> tuple[PostgresSource, ...]:
+        """The Postgres sources, in the file's order."""
+        return tuple(s for s in self.sources.values() if isinstance(s, PostgresSource))
+
+    @property
+    def mongodb(self) -> tuple[MongoSource, ...]:
+        """The MongoDB sources, in the file's order."""
+        return tuple(s for s in self.sources.values() if isinstance(s, MongoSource))
+
+    def source(self, name: str) -> Source:
+        """The source called `name`; UsageError with the nearest name if there is none."""
+        if name not in self.sources:
+            raise UsageError(f"no source {name!r}", "sources.yml", _nearest(name, self.sources))
+        return self.sources[name]
+
+
+def load(
+    path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings in `path`, `${NAME}` taken from `environment` (else the process's).
+
+    Raises UsageError.
+    """
+    file = read(Path(path), environment)
+    top = _mapping(file, (), file.data, ("sources", "settings"))
+    sources = _mapping(file, ("sources",), top.get("sources"))
+    if not sources:
+        raise UsageError(
+            "no sources",
+            file.where(("sources",)),
+            "Add one, as in sources: {shop: {postgres: {...}}}",
+        )
+    parsed = {name: _source(file, name, body) for name, body in sources.items()}
+    settings: KeyPath = ("settings",)
+    jobs = _mapping(file, settings, top.get("settings") or {}, JobSettings.model_fields)
+    return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
+
+
+def _source(file: Located, name: str, body: Any) -> Source:
+    keys: KeyPath = ("sources", name)
+    body = _mapping(file, keys, body, _KINDS)
+    if len(body) != 1:
+        raise UsageError(
+            "a source is of exactly one kind",
+            file.where(keys),
+            "Give it either postgres: or mongodb:",
+        )
+    ((kind, options),) = body.items()
+    model = _KINDS[kind]
+    options = _mapping(
+        file, (*keys, kind), options, [field for field in model.model_fields if field != "name"]
+    )
+    return _validate(file, (*keys, kind), model, {"name": name, **options})
+
+
+def _mapping(file: Located, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
+    """`value` if it is a mapping of `known` keys only (any, if None)."""
+    if not isinstance(value, dict):
+        raise UsageError("a mapping is missing", file.where(keys), "Write keys and values here")
+    for key in value:
+        if known is not None and key not in known:
+            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _nearest(key, known))
+    return value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}"
+
+
+def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = first["loc"]
+    if first["type"] == "missing":
+        raise UsageError(
+            f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ..."
+        )
+    at = keys[:2] if location == ("name",) else (*keys, *location)
+    message = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
+    raise UsageError(message[:1].lower() + message[1:], file.where(at), "Change the value")

@@ -1,0 +1,71 @@
+"""Every setting of the jobs, in one place: default, unit and reason.
+
+`JobSettings` is the `settings:` mapping of `sources.yml`; no other module has a default of its own,
+and an unknown setting is refused. Sizes are bytes (`64MiB` in the file), times are seconds.
+"""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+
+MEBIBYTE = 1024 * 1024
+
+Seconds = Annotated[float, Field(gt=0, le=86400)]
+Bytes = Annotated[ByteSize, Field(ge=MEBIBYTE)]
+
+
+class JobSettings(BaseModel):
+    """The settings of the jobs. In the file: `settings: {landing_bytes: 32MiB}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    landing_bytes: Bytes = Field(
+        ByteSize(64 * MEBIBYTE),
+        description="Bytes of received messages after which a landing is written; bounds the "
+        "stream's memory to a few times this, whatever the size of a transaction.",
+    )
+    landing_seconds: Seconds = Field(
+        1.0,
+        description="Seconds after which a landing is written though it is small: a part of the "
+        "latency. Each costs a commit of 0.2 to 0.4 s, and a file.",
+    )
+    snapshot_chunk_bytes: Bytes = Field(
+        ByteSize(128 * MEBIBYTE),
+        description="Bytes of table that one snapshot chunk reads: what is read again after a "
+        "crash, and one file.",
+    )
+    snapshot_workers: int = Field(
+        2,
+        ge=1,
+        le=256,
+        description="Chunks read at once, each over a connection of its own; more than the "
+        "cluster has cores gain nothing.",
+    )
+    announce_seconds: Seconds = Field(
+        3.0,
+        description="Seconds after which an idle writer's position is stored, so that no busy "
+        "writer waits for it and a quiet database doesn't keep its log.",
+    )
+    heartbeat_seconds: Seconds = Field(
+        1.0,
+        description="Seconds of silence after which a MongoDB stream writes its heartbeat: the "
+        "last event's clusterTime may grow until a later one is seen.",
+    )
+    status_seconds: Seconds = Field(
+        5.0,
+        description="Seconds between status messages to a Postgres server; well under its "
+        "wal_sender_timeout (60 s by default).",
+    )
+    lease_seconds: Seconds = Field(
+        60.0,
+        description="Seconds after which a chunk whose snapshotter no longer renews its lease may "
+        "be tried by another.",
+    )
+    catalogue_seconds: Seconds = Field(
+        5.0,
+        description="Seconds between looks at the source's catalogue for what its log doesn't "
+        "tell: dropped tables, columns and partitions.",
+    )
+    connect_seconds: Seconds = Field(
+        10.0, description="Seconds that a source has to accept a connection."
+    )
