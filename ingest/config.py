@@ -65,7 +65,7 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
     if not parameters:
         raise ValueError(
             "not a Postgres connection string: write postgresql://user@host/database "
-            "or host=... dbname=..."
+            "or host=NAME dbname=NAME"
         )
     return dsn
 
@@ -229,6 +229,8 @@ def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, An
         raise UsageError(
             f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ..."
         )
+    if first["type"] == "too_short":
+        raise UsageError("the list is empty", file.where((*keys, *location)), "Add an entry to it")
     at = keys[:2] if location == ("name",) else (*keys, *location)
     message = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
     raise UsageError(message[:1].lower() + message[1:], file.where(at), "Change the value")

@@ -1,0 +1,63 @@
+# `make` lists the targets. Each sees to it first that all it needs is there (scripts/setup).
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
+PYTEST := $(WITH_JAVA) $(BIN)/pytest
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+.PHONY: setup
+setup: ## Make .venv with everything needed; does nothing when all is there
+	@scripts/setup
+
+.PHONY: setup-servers
+setup-servers:
+	@scripts/setup --servers
+
+.PHONY: demo
+demo: setup ## Replicate real data from an embedded Postgres, change it, compare
+	@$(WITH_JAVA) $(BIN)/tidemark demo $(ARGS)
+
+.PHONY: test
+test: setup-servers ## All tests: unit, dbt, integration (ARGS="-k name" picks some)
+	@$(PYTEST) $(ARGS)
+
+.PHONY: test-unit
+test-unit: setup ## The tests that start no server
+	@$(PYTEST) tests/unit $(ARGS)
+
+.PHONY: test-postgres
+test-postgres: setup-servers ## The tests on every Postgres version that is installed
+	@$(PYTEST) tests/integration --postgres all $(ARGS)
+
+.PHONY: lint
+lint: setup ## Formatting, rules, types, SQL
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/sqlfluff lint --disable-progress-bar models macros tests/data_tests
+	@scripts/check-tree
+
+.PHONY: fmt
+fmt: setup ## Mend what can be mended by itself
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+	@$(BIN)/sqlfluff fix --disable-progress-bar models macros tests/data_tests
+
+.PHONY: bench
+bench: setup ## Measure rates and latencies
+	@$(WITH_JAVA) $(BIN)/python -m bench $(ARGS)
+
+.PHONY: lock
+lock: setup ## Pin the newest versions that pyproject.toml allows
+	@scripts/lock
+
+.PHONY: clean
+clean: ## Remove what was made here: the environment, the demo's lake, caches
+	@rm -rf .venv .tidemark target logs dbt_packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
