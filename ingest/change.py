@@ -1,0 +1,108 @@
+"""The records that cross modules: sources make them, the lake lands them, neither knows the other.
+
+`EVENTS` and `SNAPSHOT_ROWS` are the Arrow shapes of `raw.wal_events` and `raw.snapshot_rows`; field order
+is that of the tables. Positions and LSNs are 64-bit numbers, timestamps microseconds in UTC. `columns`
+holds each value as the source prints it: a NULL is a key without a value, an unknown value an absent key.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+INSERT, UPDATE, DELETE, TRUNCATE = "insert", "update", "delete", "truncate"
+OPS = (INSERT, UPDATE, DELETE, TRUNCATE)
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+COLUMNS = pa.map_(pa.string(), pa.string())
+
+EVENTS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("writer", pa.int32()),
+        ("commit_lsn", pa.int64()),
+        ("commit_index", pa.int32()),
+        ("change_lsn", pa.int64()),
+        ("commit_ts", _TIMESTAMP),
+        ("xid", pa.int64()),
+        ("op", pa.string()),
+        ("table_name", pa.string()),
+        ("table_id", pa.string()),
+        ("leaf_id", pa.int64()),
+        ("row_key", pa.string()),
+        ("prev_row_key", pa.string()),
+        ("partial", pa.bool_()),
+        ("columns", COLUMNS),
+        ("ingested_at", _TIMESTAMP),
+    ]
+)
+
+SNAPSHOT_ROWS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("table_name", pa.string()),
+        ("table_id", pa.string()),
+        ("leaf_id", pa.int64()),
+        ("snapshot_id", pa.string()),
+        ("chunk", pa.int32()),
+        ("attempt", pa.int32()),
+        ("snapshot_lsn", pa.int64()),
+        ("read_lsn", pa.int64()),
+        ("row_key", pa.string()),
+        ("columns", COLUMNS),
+        ("ingested_at", _TIMESTAMP),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class LogicalMessage:
+    """A message in the source's log (`pg_logical_emit_message`): takes no ordinal, may be a watermark.
+
+    lsn: where it stands in the log. commit_lsn: of its transaction, None for one outside of any.
+    """
+
+    prefix: str
+    content: bytes
+    lsn: int
+    transactional: bool
+    commit_lsn: int | None
+
+
+@dataclass(frozen=True)
+class EventBatch:
+    """What one feed of a stream brought.
+
+    events: a table of schema EVENTS in the order received; the rows of a transaction that is still open
+    are in it. position: everything with commit_lsn < position has been given out by now (None: nothing
+    known yet); it never falls. transactions: how many ended in this feed. in_transaction: whether one is
+    open after it. reply_requested: the source asked for a status at once.
+    """
+
+    events: pa.Table
+    position: int | None
+    transactions: int = 0
+    in_transaction: bool = False
+    messages: tuple[LogicalMessage, ...] = ()
+    reply_requested: bool = False
+
+
+def table_id(
+    source: str,
+    relation: int | str,
+    table_name: str,
+    key_columns: Sequence[str] | None,
+    identity: str,
+) -> str:
+    """The name of one generation of a table: 16 hex digits.
+
+    relation: the oid, or a collection's UUID. table_name: `schema.name`. key_columns: in key order, None
+    where there is no key. identity: the replica identity's letter (`d`, `i`, `f`, `n`).
+    """
+    key = None if key_columns is None else list(key_columns)
+    text = json.dumps(
+        [source, relation, table_name, key, identity], ensure_ascii=False, separators=(",", ":")
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

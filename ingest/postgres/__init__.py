@@ -1,0 +1,1 @@
+"""Postgres as a source: catalogue, slots, the stream's and the snapshots' decoders and readers."""

@@ -1,0 +1,62 @@
+"""`row_key`: the JSON array of a key's values, all as JSON strings or null, the same bytes wherever made.
+
+Compact, in key order, non-ASCII characters as they are; escaped is what JSON demands and nothing else:
+`"`, `\\` and control characters (short forms where JSON has them, else lower-case `\\u00xx`).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_SHORT = {0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0C: "\\f", 0x0D: "\\r", 0x22: '\\"', 0x5C: "\\\\"}
+# The backslash goes first: the others' replacements bring new ones.
+_ESCAPES = {
+    code: _SHORT.get(code, f"\\u{code:04x}")
+    for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
+}
+_SPECIAL = np.zeros(256, dtype=np.bool_)
+_SPECIAL[list(_ESCAPES)] = True
+
+
+def row_keys(values: Sequence[pa.Array], rows: int | None = None) -> pa.Array:
+    """The row keys of `values`: one string array per key column, in key order, all of one length.
+
+    rows: how many there are, needed only where there is no key column at all (`[]` each). Never null.
+    """
+    if not values:
+        return pa.repeat(pa.scalar("[]"), rows or 0)
+    parts: list[pa.Array | str] = []
+    literal = "["
+    for column in values:
+        escaped = _escape(column)
+        if escaped.null_count:
+            quoted = pc.binary_join_element_wise('"', escaped, '"', "")
+            parts += [literal, quoted.fill_null("null")]
+            literal = ","
+        else:
+            parts += [literal + '"', escaped]
+            literal = '",'
+    return pc.binary_join_element_wise(*parts, literal[:-1] + "]", "")
+
+
+def _escape(values: pa.Array) -> pa.Array:
+    """`values` with JSON's escapes; the rows that need none are not touched."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    if data_buffer is None or not len(values):
+        return values
+    offsets = np.frombuffer(offsets_buffer, np.int32, len(values) + 1, values.offset * 4)
+    data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    at = np.flatnonzero(_SPECIAL[data])
+    if not at.size:
+        return values
+    found = np.flatnonzero(np.bincount(data[at], minlength=256))
+    touched = np.zeros(len(values), dtype=np.bool_)
+    touched[np.searchsorted(offsets, at + offsets[0], side="right") - 1] = True
+    mask = pa.array(touched)
+    fixed = values.filter(mask)
+    for code in _ESCAPES:
+        if code in found:
+            fixed = pc.replace_substring(fixed, chr(code), _ESCAPES[code])
+    return pc.replace_with_mask(values, mask, fixed)
