@@ -1,7 +1,8 @@
 """Fetches the jars that Spark's profile names, once, so that later starts need no network.
 
-Usage: resolve_jars.py PROFILES_YML LIST. Reads `spark.jars.packages` of the target `local`, lets Spark
-resolve it, and writes the paths of the jars to LIST, one a line. Exit code 1 when Spark could not.
+Usage: resolve_jars.py PROFILES_YML LIST. Reads `spark.jars.packages` of the target `local`, lets
+Spark resolve it, and writes the paths of the jars to LIST, one a line. Exit code 1 when Spark
+could not.
 """
 
 import sys

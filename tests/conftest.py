@@ -1,0 +1,121 @@
+"""Real Postgres servers for the tests: one for the session, a database of its own for each test.
+
+`--postgres 18|15|all` picks versions. By default every test runs on the embedded one, and those
+marked `both_versions` also on Debian's, if it is installed. TIDEMARK_TEST_POSTGRES_DSN names another
+server instead (its user has to be allowed to create databases and replication slots).
+"""
+
+import contextlib
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from ingest.embedded import PostgresServer, installed_postgres
+
+DSN_VARIABLE = "TIDEMARK_TEST_POSTGRES_DSN"
+EMBEDDED = "18"
+# The machine may lose what it was told; the tests kill processes, not machines.
+TEST_SETTINGS = {"fsync": "off", "max_connections": "200", "log_min_messages": "warning"}
+
+
+@dataclass(frozen=True)
+class Database:
+    """A database of one test: connection string (superuser), name, server's major version."""
+
+    dsn: str
+    name: str
+    version: int
+
+    @contextlib.contextmanager
+    def connect(self, *, autocommit: bool = True) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
+        """A connection, closed at the end."""
+        with psycopg.connect(self.dsn, autocommit=autocommit) as connection:
+            yield connection
+
+    def execute(
+        self, query: str | sql.SQL | sql.Composed, parameters: Sequence[Any] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """The rows of a statement (of several, without parameters) in a connection of its own."""
+        with self.connect() as connection:
+            statement = query.encode() if isinstance(query, str) else query
+            cursor = connection.execute(statement, parameters)
+            return cursor.fetchall() if cursor.description else []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--postgres",
+        default="default",
+        help="Postgres version to test on: 18 (embedded), 15 (Debian's), or all that are there",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "postgres_server" not in metafunc.fixturenames:
+        return
+    wanted = metafunc.config.getoption("--postgres")
+    both = metafunc.definition.get_closest_marker("both_versions") is not None
+    metafunc.parametrize("postgres_server", _versions(wanted, both), indirect=True, scope="session")
+
+
+def _versions(wanted: str, both: bool) -> list[str]:
+    if os.environ.get(DSN_VARIABLE):
+        return ["dsn"]
+    available = [EMBEDDED, *map(str, sorted(installed_postgres(), reverse=True))]
+    available = list(dict.fromkeys(available))
+    if wanted == "default":
+        return available if both else [EMBEDDED]
+    if wanted == "all":
+        return available
+    if wanted not in available:
+        raise pytest.UsageError(f"Postgres {wanted} is not here, only {', '.join(available)}")
+    return [wanted]
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The connection string of a server with wal_level=logical, of the version asked for."""
+    if request.param == "dsn":
+        yield os.environ[DSN_VARIABLE]
+        return
+    programs = None if request.param == EMBEDDED else installed_postgres()[int(request.param)]
+    server = PostgresServer(Path(tempfile.mkdtemp()) / "postgres", programs, TEST_SETTINGS)
+    try:
+        server.start()
+        yield server.dsn()
+    finally:
+        server.remove()
+        server.folder.parent.rmdir()
+
+
+@pytest.fixture
+def database(postgres_server: str) -> Iterator[Database]:
+    """A new database, dropped afterwards with its replication slots."""
+    name = f"tidemark_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
+        version = admin.info.server_version // 10000
+    yield Database(make_conninfo(postgres_server, dbname=name), name, version)
+    with psycopg.connect(postgres_server, autocommit=True) as admin:
+        _drop_slots(admin, name)
+        admin.execute(sql.SQL("drop database {} with (force)").format(sql.Identifier(name)))
+
+
+def _drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
+    """Drops the slots of `database`, ending whoever still reads them."""
+    mine = "from pg_replication_slots where database = %s and not temporary"
+    while slots := admin.execute(f"select slot_name, active_pid {mine}", [database]).fetchall():
+        for name, reader in slots:
+            if reader is not None:
+                admin.execute("select pg_terminate_backend(%s, 10000)", [reader])
+            with contextlib.suppress(psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject):
+                admin.execute("select pg_drop_replication_slot(%s)", [name])
