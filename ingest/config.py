@@ -67,6 +67,9 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
             "not a Postgres connection string: write postgresql://user@host/database "
             "or host=NAME dbname=NAME"
         )
+    # `/` and `@` in a URI's password end it early, and its rest would show as a host or a port.
+    if not re.fullmatch(r"[\d,]*", str(parameters.get("port") or "")):
+        raise ValueError("the port is not a number: percent-encode what is special in the password")
     return dsn
 
 
@@ -99,8 +102,10 @@ class PostgresSource(_Model):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Any) -> Any:
-        name = values.get("name", "")
-        return {"slot": f"tidemark_{name}", "publication": f"tidemark_{name}", **values}
+        if not isinstance(values, dict):  # another kind of source, which is not for us
+            return values
+        ours = f"tidemark_{values.get('name', '')}"
+        return {"slot": ours, "publication": ours, **values}
 
     @model_validator(mode="after")
     def _numbered_names_fit(self) -> "PostgresSource":

@@ -14,7 +14,7 @@ _HIDDEN_KEYS = r"(?:password|passfile|sslpassword|oauth_client_secret|secret|tok
 # Greedy up to the last `@`: a secret whose `/` or `@` was left unescaped must not show either.
 _URI_USERINFO = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^\s:/@?#]*):\S*@", re.IGNORECASE)
 _KEY_VALUE = re.compile(
-    rf"(?P<head>\b{_HIDDEN_KEYS}\s*=\s*)(?:'(?:[^'\\]|\\.)*'?|(?:[^\s&'\\]|\\.)+)", re.IGNORECASE
+    rf"(?P<head>\b{_HIDDEN_KEYS}\s*=\s*)(?:'(?:[^'\\]|\\.|'')*'?|(?:[^\s&'\\]|\\.)+)", re.IGNORECASE
 )
 
 

@@ -53,15 +53,13 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UsageError("can't read the file", f"{path} ({reason})") from None
-    loader = yaml.SafeLoader(text)
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         walker = _Walker(path, loader, os.environ if environment is None else environment)
         data = None if node is None else walker.value(node, ())
     except yaml.YAMLError as error:
         raise _syntax_error(path, error) from None
-    finally:
-        loader.dispose()
     return Located(path, data, walker.lines)
 
 
