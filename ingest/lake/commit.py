@@ -1,0 +1,134 @@
+"""Commits to Iceberg: finished Parquet files become part of a table in one atomic commit.
+
+`Committer` works with any catalog that Spark knows. Where the JVM is at hand (Spark in this process) it
+commits by Iceberg's own API, which needs no task slot, so that a landing never waits for a snapshot's
+tasks [measured: 0.11 s against 0.3 s]; over Spark Connect it calls the procedures that do the same.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+
+T = TypeVar("T")
+
+# What Iceberg and its catalogs say when somebody else committed first, and nothing of ours was.
+_LOST_RACE = re.compile(
+    r"CommitFailedException|ValidationException|CONCURRENT_|AlreadyExistsException"
+    r"|SQLITE_BUSY|database is locked|UncheckedSQLException: Failed to (?:create|update)"
+    r"|Found conflicting files|Missing required files"
+)
+_NAME_MAPPING = "schema.name-mapping.default"
+
+
+def lost_race(error: BaseException) -> bool:
+    """Whether `error` says that another commit came first and nothing of ours was written."""
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return False
+    text = str(error)
+    return "CommitStateUnknownException" not in text and bool(_LOST_RACE.search(text))
+
+
+def retried(work: Callable[[], T], seconds: float = 60.0) -> T:
+    """What `work` gives, tried again with back-off while other commits come first."""
+    for attempt in Retrying(
+        retry=retry_if_exception(lost_race),
+        wait=wait_random_exponential(multiplier=0.05, max=2.0),
+        stop=stop_after_delay(seconds),
+        reraise=True,
+    ):
+        with attempt:
+            return work()
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+class Committer:
+    """Adds files to tables and forgets old snapshots of them. Safe to use from several threads."""
+
+    def __init__(self, spark: SparkSession, *, procedures: bool | None = None) -> None:
+        """procedures: True to use the SQL procedures even where the JVM is at hand."""
+        self._spark = spark
+        self._jvm = None if procedures else getattr(spark, "_jvm", None)
+        self._catalog = spark.catalog.currentCatalog()
+        self._tables: dict[str, Any] = {}
+        self._locks: dict[str, threading.Lock] = {}
+        self._guard = threading.Lock()
+
+    def add(self, table: str, paths: Sequence[str]) -> None:
+        """The Parquet files `paths` (absolute, of one folder that holds nothing else) become rows of `table`.
+
+        One commit. Files must be named but once; they belong to the table from then on.
+        """
+        with self._lock(table):
+            if self._jvm is None:
+                retried(lambda: self._call_add(table, paths))
+            else:
+                retried(lambda: self._java_add(table, paths))
+
+    def expire(self, table: str, older_than_ms: int, keep: int = 20) -> None:
+        """Forgets all but the newest `keep` snapshots of `table` made before `older_than_ms` (epoch)."""
+        with self._lock(table):
+            if self._jvm is None:
+                retried(lambda: self._call_expire(table, older_than_ms, keep))
+            else:
+                retried(lambda: self._java_expire(table, older_than_ms, keep))
+
+    def _lock(self, table: str) -> threading.Lock:
+        with self._guard:
+            return self._locks.setdefault(table, threading.Lock())
+
+    def _call_add(self, table: str, paths: Sequence[str]) -> None:
+        folder = paths[0].rpartition("/")[0]
+        self._spark.sql(
+            f"CALL system.add_files(table => '{table}', source_table => '`parquet`.`{folder}`', "
+            "check_duplicate_files => false)"
+        ).collect()
+
+    def _java_add(self, table: str, paths: Sequence[str]) -> None:
+        iceberg = self._jvm.org.apache.iceberg  # type: ignore[union-attr]
+        handle = self._table(table)
+        mapping = handle.properties().get(_NAME_MAPPING)
+        if mapping is None:
+            mapping = iceberg.mapping.NameMappingParser.toJson(
+                iceberg.mapping.MappingUtil.create(handle.schema())
+            )
+            handle.updateProperties().set(_NAME_MAPPING, mapping).commit()
+        names = iceberg.mapping.NameMappingParser.fromJson(mapping)
+        metrics = iceberg.MetricsConfig.forTable(handle)
+        append = handle.newAppend()
+        for path in paths:
+            file = handle.io().newInputFile(path)
+            append.appendFile(
+                iceberg.DataFiles.builder(handle.spec())
+                .withInputFile(file)
+                .withFormat("PARQUET")
+                .withMetrics(iceberg.parquet.ParquetUtil.fileMetrics(file, metrics, names))
+                .build()
+            )
+        append.commit()
+
+    def _table(self, table: str) -> Any:
+        """Iceberg's object for `table`; it looks for newer metadata itself when it commits."""
+        if table not in self._tables:
+            util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
+            # By its whole name: the default catalog is a setting of a session, and this thread may have none.
+            name = f"{self._catalog}.{table}"
+            self._tables[table] = util.loadIcebergTable(self._spark._jsparkSession, name)
+        return self._tables[table]
+
+    def _call_expire(self, table: str, older_than_ms: int, keep: int) -> None:
+        self._spark.sql(
+            f"CALL system.expire_snapshots(table => '{table}', retain_last => {keep}, "
+            f"older_than => timestamp_millis({older_than_ms}))"
+        ).collect()
+
+    def _java_expire(self, table: str, older_than_ms: int, keep: int) -> None:
+        self._table(table).refresh()
+        self._table(table).expireSnapshots().expireOlderThan(older_than_ms).retainLast(
+            keep
+        ).commit()

@@ -1,0 +1,104 @@
+"""Parquet files for a raw table, written by pyarrow where the Arrow data is, to where the table keeps its data.
+
+`Folder` is the place of one table; `Sink` one file that grows batch by batch, so that memory holds one row
+group however large the landing. A file is nobody's until it is committed; one that is given up is removed.
+"""
+
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.sql import SparkSession
+
+from ingest.errors import Failure
+
+# Spark names S3 its own way, pyarrow knows but one.
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+_STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
+
+
+@dataclass(frozen=True)
+class File:
+    """A finished file: path as Iceberg is to know it, rows, bytes."""
+
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Where a table's data is: `root` as Iceberg writes it, such as `s3://bucket/raw/wal_events/data`.
+
+    Small and free of handles, so that it can go to an executor.
+    """
+
+    root: str
+
+    def beneath(self, name: str) -> "Folder":
+        """A folder in this one."""
+        return Folder(f"{self.root}/{name}")
+
+    def open(self) -> tuple[fs.FileSystem, str]:
+        """The file system and the folder's path in it, made if it isn't there."""
+        scheme, separator, rest = self.root.partition("://")
+        uri = f"{_SCHEMES.get(scheme, scheme)}://{rest}" if separator else self.root
+        system, path = fs.FileSystem.from_uri(uri)
+        system.create_dir(path, recursive=True)
+        return system, path
+
+
+def table_folder(spark: SparkSession, table: str) -> Folder:
+    """Where new data files of `table` go."""
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    found = [row.data_type for row in rows if row.col_name == "Location"]
+    if not found:
+        raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
+    root = found[0].removesuffix("/")
+    if root.startswith("file:"):
+        root = "/" + root.removeprefix("file:").lstrip("/")
+    return Folder(f"{root}/data")
+
+
+class Sink:
+    """One Parquet file being written in a folder of its own beneath a table's."""
+
+    def __init__(self, folder: Folder, schema: pa.Schema, name: str | None = None) -> None:
+        """name: the file's, where it has to be known beforehand."""
+        self._system, base = folder.open()
+        name = name or f"{uuid.uuid4().hex}.parquet"
+        self._inner = f"{base}/{name}"
+        self.path = f"{folder.root}/{name}"
+        self.rows = 0
+        self._schema = schema
+        self._writer = pq.ParquetWriter(
+            self._inner,
+            schema,
+            filesystem=self._system,
+            compression="zstd",
+            write_statistics=[name for name in schema.names if name in _STATISTICS],
+            use_dictionary=True,
+            dictionary_pagesize_limit=256 * 1024,
+            data_page_size=512 * 1024,
+        )
+
+    def write(self, rows: pa.Table) -> None:
+        """`rows` as one row group."""
+        if rows.num_rows:
+            self._writer.write_table(rows.cast(self._schema), row_group_size=rows.num_rows)
+            self.rows += rows.num_rows
+
+    def close(self) -> File:
+        """The finished file."""
+        self._writer.close()
+        return File(self.path, self.rows, self._system.get_file_info(self._inner).size)
+
+    def abandon(self) -> None:
+        """Gives the file up and removes it, whatever its state."""
+        with suppress(Exception):
+            self._writer.close()
+        with suppress(Exception):
+            self._system.delete_file(self._inner)

@@ -1,0 +1,107 @@
+"""`Lake`: the raw tables at hand of one job: files into them, positions, and upkeep."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ingest.lake import ddl
+from ingest.lake.chunks import ChunkTable
+from ingest.lake.commit import Committer, retried
+from ingest.lake.files import File, Folder, Sink, table_folder
+from ingest.lake.sql import literal
+from ingest.lake.tables import SourceTables
+from ingest.positions import Position, incarnations
+
+_POSITIONS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("writer", pa.int32()),
+        ("slot", pa.string()),
+        ("system_id", pa.string()),
+        ("timeline", pa.int32()),
+        ("start_position", pa.int64()),
+        ("position", pa.int64()),
+        ("updated_at", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+# After so many commits of this process to a table its old snapshots are forgotten, the younger ones kept for
+# whoever reads them. It bounds the metadata that each commit writes anew.
+UPKEEP_COMMITS = 200
+KEEP_SNAPSHOTS_SECONDS = 600
+
+
+class Lake:
+    """The raw tables, made or migrated when this is made."""
+
+    def __init__(self, spark: SparkSession, committer: Committer | None = None) -> None:
+        self.spark = spark
+        self.committer = committer or Committer(spark)
+        ddl.ensure(spark)
+        self.tables = SourceTables(spark)
+        self.chunks = ChunkTable(spark)
+        self._folders: dict[str, Folder] = {}
+        self._commits: dict[str, int] = {}
+
+    def folder(self, table: str) -> Folder:
+        """Where the files of `table` go."""
+        if table not in self._folders:
+            self._folders[table] = table_folder(self.spark, table)
+        return self._folders[table]
+
+    def add(self, table: str, files: Sequence[File]) -> None:
+        """`files`, all of one folder of their own, become rows of `table` in one commit."""
+        if files:
+            self.committer.add(table, [file.path for file in files])
+            self._commits[table] = self._commits.get(table, 0) + 1
+
+    def append(self, table: str, rows: pa.Table) -> None:
+        """`rows` become rows of `table` in one commit."""
+        sink = Sink(self.landing_folder(table), rows.schema)
+        try:
+            sink.write(rows)
+            file = sink.close()
+        except BaseException:
+            sink.abandon()
+            raise
+        self.add(table, [file])
+
+    def landing_folder(self, table: str) -> Folder:
+        """A new folder for the files of one commit to `table`."""
+        return self.folder(table).beneath(f"l{time.time_ns():x}")
+
+    def positions(self, source: str | None = None) -> list[Position]:
+        """The stored positions (of `source`): of each writer and incarnation the furthest."""
+        where = "" if source is None else f"WHERE source = {literal(source)}"
+        names = "source, writer, slot, system_id, timeline, start_position"
+        rows = self.spark.sql(
+            f"SELECT {names}, max(position) AS position FROM {ddl.POSITIONS} {where} GROUP BY {names}"
+        ).collect()
+        return incarnations(Position(**row.asDict()) for row in rows)
+
+    def store(self, position: Position) -> None:
+        """Adds `position` to raw.stream_positions; the maximum counts, so a lower one changes nothing."""
+        row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
+        self.append(ddl.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
+
+    def upkeep(self, position: Position | None = None) -> None:
+        """Forgets what nobody needs, when enough was committed: superseded positions, old snapshots."""
+        due = [table for table, commits in self._commits.items() if commits >= UPKEEP_COMMITS]
+        older_than = int((time.time() - KEEP_SNAPSHOTS_SECONDS) * 1000)
+        for table in due:
+            self._commits[table] = 0
+            if table == ddl.POSITIONS and position is not None:
+                self._prune(position)
+            self.committer.expire(table, older_than)
+
+    def _prune(self, position: Position) -> None:
+        """Removes what `position` supersedes: whole files, so the metadata alone changes."""
+        same = " AND ".join(
+            f"{name} = {literal(getattr(position, name))}"
+            for name in ("source", "writer", "slot", "system_id", "start_position")
+        )
+        below = f"position < {literal(position.position)}"
+        retried(lambda: self.spark.sql(f"DELETE FROM {ddl.POSITIONS} WHERE {same} AND {below}"))

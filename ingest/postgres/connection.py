@@ -1,0 +1,151 @@
+"""Connections to a source, all with the same session settings, so that COPY and the stream print values alike.
+
+Whatever keeps a connection from being made is a Failure on one line that names host and database, never
+the DSN. TLS and everything else that libpq knows comes from the DSN.
+"""
+
+import select
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from ingest.errors import Failure, redact
+
+Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+# What a person may have set for a role or a database must neither change a value's text nor end a long read.
+SESSION_SETTINGS = MappingProxyType(
+    {
+        "datestyle": "ISO",
+        "timezone": "UTC",
+        "intervalstyle": "postgres",
+        "bytea_output": "hex",
+        "extra_float_digits": "1",
+        "search_path": "pg_catalog",
+        "lc_monetary": "C",
+        "xmloption": "content",
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        "idle_session_timeout": "0",
+        "row_security": "off",
+    }
+)
+# The lower bound of the server's version: pgoutput's messages, ctid range scans, publication row filters.
+OLDEST_SERVER = 150000
+
+
+def connect(
+    dsn: str, *, replication: bool = False, connect_seconds: float = 10.0
+) -> Connection:
+    """A connection in autocommit mode; replication: as a walsender for the DSN's database.
+
+    Raises CannotConnect, or Failure for a server that is too old.
+    """
+    given = conninfo_to_dict(dsn)
+    options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
+    extra: dict[str, Any] = {
+        "options": f"{given.get('options', '') or ''} {options}".strip(),
+        "client_encoding": "UTF8",
+        "application_name": given.get("application_name") or "tidemark",
+        "connect_timeout": given.get("connect_timeout") or max(2, round(connect_seconds)),
+        "keepalives_idle": given.get("keepalives_idle") or 30,
+        "keepalives_interval": given.get("keepalives_interval") or 10,
+        "keepalives_count": given.get("keepalives_count") or 3,
+    }
+    if replication:
+        extra["replication"] = "database"
+    try:
+        connection = psycopg.connect(make_conninfo(dsn, **extra), autocommit=True)
+    except psycopg.Error as error:
+        raise cannot_connect(dsn, error) from None
+    version = connection.info.server_version
+    if version < OLDEST_SERVER:
+        connection.close()
+        raise Failure(
+            f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later"
+        )
+    if version >= 170000 and not replication:
+        connection.execute("SET transaction_timeout = 0")
+    return connection
+
+
+def place(dsn: str) -> str:
+    """Host, port and database of a DSN, for people."""
+    given = conninfo_to_dict(dsn)
+    host = given.get("host") or given.get("hostaddr") or "local socket"
+    port = given.get("port")
+    return f"{host}{f':{port}' if port else ''}/{given.get('dbname') or given.get('user') or ''}"
+
+
+class CannotConnect(Failure):
+    """The source can't be reached, or doesn't let us in, at the moment."""
+
+
+_HINTS = (
+    (("password authentication failed", "no password supplied"), "Check user and password in the DSN"),
+    (("pg_hba.conf",), "Allow this host and user in the server's pg_hba.conf"),
+    (("does not exist",), "Check the names in the DSN"),
+    (("could not translate host name", "Name or service not known"), "Check the host in the DSN"),
+    (
+        ("must be superuser or replication role", "permission denied to start WAL sender"),
+        "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION",
+    ),
+    (("too many", "remaining connection slots"), "Raise max_connections or max_wal_senders"),
+    (("starting up", "shutting down", "recovery"), "Wait until the server accepts connections"),
+    (("SSL", "certificate"), "Check the DSN's ssl settings"),
+)
+
+
+def cannot_connect(dsn: str, error: psycopg.Error) -> CannotConnect:
+    """What `error`, raised by connecting, says to a person."""
+    lines = [line for line in redact(str(error)).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    # libpq begins with the place, which is said already.
+    text = text.rpartition("FATAL:")[2].strip() or text
+    hints = (hint for signs, hint in _HINTS if any(sign in text for sign in signs))
+    return CannotConnect(
+        f"can't connect to Postgres ({text.removeprefix('connection failed: ')})",
+        place(dsn),
+        next(hints, "Is the server up, and the DSN right?"),
+    )
+
+
+def command(
+    connection: Connection,
+    text: str,
+    waiting: Callable[[], None] | None = None,
+    every: float = 1.0,
+) -> list[dict[str, str | None]]:
+    """The rows of one replication command, by column.
+
+    waiting: called every so many seconds until the answer is there; what it raises gives the command up.
+    Raises psycopg errors as the server tells them.
+    """
+    pgconn = connection.pgconn
+    pgconn.send_query(text.encode())
+    while pgconn.is_busy():
+        if not select.select([pgconn.socket], [], [], every)[0]:
+            if waiting:
+                waiting()
+            continue
+        pgconn.consume_input()
+    rows: list[dict[str, str | None]] = []
+    while (result := pgconn.get_result()) is not None:
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise psycopg.errors.error_from_result(result)
+        names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
+        rows += [_row(result, number, names) for number in range(result.ntuples)]
+    return rows
+
+
+def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None]:
+    values = (result.get_value(number, column) for column in range(len(names)))
+    return {
+        name: None if value is None else value.decode()
+        for name, value in zip(names, values, strict=True)
+    }

@@ -1,0 +1,127 @@
+"""Publications: made if missing, with exactly the tables that are selected; an existing one is used as it is.
+
+To a publication that Tidemark made (its comment says so) new tables are added when they are seen; never one
+that was in it before, as a person may have taken it out.
+"""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from ingest.errors import Failure
+from ingest.postgres.catalog import CatalogTable
+from ingest.postgres.connection import Connection
+
+_log = logging.getLogger(__name__)
+_COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a publication sends of one table or leaf: columns by name, and of which rows."""
+
+    columns: tuple[str, ...]
+    row_filter: str | None
+
+
+def ensure(
+    connection: Connection,
+    publication: str,
+    tables: Sequence[CatalogTable],
+    known: Collection[int] = (),
+) -> Mapping[str, Published]:
+    """What the publication sends, by `schema.name` of table or leaf, once it has been made or added to.
+
+    tables: those to publish, all without a problem. known: oids of tables that have been seen before. Raises
+    Failure if it can't be made or doesn't suit.
+    """
+    row = connection.execute(
+        "SELECT pubviaroot, puballtables, obj_description(oid, 'pg_publication') = %s, "
+        "pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s",
+        [_COMMENT, publication],
+    ).fetchone()
+    if row is None:
+        _make(connection, publication, tables)
+    elif row[0]:
+        raise Failure(
+            "the publication sends partitions under their root, so what happens to one of them is not told",
+            f"publication {publication}",
+            "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
+        )
+    published = _published(connection, publication)
+    missing = [t for t in tables if t.leaves and not _sends(published, t) and t.oid not in known]
+    if row is not None and row[2] and row[3] and missing:
+        _add(connection, publication, [t for t in missing if t.owned])
+        published = _published(connection, publication)
+    return published
+
+
+def sends(published: Mapping[str, Published], table: CatalogTable) -> bool:
+    """Whether all leaves of `table` are published."""
+    return _sends(published, table)
+
+
+def _sends(published: Mapping[str, Published], table: CatalogTable) -> bool:
+    return all(leaf.name in published for leaf in table.leaves)
+
+
+def _published(connection: Connection, publication: str) -> dict[str, Published]:
+    rows = connection.execute(
+        "SELECT schemaname || '.' || tablename, attnames::text[], rowfilter "
+        "FROM pg_publication_tables WHERE pubname = %s",
+        [publication],
+    ).fetchall()
+    return {name: Published(tuple(columns), rows_of) for name, columns, rows_of in rows}
+
+
+def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
+
+
+def _make(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
+    if not tables:
+        raise Failure(
+            "no table to publish",
+            f"publication {publication}",
+            "Correct `tables` in sources.yml, or make what it selects usable (`tidemark check`)",
+        )
+    name = sql.Identifier(publication)
+    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(name, _identifiers(tables))
+    try:
+        with connection.transaction():
+            connection.execute(statement)
+            connection.execute(
+                sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(name, sql.Literal(_COMMENT))
+            )
+    except psycopg.errors.DuplicateObject:
+        return  # another process was first
+    except psycopg.Error as error:
+        raise Failure(
+            f"can't make the publication ({error.diag.message_primary or error})",
+            f"publication {publication}",
+            "Let the tables' owner make it, with CREATE on the database: "
+            f"{statement.as_string(connection)}",
+        ) from None
+
+
+def _add(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
+    for table in tables:
+        try:
+            connection.execute(
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+                    sql.Identifier(publication), _identifiers([table])
+                )
+            )
+            _log.info("%s is published from now on", table.table_name)
+        except psycopg.errors.DuplicateObject:
+            continue
+        except psycopg.Error as error:
+            _log.warning(
+                "%s can't be added to publication %s (%s); let an owner do it",
+                table.table_name,
+                publication,
+                error.diag.message_primary or error,
+            )

@@ -1,0 +1,254 @@
+"""The replication socket: payloads as they come, in hand-overs that a decoder can be fed with.
+
+`Reader` is a thread. It starts at the stored position and comes back to it, with back-off, when the
+connection is cut; a `Restart` in its output says that what comes next was partly given out before. It
+acknowledges stored positions only, every few seconds and when asked, however slow its taker is: a full
+pipe stops the reading, never the status. It ends when told to, or with a Failure in the pipe.
+"""
+
+import logging
+import select
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from ingest.errors import Failure
+from ingest.positions import format_lsn
+from ingest.postgres.connection import CannotConnect, Connection
+
+_log = logging.getLogger(__name__)
+
+# A hand-over: so large that decoding it is cheap by the message, so young that nobody waits for it.
+HAND_OVER_BYTES = 2 << 20
+HAND_OVER_SECONDS = 0.05
+# What a payload costs besides its bytes while it waits.
+_OVERHEAD = 200
+_POSTGRES_EPOCH = 946_684_800
+_STATUS = struct.Struct(">cQQQqB")
+# The server ends these connections itself, and takes new ones sooner or later.
+_PASSING = ("57P", "08", "53")
+
+Payloads = list[bytes]
+
+
+@dataclass(frozen=True)
+class Restart:
+    """The stream begins again at `position`: a new decoder is needed."""
+
+    position: int
+
+
+class Pipe:
+    """Hand-overs between the reader and its taker, bounded in bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._items: deque[tuple[Payloads | Restart | Failure, int]] = deque()
+        self._size = 0
+        self._changed = threading.Condition()
+
+    def put(self, item: Payloads | Restart | Failure, size: int, timeout: float) -> bool:
+        """Whether there was room for it within `timeout` seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._size < self._limit, timeout):
+                return False
+            self._items.append((item, size))
+            self._size += size
+            self._changed.notify_all()
+            return True
+
+    def get(self, timeout: float) -> Payloads | Restart | None:
+        """The next item, or None if there is none within `timeout` seconds. Raises a Failure that is next."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: bool(self._items), timeout):
+                return None
+            item, size = self._items[0]
+            if isinstance(item, Failure):
+                raise item
+            self._items.popleft()
+            self._size -= size
+            self._changed.notify_all()
+            return item
+
+    @property
+    def size(self) -> int:
+        """Bytes that wait."""
+        return self._size
+
+
+class Reader(threading.Thread):
+    """Reads one slot into a `Pipe`.
+
+    connect: gives a checked replication connection and the position to start at, or raises; CannotConnect and
+    psycopg's OperationalError are for now, and but the first time tried again; a Failure is for good. stored: the position that may be acknowledged.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], tuple[Connection, int]],
+        start: Callable[[int], str],
+        stored: Callable[[], int],
+        pipe: Pipe,
+        status_seconds: float,
+    ) -> None:
+        """start: the START_REPLICATION command for a position."""
+        super().__init__(name="reader", daemon=True)
+        self._connect = connect
+        self._command_for = start
+        self._stored = stored
+        self._pipe = pipe
+        self._status_seconds = status_seconds
+        self._stop_reading = threading.Event()
+        self._told_to_end = threading.Event()
+        self._connection: Connection | None = None
+        self._acknowledged = 0
+        self._next_status = 0.0
+
+    def finish(self) -> None:
+        """Read no more; go on with the status until `stop`."""
+        self._stop_reading.set()
+
+    def stop(self) -> None:
+        """Acknowledge what is stored and end."""
+        self._stop_reading.set()
+        self._told_to_end.set()
+
+    def run(self) -> None:
+        """The thread: stream, and again after each cut."""
+        first = True
+        while not self._told_to_end.is_set():
+            try:
+                self._open(first)
+                first = False
+                self._stream()
+            except Failure as failure:
+                self._give(failure, 0)
+                return
+            except (psycopg.OperationalError, OSError) as error:
+                if self._stop_reading.is_set():
+                    return
+                if first:
+                    self._give(Failure(f"the stream can't be started ({_line(error)})"), 0)
+                    return
+                _log.warning("the replication connection was cut (%s); connecting again", _line(error))
+            finally:
+                self._close()
+
+    def _open(self, first: bool) -> None:
+        """Connect and start; after the first time as often as it takes."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type((psycopg.OperationalError, CannotConnect)),
+            wait=wait_random_exponential(multiplier=0.2, max=15),
+            stop=lambda _: first or self._stop_reading.is_set(),
+            sleep=self._stop_reading.wait,
+            after=_report,
+            reraise=True,
+        ):
+            with attempt:
+                self._connection, position = self._connect()
+                self._give(Restart(position), 0)
+                self._connection.pgconn.send_query(self._command_for(position).encode())
+                self._await_copy()
+                self._acknowledged = 0
+                self._next_status = 0.0
+
+    def _await_copy(self) -> None:
+        assert self._connection is not None
+        pgconn = self._connection.pgconn
+        result = pgconn.get_result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._ended(result)
+
+    def _stream(self) -> None:
+        """Until told to stop: read what is there, hand it over, tell the server."""
+        assert self._connection is not None
+        pgconn = self._connection.pgconn
+        get, socket = pgconn.get_copy_data, [pgconn.socket]
+        held: Payloads = []
+        size, since = 0, 0.0
+        while not self._stop_reading.is_set():
+            for _ in range(512):
+                length, data = get(1)
+                if length <= 0:
+                    break
+                held.append(bytes(data))
+                size += length
+            if held:
+                since = since or time.monotonic()
+                if size >= HAND_OVER_BYTES or time.monotonic() - since >= HAND_OVER_SECONDS:
+                    self._give(held, size + _OVERHEAD * len(held))
+                    held, size, since = [], 0, 0.0
+            self._status_if_due()
+            if length < 0:
+                raise self._ended(pgconn.get_result())
+            if length == 0:
+                until = self._next_status - time.monotonic()
+                select.select(socket, [], [], min(HAND_OVER_SECONDS if held else 0.5, max(until, 0)))
+                pgconn.consume_input()
+        if held:
+            self._give(held, size + _OVERHEAD * len(held))
+        while not self._told_to_end.wait(0.1):
+            self._status_if_due()
+        self._status()
+
+    def _give(self, item: Payloads | Restart | Failure, size: int) -> None:
+        while not self._pipe.put(item, size, 0.2):
+            if self._told_to_end.is_set():
+                return
+            self._status_if_due()
+
+    def _status_if_due(self) -> None:
+        """A status every few seconds, and sooner if there is something new to acknowledge."""
+        now = time.monotonic()
+        if self._connection is None:
+            return
+        early = self._next_status - self._status_seconds + min(1.0, self._status_seconds)
+        if now >= self._next_status or (now >= early and self._stored() > self._acknowledged):
+            self._status()
+
+    def _status(self) -> None:
+        if self._connection is None:
+            return
+        stored = self._stored()
+        micros = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
+        pgconn = self._connection.pgconn
+        pgconn.put_copy_data(_STATUS.pack(b"r", stored, stored, stored, micros, 0))
+        pgconn.flush()
+        self._acknowledged = stored
+        self._next_status = time.monotonic() + self._status_seconds
+
+    def _ended(self, result: Any) -> Exception:
+        """Why the server has ended the stream: for good, or for now."""
+        state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
+        text = (result.error_message if result is not None else b"").decode(errors="replace")
+        if state is None or state.decode().startswith(_PASSING):
+            return psycopg.OperationalError(text or "the server ended the stream")
+        primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+        return Failure(
+            f"the server refuses the stream ({primary.decode(errors='replace')})",
+            f"position {format_lsn(self._stored())}",
+            "Correct it at the server, or `tidemark resnapshot --all`",
+        )
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _report(retry: RetryCallState) -> None:
+    error = retry.outcome.exception() if retry.outcome else None
+    if retry.attempt_number in (1, 5) or retry.attempt_number % 20 == 0:
+        _log.warning("can't connect to the source again yet (%s)", _line(error))
+
+
+def _line(error: BaseException | None) -> str:
+    return " ".join(str(error).split())[:200]

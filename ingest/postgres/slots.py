@@ -1,0 +1,232 @@
+"""Slots, publications and exported snapshots: where a writer starts, and whether it may.
+
+`start` gives the position to stream from. Every way in which the log can have been lost between the stored
+position and the slot is a Failure that says so: a gap is never passed over in silence.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from ingest.errors import Failure
+from ingest.positions import Position, format_lsn, parse_lsn
+from ingest.postgres.connection import Connection, command, connect
+
+_log = logging.getLogger(__name__)
+
+RESNAPSHOT = "`tidemark resnapshot --all` makes a new slot and takes all tables anew"
+# A walsender whose client was killed needs a moment to notice.
+_RELEASE_SECONDS = 15.0
+_REPORT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class System:
+    """Which cluster is behind a connection, and on which timeline."""
+
+    system_id: str
+    timeline: int
+
+
+@dataclass
+class Held:
+    """A snapshot of the source that any number of sessions may import by `name`, until it is closed.
+
+    lsn: its stamp; what committed before is in it, all else comes with the stream.
+    """
+
+    lsn: int
+    name: str
+    connection: Connection
+
+    def close(self) -> None:
+        """Lets go of the snapshot; transactions that imported it live on."""
+        self.connection.close()
+
+
+def identify(replication: Connection) -> System:
+    """The system behind a replication connection."""
+    (row,) = command(replication, "IDENTIFY_SYSTEM")
+    return System(str(row["systemid"]), int(row["timeline"] or 0))
+
+
+def state(connection: Connection, slot: str) -> dict[str, Any] | None:
+    """The row of pg_replication_slots, whatever the server's version has in it; None: there is no such slot."""
+    row = connection.execute(
+        "SELECT to_jsonb(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s", [slot]
+    ).fetchone()
+    return row[0] if row else None
+
+
+def create(
+    dsn: str, slot: str | None, waiting: Callable[[], None] | None = None, seconds: float = 10.0
+) -> Held:
+    """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at once.
+
+    It waits for all transactions that are open; waiting: called every second of that.
+    """
+    replication = connect(dsn, replication=True, connect_seconds=seconds)
+    watch = connect(dsn, connect_seconds=seconds)
+    try:
+        name = slot or f"tidemark_snapshot_{time.time_ns():x}"
+        failover = slot and watch.info.server_version >= 170000 and not _in_recovery(watch)
+        options = f"SNAPSHOT 'export'{', FAILOVER' if failover else ''}"
+        kind = "LOGICAL" if slot else "TEMPORARY LOGICAL"
+        (row,) = command(
+            replication,
+            f"CREATE_REPLICATION_SLOT {name} {kind} pgoutput ({options})",
+            _Waits(watch, name, waiting),
+        )
+        lsn, exported = parse_lsn(str(row["consistent_point"])), str(row["snapshot_name"])
+        # The holder is a plain transaction: a slot would keep the log for as long as the snapshot is read.
+        watch.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        watch.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported))
+        held = watch.execute("SELECT pg_export_snapshot()").fetchone()
+        assert held is not None
+        return Held(lsn, held[0], watch)
+    except psycopg.Error as error:
+        watch.close()
+        raise _cannot_create(slot or "a temporary slot", error) from None
+    except BaseException:
+        watch.close()
+        raise
+    finally:
+        replication.close()
+
+
+class _Waits:
+    """Says once in a while which open transactions the making of a slot waits for."""
+
+    def __init__(self, watch: Connection, slot: str, also: Callable[[], None] | None) -> None:
+        self._watch, self._slot, self._also = watch, slot, also
+        self._next = time.monotonic() + _REPORT_SECONDS
+
+    def __call__(self) -> None:
+        if self._also:
+            self._also()
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + 6 * _REPORT_SECONDS
+        open_ones = self._watch.execute(
+            "SELECT pid, usename, date_trunc('second', now() - xact_start)::text "
+            "FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start IS NOT NULL "
+            "ORDER BY xact_start LIMIT 3"
+        ).fetchall()
+        for pid, user, age in open_ones:
+            _log.warning(
+                "slot %s waits for open transactions: pid %s of %s, open for %s",
+                self._slot,
+                pid,
+                user,
+                age,
+            )
+
+
+def _in_recovery(connection: Connection) -> bool:
+    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+    return bool(row and row[0])
+
+
+def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
+    text = error.diag.message_primary or str(error)
+    if "wal_level" in text:
+        return Failure(
+            text, slot, "Set wal_level = logical in the server's configuration and restart it"
+        )
+    if "replication slots are in use" in text:
+        return Failure(text, slot, "Drop a slot that nobody uses, or raise max_replication_slots")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return Failure(text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION")
+    return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
+
+
+def check(
+    connection: Connection, replication: Connection, position: Position, *, wait: bool = True
+) -> None:
+    """Whether `position` can be gone on from; a Failure says why not. Waits a little for a slot in use."""
+    system = identify(replication)
+    where = f"source {position.source}, slot {position.slot}"
+    if system.system_id != position.system_id:
+        raise Failure(
+            f"another database cluster is behind the DSN (system {system.system_id}, not {position.system_id})",
+            where,
+            f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
+        )
+    if system.timeline != position.timeline:
+        _check_timeline(replication, system, position, where)
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    found = state(connection, position.slot)
+    while wait and found and found["active"] and time.monotonic() < deadline:
+        time.sleep(0.2)
+        found = state(connection, position.slot)
+    usable(connection, found, position.slot, position.source)
+    assert found is not None
+    confirmed = parse_lsn(found["confirmed_flush_lsn"])
+    if confirmed > position.position:
+        raise Failure(
+            f"the slot was advanced by somebody else to {format_lsn(confirmed)}, past what is stored "
+            f"({format_lsn(position.position)}), so changes were lost",
+            where,
+            f"Find out who uses the slot; then {RESNAPSHOT}",
+        )
+
+
+def usable(
+    connection: Connection, found: dict[str, Any] | None, slot: str, source: str
+) -> None:
+    """A Failure if the slot, as `state` gave it, can't be streamed from."""
+    where = f"source {source}, slot {slot}"
+    if found is None:
+        raise Failure("the replication slot is gone, and changes with it", where, RESNAPSHOT)
+    if found["slot_type"] != "logical" or found["plugin"] != "pgoutput":
+        kind = found["plugin"] or "physical replication"
+        raise Failure(
+            f"the replication slot is of {kind}, not of pgoutput",
+            where,
+            "Name another slot in sources.yml, or drop that one",
+        )
+    if found["database"] != connection.info.dbname:
+        raise Failure(
+            f"the replication slot belongs to database {found['database']!r}",
+            where,
+            "Name another slot in sources.yml",
+        )
+    reason = found.get("invalidation_reason") or ("conflict" if found.get("conflicting") else None)
+    if found["wal_status"] == "lost" or reason or found["confirmed_flush_lsn"] is None:
+        detail = f" ({reason})" if reason else ""
+        raise Failure(
+            f"the server has invalidated the replication slot{detail}, and changes are lost",
+            where,
+            f"Raise max_slot_wal_keep_size; then {RESNAPSHOT}",
+        )
+    if found["active"]:
+        raise Failure(
+            f"the replication slot is in use by process {found['active_pid']} of the server",
+            where,
+            "End the other reader, or name another slot in sources.yml",
+        )
+
+
+def _check_timeline(
+    replication: Connection, system: System, position: Position, where: str
+) -> None:
+    """After a failover: fine if the new timeline left the old one no earlier than our position."""
+    fork = 0
+    if system.timeline > position.timeline:
+        (row,) = command(replication, f"TIMELINE_HISTORY {system.timeline}")
+        for line in str(row["content"] or "").splitlines():
+            fields = line.split()
+            if fields and fields[0] == str(position.timeline):
+                fork = parse_lsn(fields[1])
+    if fork < position.position:
+        raise Failure(
+            f"the cluster went on from {format_lsn(fork)} on timeline {system.timeline}, before what is "
+            f"stored ({format_lsn(position.position)} on timeline {position.timeline})",
+            where,
+            f"It was restored to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
+        )

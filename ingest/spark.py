@@ -1,0 +1,154 @@
+"""The Spark session of the ingest jobs, from the same profile that dbt uses.
+
+`session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml`, and
+gives a session of its own: what dbt sets on the process's global session, such as the branch that a run
+writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`.
+"""
+
+import logging
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from ingest.errors import Failure, UsageError
+
+PROFILE = "tidemark"
+LOG = Path("logs/spark.log")
+
+# A run's branch belongs to dbt: rows that the jobs land are for everybody at once.
+_DBT_ONLY = ("spark.wap.branch",)
+# What the JVM needs on its command line, which everybody on the machine can read; all else is set later.
+_AT_LAUNCH = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
+# The jobs' own statements touch few rows: one task each, planned once.
+_JOB_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+}
+
+
+def settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
+    """The Spark settings of `target` (default: the profile's own), without those of dbt's runs.
+
+    profiles_dir: default `DBT_PROFILES_DIR`, else `profiles`. Raises UsageError.
+    """
+    path = Path(profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")) / "profiles.yml"
+    try:
+        profile = yaml.safe_load(path.read_text())[PROFILE]
+    except FileNotFoundError:
+        raise UsageError("no profile", str(path), "Start in the project's folder") from None
+    except (yaml.YAMLError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"not a dbt profile with an entry {PROFILE!r}", str(path), str(error)
+        ) from None
+    outputs = profile.get("outputs", {})
+    name = target or _render(profile.get("target", ""), path)
+    if name not in outputs:
+        raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(outputs)}")
+    if outputs[name].get("method") != "session":
+        raise UsageError(
+            f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`"
+        )
+    found = {
+        key: str(_render(value, path))
+        for key, value in outputs[name].get("server_side_parameters", {}).items()
+    }
+    return {key: value for key, value in found.items() if key not in _DBT_ONLY}
+
+
+def session(
+    target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG
+) -> SparkSession:
+    """A session of its own on the Spark of `target`; each call gives another one on the same Spark.
+
+    Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
+    """
+    found = settings(target, profiles_dir)
+    try:
+        spark = _remote(found) if "spark.remote" in found else _local(found, Path(log))
+        for key in _DBT_ONLY:
+            spark.conf.unset(key)
+        for key, value in _JOB_SETTINGS.items():
+            spark.conf.set(key, value)
+    except (PySparkException, OSError) as error:
+        where = found.get("spark.remote", found.get("spark.master", ""))
+        hint = "" if "spark.remote" in found else f"; {log} says more"
+        raise Failure(
+            f"Spark can't be started ({_first_line(error)})", where, f"Check Java and the target{hint}"
+        ) from error
+    return spark
+
+
+def _local(found: Mapping[str, str], log: Path) -> SparkSession:
+    _make_catalog_folder(found)
+    if SparkContext._active_spark_context is None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        launch = SparkConf(loadDefaults=False)
+        for key, value in found.items():
+            if _AT_LAUNCH.match(key):
+                launch.set(key, value)
+        with log.open("ab") as sink:
+            output: dict[str, Any] = {"stdout": sink, "stderr": sink}
+            gateway = launch_gateway(launch, popen_kwargs=output)
+        SparkContext._ensure_initialized(gateway=gateway)
+    builder = SparkSession.builder.appName("tidemark")
+    for key, value in found.items():
+        builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    return builder.getOrCreate().newSession()
+
+
+def _remote(found: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql.connect.session import SparkSession as Remote  # needs the extra `connect`
+
+    spark = Remote.builder.remote(found["spark.remote"]).create()
+    for key, value in found.items():
+        if key.startswith("spark.sql."):
+            spark.conf.set(key, value)
+    return spark  # type: ignore[return-value]  # the same methods, another class
+
+
+def _make_catalog_folder(found: Mapping[str, str]) -> None:
+    """SQLite makes its file, but not the folder."""
+    for key, value in found.items():
+        if key.endswith(".uri") and value.startswith("jdbc:sqlite:"):
+            Path(value.removeprefix("jdbc:sqlite:").partition("?")[0]).parent.mkdir(
+                parents=True, exist_ok=True
+            )
+
+
+def _render(value: Any, path: Path) -> Any:
+    """`value` with dbt's Jinja rendered: `env_var`, `invocation_id`, `as_number` and the like."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    for name in ("as_number", "as_native", "as_bool", "as_text"):
+        jinja.filters[name] = lambda found: found
+    try:
+        return jinja.from_string(value).render(env_var=_env_var, invocation_id=str(uuid.uuid4()))
+    except jinja2.TemplateError as error:
+        raise UsageError(str(error), str(path), "Set it, or correct the profile") from None
+
+
+def _env_var(name: str, default: str | None = None) -> str:
+    found = os.environ.get(name, default)
+    if found is None:
+        raise jinja2.UndefinedError(f"the environment variable {name} is not set")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
+        return "Java didn't start"
+    return str(error).partition("\n")[0] or type(error).__name__

@@ -1,0 +1,277 @@
+"""The stream writer: batches of a source's stream into `raw.wal_events`, position by position.
+
+Three stages overlap: the feed reads the socket, `run`'s thread decodes and writes Parquet, a committer
+thread lands files, stores the position in a write of its own, then acknowledges it. The position stored
+is that of the last finished transaction of what is landed; rows of an open transaction may be landed
+before it, unseen until then. Memory is bounded by the settings, never by a transaction.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from queue import Empty, Full, Queue
+from typing import Protocol
+
+import pyarrow as pa
+
+from ingest.change import EVENTS as SCHEMA
+from ingest.change import EventBatch
+from ingest.lake import File, Lake, Sink
+from ingest.lake.ddl import EVENTS
+from ingest.positions import Position
+from ingest.settings import JobSettings
+
+_log = logging.getLogger(__name__)
+
+# A row group: what is held in memory before it is compressed into the file.
+ROW_GROUP_BYTES = 16 << 20
+
+
+class Feed(Protocol):
+    """What a source gives a writer; see `postgres.feed.PostgresFeed`."""
+
+    def start(self) -> None: ...
+    def read(self, timeout: float) -> EventBatch | object | None: ...
+    def acknowledge(self, position: Position) -> None: ...
+    def finish(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def _nothing(landing: "Landing") -> None:
+    pass
+
+
+@dataclass
+class Hooks:
+    """Called around each landing and each storing of a position, by the thread that does it. What one raises
+    ends the writer as if it had been killed there."""
+
+    before_land: Callable[["Landing"], None] = _nothing
+    after_land: Callable[["Landing"], None] = _nothing
+    before_store: Callable[["Landing"], None] = _nothing
+    after_store: Callable[["Landing"], None] = _nothing
+
+
+@dataclass(frozen=True)
+class Landing:
+    """Files to be landed together, and the position they bring the writer to."""
+
+    position: Position
+    files: tuple[File, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many events it holds."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass
+class Progress:
+    """What a writer has done so far; position: the stored one."""
+
+    position: Position
+    events: int = 0
+    landings: int = 0
+    transactions: int = 0
+    last_landed_at: float | None = field(default=None)
+
+
+class StreamWriter:
+    """One writer of a source. `run` it in any thread, once; `stop` it from any other."""
+
+    def __init__(
+        self,
+        lake: Lake,
+        feed: Feed,
+        position: Position,
+        settings: JobSettings,
+        hooks: Hooks | None = None,
+    ) -> None:
+        self.progress = Progress(position)
+        self._lake = lake
+        self._feed = feed
+        self._settings = settings
+        self._hooks = hooks or Hooks()
+        self._stop = threading.Event()
+        self._landings: Queue[Landing | None] = Queue(maxsize=2)
+        self._committing = threading.Event()
+        self._failure: BaseException | None = None
+        self._sink: Sink | None = None
+        self._held: list[pa.Table] = []
+        self._held_bytes = 0
+        self._landing_bytes = 0
+        self._since = 0.0
+        self._position = position
+        self._queued = position
+        self._announced = time.monotonic()
+
+    def stop(self) -> None:
+        """End after what has been read so far is landed."""
+        self._stop.set()
+
+    def run(self, until: int | None = None) -> Progress:
+        """Stream until `stop`, or until the stored position has passed `until`. Raises what ended it."""
+        committer = threading.Thread(target=self._commit_all, name="committer", daemon=True)
+        committer.start()
+        self._feed.start()
+        try:
+            while not self._done(until):
+                self._step(until)
+            self._feed.finish()
+            self._drain(until)
+            self._landings.put(None)
+            committer.join()
+        except BaseException:
+            self._give_up(committer)
+            raise
+        finally:
+            self._feed.stop()
+        if self._failure is not None:
+            raise self._failure
+        return self.progress
+
+    def _done(self, until: int | None) -> bool:
+        reached = until is not None and self.progress.position.position > until
+        return self._stop.is_set() or reached or self._failure is not None
+
+    def _step(self, until: int | None) -> None:
+        """Take what the feed has; land what is due."""
+        batch = self._feed.read(0.05)
+        if isinstance(batch, EventBatch):
+            self._add(batch)
+        elif batch is not None:
+            self._restart()
+        self._land_if_due(batch, until)
+
+    def _drain(self, until: int | None) -> None:
+        """After the feed's end: what it has still got, if that was asked for by `stop`."""
+        while self._failure is None:
+            batch = self._feed.read(0.3) if until is None else None
+            if not isinstance(batch, EventBatch):
+                break
+            self._add(batch)
+            self._land_if_due(batch, until)
+        self._land()
+
+    def _add(self, batch: EventBatch) -> None:
+        if batch.position is not None:
+            self._position = self._position.moved(batch.position)
+        self.progress.transactions += batch.transactions
+        if batch.events.num_rows:
+            self._since = self._since or time.monotonic()
+            self._held.append(batch.events)
+            size = batch.events.nbytes
+            self._held_bytes += size
+            self._landing_bytes += size
+            if self._held_bytes >= ROW_GROUP_BYTES:
+                self._write()
+
+    def _write(self) -> None:
+        """What is held becomes a row group of the open file."""
+        if self._held:
+            if self._sink is None:
+                self._sink = Sink(self._lake.landing_folder(EVENTS), SCHEMA)
+            self._sink.write(pa.concat_tables(self._held))
+            self._held, self._held_bytes = [], 0
+
+    def _restart(self) -> None:
+        """The stream begins again at the stored position: what is not landed will come once more."""
+        if self._sink is not None:
+            self._sink.abandon()
+        self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
+        self._since = 0.0
+        self._position = self._queued
+
+    def _land_if_due(self, batch: EventBatch | object | None, until: int | None) -> None:
+        now = time.monotonic()
+        if self._landing_bytes >= self._settings.landing_bytes:
+            self._land()
+        elif self._landing_bytes:
+            # While the committer is busy a landing would only wait: let it grow instead.
+            old = now - self._since >= self._settings.landing_seconds
+            if (old or self._reaches(until)) and self._idle():
+                self._land()
+        elif self._position.position > self._queued.position and self._idle():
+            asked = isinstance(batch, EventBatch) and batch.reply_requested
+            if (
+                asked
+                or self._reaches(until)
+                or now - self._announced >= self._settings.announce_seconds
+            ):
+                self._land()
+
+    def _reaches(self, until: int | None) -> bool:
+        return until is not None and self._position.position > until >= self._queued.position
+
+    def _idle(self) -> bool:
+        return self._landings.empty() and not self._committing.is_set()
+
+    def _land(self) -> None:
+        """Hand what there is to the committer."""
+        self._write()
+        files = (self._sink.close(),) if self._sink is not None else ()
+        self._sink, self._landing_bytes, self._since = None, 0, 0.0
+        if not files and self._position == self._queued:
+            return
+        landing = Landing(self._position, files)
+        while self._failure is None:
+            try:
+                self._landings.put(landing, timeout=0.2)
+                self._queued, self._announced = self._position, time.monotonic()
+                return
+            except Full:
+                continue
+
+    def _commit_all(self) -> None:
+        """The committer's thread."""
+        try:
+            while (landing := self._landings.get()) is not None:
+                self._committing.set()
+                landing, more = self._joined(landing)
+                self._commit(landing)
+                self._committing.clear()
+                if not more:
+                    return
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._committing.clear()
+
+    def _joined(self, landing: Landing) -> tuple[Landing, bool]:
+        """`landing` and all that wait behind it as one; whether more may come."""
+        try:
+            while (following := self._landings.get_nowait()) is not None:
+                landing = Landing(following.position, landing.files + following.files)
+        except Empty:
+            return landing, True
+        return landing, False
+
+    def _commit(self, landing: Landing) -> None:
+        if landing.files:
+            self._hooks.before_land(landing)
+            self._lake.add(EVENTS, landing.files)
+            self._hooks.after_land(landing)
+            self.progress.events += landing.rows
+            self.progress.landings += 1
+            self.progress.last_landed_at = time.time()
+        if landing.position.position > self.progress.position.position:
+            self._hooks.before_store(landing)
+            self._lake.store(landing.position)
+            self.progress.position = landing.position
+            self._feed.acknowledge(landing.position)
+            self._hooks.after_store(landing)
+        self._lake.upkeep(landing.position)
+
+    def _give_up(self, committer: threading.Thread) -> None:
+        """On an error in this thread: no more landings; one that runs is let finish."""
+        if self._sink is not None:
+            self._sink.abandon()
+        self._failure = self._failure or RuntimeError("given up")
+        try:
+            self._landings.put_nowait(None)
+        except Full:
+            self._landings.get_nowait()
+            self._landings.put_nowait(None)
+        committer.join(timeout=60)
