@@ -1,8 +1,9 @@
 """The records that cross modules: sources make them, the lake lands them, neither knows the other.
 
-`EVENTS` and `SNAPSHOT_ROWS` are the Arrow shapes of `raw.wal_events` and `raw.snapshot_rows`; field order
-is that of the tables. Positions and LSNs are 64-bit numbers, timestamps microseconds in UTC. `columns`
-holds each value as the source prints it: a NULL is a key without a value, an unknown value an absent key.
+`EVENTS` and `SNAPSHOT_ROWS` are the Arrow shapes of `raw.wal_events` and `raw.snapshot_rows`; field
+order is that of the tables. Positions and LSNs are 64-bit numbers, timestamps microseconds in UTC.
+`columns` holds each value as the source prints it: a NULL is a key without a value, an unknown
+value an absent key.
 """
 
 import hashlib
@@ -59,7 +60,7 @@ SNAPSHOT_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class LogicalMessage:
-    """A message in the source's log (`pg_logical_emit_message`): takes no ordinal, may be a watermark.
+    """A message in the source's log (`pg_logical_emit_message`): no record, may be a watermark.
 
     lsn: where it stands in the log. commit_lsn: of its transaction, None for one outside of any.
     """
@@ -75,10 +76,10 @@ class LogicalMessage:
 class EventBatch:
     """What one feed of a stream brought.
 
-    events: a table of schema EVENTS in the order received; the rows of a transaction that is still open
-    are in it. position: everything with commit_lsn < position has been given out by now (None: nothing
-    known yet); it never falls. transactions: how many ended in this feed. in_transaction: whether one is
-    open after it. reply_requested: the source asked for a status at once.
+    events: a table of schema EVENTS in the order received; the rows of a transaction that is still
+    open are in it. position: everything with commit_lsn < position has been given out by now (None:
+    nothing known yet); it never falls. transactions: how many ended in this feed. in_transaction:
+    whether one is open after it. reply_requested: the source asked for a status at once.
     """
 
     events: pa.Table
@@ -98,8 +99,8 @@ def table_id(
 ) -> str:
     """The name of one generation of a table: 16 hex digits.
 
-    relation: the oid, or a collection's UUID. table_name: `schema.name`. key_columns: in key order, None
-    where there is no key. identity: the replica identity's letter (`d`, `i`, `f`, `n`).
+    relation: the oid, or a collection's UUID. table_name: `schema.name`. key_columns: in key order,
+    None where there is no key. identity: the replica identity's letter (`d`, `i`, `f`, `n`).
     """
     key = None if key_columns is None else list(key_columns)
     text = json.dumps(

@@ -1,7 +1,8 @@
-"""`row_key`: the JSON array of a key's values, all as JSON strings or null, the same bytes wherever made.
+"""`row_key`: the JSON array of a key's values, as strings or null, the same bytes wherever made.
 
-Compact, in key order, non-ASCII characters as they are; escaped is what JSON demands and nothing else:
-`"`, `\\` and control characters (short forms where JSON has them, else lower-case `\\u00xx`).
+Compact, in key order, non-ASCII characters as they are; escaped is what JSON demands and nothing
+else: quotes, backslashes and control characters (short forms where JSON has them, else lower-case
+hex).
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SHORT = {0x08: "\\b", 0x09: "\\t", 0x0A: "\\n", 0x0C: "\\f", 0x0D: "\\r", 0x22: '\\"', 0x5C: "\\\\"}
+_SHORT = {
+    0x08: "\\b",
+    0x09: "\\t",
+    0x0A: "\\n",
+    0x0C: "\\f",
+    0x0D: "\\r",
+    0x22: '\\"',
+    0x5C: "\\\\",
+}
 # The backslash goes first: the others' replacements bring new ones.
 _ESCAPES = {
     code: _SHORT.get(code, f"\\u{code:04x}")
@@ -23,7 +32,8 @@ _SPECIAL[list(_ESCAPES)] = True
 def row_keys(values: Sequence[pa.Array], rows: int | None = None) -> pa.Array:
     """The row keys of `values`: one string array per key column, in key order, all of one length.
 
-    rows: how many there are, needed only where there is no key column at all (`[]` each). Never null.
+    rows: how many there are, needed only where there is no key column at all (`[]` each). Never
+    null.
     """
     if not values:
         return pa.repeat(pa.scalar("[]"), rows or 0)
@@ -56,7 +66,7 @@ def _escape(values: pa.Array) -> pa.Array:
     touched[np.searchsorted(offsets, at + offsets[0], side="right") - 1] = True
     mask = pa.array(touched)
     fixed = values.filter(mask)
-    for code in _ESCAPES:
+    for code, escape in _ESCAPES.items():
         if code in found:
-            fixed = pc.replace_substring(fixed, chr(code), _ESCAPES[code])
+            fixed = pc.replace_substring(fixed, chr(code), escape)
     return pc.replace_with_mask(values, mask, fixed)
