@@ -73,7 +73,7 @@ class Piece:
         return self.wire.i64(self.wire.offset[messages] + 1)
 
     def positions(self) -> I64:
-        """Positions that the piece proves: ends of transactions, and of keepalives outside of any."""
+        """The positions this proves: ends of transactions, and of keepalives outside of any."""
         idle = np.flatnonzero((self.kind == KEEPALIVE) & (self.open_after == 0))
         ends = self.wire.i64(self.at[self.where(COMMIT)] + _END_LSN)
         return np.concatenate((ends, self.wire.i64(self.wire.offset[idle] + 1)))

@@ -142,12 +142,12 @@ def _tuples(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> _Tup
 
 
 def _forget_fillers(slots: Slots, of_key_tuples: I64, identity: Mask) -> None:
-    """What is not of the key in a tuple that brings only that is sent as NULL: take it as absent."""
+    """A tuple that brings only the key has NULLs in all other columns: take them as absent."""
     slots.kind[of_key_tuples[~identity]] = UNCHANGED
 
 
 def _fill(width: I64, new: I64, slots: Slots) -> I64:
-    """The slot that holds each value: for unchanged TOAST the old tuple's, if it brought it."""
+    """The slot that holds each value: for unchanged TOAST the old tuple's if that has it."""
     source = np.arange(len(slots.kind))
     if not new.size:
         return source
