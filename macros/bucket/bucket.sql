@@ -1,0 +1,49 @@
+{#-
+  A definition and its outputs: `<name>`, the rows now, and `<name>__ops`, the log of how they came about.
+
+      not ready ──────────────► stand still
+      nothing changed ────────► move the mark
+      inputs changed ─────────► evaluate (rows: what changed; whole: all) ─┐
+      definition changed ─────► evaluate all ──────────────────────────────┤
+                                                                           ▼
+              append the differences to the rows ► append them to the log ► delete what they supersede
+
+  Evaluated once, by the first statement; the others read what it wrote. All of it is staged (see publish.sql).
+-#}
+{% materialization bucket, adapter='spark' %}
+    {%- set settings = tidemark.bucket_settings(model) -%}
+    {%- set marks = tidemark.marks() -%}
+    {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
+    {%- set plan = tidemark.bucket_plan(this, definition, marks, tidemark.standing('row_state', marks)) -%}
+
+    {{ run_hooks(pre_hooks) }}
+    {%- set done = {'put': 0, 'removed': 0} -%}
+    {%- if plan.evaluates -%}
+        {%- set columns = tidemark.bucket_columns(sql, settings, model) -%}
+        {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
+        {%- set last_op = tidemark.highest(tidemark.ops_relation(this), 'op_id') -%}
+        {%- call statement('rows') -%}
+            {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
+        {%- endcall -%}
+        {%- set done = tidemark.count_differences(this, last_op) -%}
+        {%- if done.put + done.removed -%}
+            {%- call statement('ops') -%}
+                {{ tidemark.insert_ops(this, columns, last_op) }}
+            {%- endcall -%}
+            {%- call statement('superseded') -%}
+                {{ tidemark.delete_superseded_rows(this, last_op) }}
+            {%- endcall -%}
+        {%- endif -%}
+    {%- endif %}
+    {{ run_hooks(post_hooks) }}
+    {%- do tidemark.report(
+        marks,
+        plan.standing,
+        plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
+        staged=plan.evaluates,
+        definition_hash=plan.definition_hash,
+        columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
+        rows=done.put + done.removed
+    ) -%}
+    {{ return({'relations': [this, tidemark.ops_relation(this)] if plan.evaluates else []}) }}
+{% endmaterialization %}

@@ -1,0 +1,23 @@
+{#-
+  Refuses `evaluate: rows` where a changed row can change more than its own output. Spark itself says what the query is
+  made of, views below it included: from one `rows(...)`, projections and filters, nothing else.
+-#}
+{% macro check_row_wise(sql, model) -%}
+    {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
+    {%- if sql.count(tidemark.changed_rows_mark()) != 1 -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' reads " ~ sql.count(tidemark.changed_rows_mark()) ~ ' inputs by rows(...)', fix) -%}
+    {%- endif -%}
+    {%- set explained = run_query('explain extended ' ~ sql)[0][0] -%}
+    {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
+    {%- set allowed = ['Project', 'Filter', 'SubqueryAlias', 'View', 'RelationV2', 'Generate', 'WithCTE', 'CTERelationDef', 'CTERelationRef'] -%}
+    {%- for line in analyzed.strip().split('\n')[1:] -%}
+        {%- set operator = modules.re.match('[\\s:+|-]*(\\w+)', line) -%}
+        {%- if operator and operator.group(1) not in allowed -%}
+            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ operator.group(1) ~ ' in the query', fix) -%}
+        {%- endif -%}
+        {%- set call = modules.re.search('\\b(rand|randn|uuid|shuffle|current_timestamp|current_date|now|monotonically_increasing_id|scalar-subquery|exists|list)[(#]', line) -%}
+        {%- if call -%}
+            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ call.group(1) ~ ' in the query', fix) -%}
+        {%- endif -%}
+    {%- endfor -%}
+{%- endmacro %}

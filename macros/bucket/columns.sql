@@ -1,0 +1,26 @@
+{#- The columns that a definition brings, as [{name, type}] without `_row_key`; checked against its settings. -#}
+{% macro bucket_columns(sql, settings, model) -%}
+    {%- set columns = [] -%}
+    {%- set names = [] -%}
+    {%- for row in run_query('describe query ' ~ sql) -%}
+        {%- do names.append(row['col_name']) -%}
+        {%- if row['col_name'] != '_row_key' -%}
+            {%- do columns.append({'name': row['col_name'], 'type': row['data_type']}) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- for name in names if names.count(name) > 1 -%}
+        {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
+    {%- endfor -%}
+    {%- set ours = ['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_checksum', '_checkpoint_id', '_data'] -%}
+    {%- for name in names if name | lower in ours -%}
+        {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
+    {%- endfor -%}
+    {%- set needed = settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
+    {%- for name in needed if name not in names -%}
+        {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ names | join(', ')) -%}
+    {%- endfor -%}
+    {%- if settings.evaluate == 'rows' -%}
+        {%- do tidemark.check_row_wise(sql, model) -%}
+    {%- endif -%}
+    {{ return(columns) }}
+{%- endmacro %}

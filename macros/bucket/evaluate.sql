@@ -1,0 +1,110 @@
+{#-
+  The statement that evaluates a definition and appends the differences to its rows: the rows that are to be there, and for
+  each that is to go a mark with a negative op id, until `delete_superseded_rows`. Op ids go on from `last_op`.
+-#}
+{% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
+    insert into {{ relation }} (
+        bucket, object_type, object_id, row_key,
+        {%- for column in columns %} `{{ column.name }}`,{% endfor %} _op_id, _checksum, _checkpoint_id
+    )
+    with evaluated as (
+        {{ tidemark._evaluated(sql, settings, columns, plan) }}
+    ),
+
+    before as (
+        {{ tidemark._before(relation, columns, plan, change) }}
+    ),
+
+    differences as (
+        select
+            evaluated.* except (bucket, object_type, object_id, row_key),
+            coalesce(evaluated.bucket, before.bucket) as bucket,
+            coalesce(evaluated.object_type, before.object_type) as object_type,
+            coalesce(evaluated.object_id, before.object_id) as object_id,
+            coalesce(evaluated.row_key, before.row_key) as row_key,
+            evaluated.row_key is not null as is_put
+        from evaluated
+        full outer join before
+            on
+                evaluated.bucket = before.bucket
+                and evaluated.object_type = before.object_type
+                and evaluated.object_id <=> before.object_id
+                and evaluated.row_key = before.row_key
+        where {{ 'true' if change.rewritten else 'not evaluated._data <=> before._data' }}
+    ),
+
+    numbered as (
+        select
+            *,
+            {{ last_op }}L + row_number() over (order by is_put, bucket, row_key) as op_id
+        from differences
+    )
+
+    select
+        bucket,
+        object_type,
+        object_id,
+        row_key,
+        {%- for column in columns %}
+        `{{ column.name }}`,
+        {%- endfor %}
+        if(is_put, op_id, -op_id) as _op_id,
+        if(
+            is_put,
+            {{ tidemark.checksum("concat('put.', object_type, '.', coalesce(object_id, ''), '.', _data)") }},
+            {{ tidemark.checksum("concat('delete.', row_key)") }}
+        ) as _checksum,
+        {{ tidemark.newest(plan.standing) }}L as _checkpoint_id
+    from numbered
+{%- endmacro %}
+
+{#- What the query gives, in the shape of a bucket; of the changed rows only, where the scope is 'changes'. -#}
+{% macro _evaluated(sql, settings, columns, plan) -%}
+    select
+        concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
+        {{ tidemark.literal(settings.object_type) }} as object_type,
+        cast(`{{ settings.object_id }}` as string) as object_id,
+        {% if settings.key -%}
+        {{ tidemark.json_of_strings(settings.key) }} as row_key,
+        {%- else -%}
+        _row_key as row_key,
+        {%- endif %}
+        {%- for column in columns %}
+        `{{ column.name }}`,
+        {%- endfor %}
+        {{ tidemark.data_json(columns | map(attribute='name')) }} as _data
+    from (
+        {{ tidemark.only_changed(sql, plan) }}
+    )
+{%- endmacro %}
+
+{#- The definition's query, reading only the rows that changed since its mark if the plan says so. -#}
+{% macro only_changed(sql, plan) -%}
+    {%- if plan.scope == 'changes' -%}
+        {%- set since = plan.since[plan.definition.inputs[0].source].checkpoint_id -%}
+        {{ sql | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id > ' ~ since) }}
+    {%- else -%}
+        {{ sql }}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. -#}
+{% macro _before(relation, columns, plan, change) -%}
+    {%- set published = plan.published_columns or columns | map(attribute='name') | list -%}
+    select
+        bucket,
+        object_type,
+        object_id,
+        row_key,
+        {{ tidemark.data_json(published) }} as _data
+    from {{ relation }} {{ 'version as of ' ~ change.before if change.before }}
+    {%- if change.is_new %}
+    where false
+    {%- elif plan.scope == 'changes' %}
+    left semi join (
+        select row_state.row_key
+        from {{ tidemark.core_relation('row_state') }} as row_state
+        where {{ tidemark._touches(plan.definition, plan.since) }}
+    ) as changed using (row_key)
+    {%- endif %}
+{%- endmacro %}

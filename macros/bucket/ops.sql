@@ -1,0 +1,43 @@
+{#- How many differences were just appended: {put, removed}. -#}
+{% macro count_differences(relation, last_op) -%}
+    {%- set row = run_query(
+        'select count_if(_op_id > 0) as put, count_if(_op_id < 0) as removed from ' ~ relation
+        ~ ' where _op_id > ' ~ last_op ~ ' or _op_id < 0'
+    )[0] -%}
+    {{ return({'put': row['put'] | int, 'removed': row['removed'] | int}) }}
+{%- endmacro %}
+
+{#- The statement that logs them: what was appended to the rows, as ops. -#}
+{% macro insert_ops(relation, columns, last_op) -%}
+    insert into {{ tidemark.ops_relation(relation) }}
+    select
+        bucket,
+        abs(_op_id) as op_id,
+        if(_op_id > 0, 'PUT', 'REMOVE') as op,
+        object_type,
+        object_id,
+        row_key,
+        if(_op_id > 0, {{ tidemark.data_json(columns | map(attribute='name')) }}, null) as data,
+        _checksum as checksum,
+        cast(null as bigint) as target_op,
+        _checkpoint_id as checkpoint_id
+    from {{ relation }}
+    where _op_id > {{ last_op }} or _op_id < 0
+{%- endmacro %}
+
+{#- The statement that deletes the rows that they supersede, and the marks of those that go. -#}
+{% macro delete_superseded_rows(relation, last_op) -%}
+    merge into {{ relation }} as old
+    using (
+        select bucket, object_type, object_id, row_key
+        from {{ relation }}
+        where _op_id > {{ last_op }} or _op_id < 0
+    ) as new
+    on
+        old.bucket = new.bucket
+        and old.object_type = new.object_type
+        and old.object_id <=> new.object_id
+        and old.row_key = new.row_key
+        and old._op_id <= {{ last_op }}
+    when matched then delete
+{%- endmacro %}

@@ -1,0 +1,50 @@
+{#-
+  What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, reason}. `scope` is
+  'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
+  its old hash: it is evaluated, as changed, when its inputs are ready.
+-#}
+{% macro bucket_plan(relation, definition, marks, row_state_standing) -%}
+    {%- set mine = marks.get(definition.name, {}) -%}
+    {%- set sources = definition.inputs | map(attribute='source') | unique | list -%}
+    {%- set standing = {} -%}
+    {%- for source in sources if source in row_state_standing -%}
+        {%- do standing.update({source: row_state_standing[source]}) -%}
+    {%- endfor -%}
+    {%- set published = (mine.values() | list)[0] if mine else {'definition_hash': none, 'columns': []} -%}
+    {%- set same = published.definition_hash == definition.hash and not should_full_refresh() -%}
+    {%- set plan = {
+        'evaluates': false, 'scope': 'changes', 'since': mine, 'standing': standing,
+        'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
+    } -%}
+    {%- if same and standing == tidemark._without_publication(mine) -%}
+        {%- do plan.update({'reason': 'unchanged'}) -%}
+        {{ return(plan) }}
+    {%- endif -%}
+    {%- set inputs = tidemark.input_state(definition, mine if same else {}, standing) -%}
+    {%- if inputs.waiting -%}
+        {%- do plan.update({
+            'reason': 'stands still, waiting for ' ~ inputs.waiting | join(', '),
+            'standing': tidemark._without_publication(mine), 'definition_hash': published.definition_hash,
+        }) -%}
+    {%- elif not same -%}
+        {%- do plan.update({
+            'evaluates': true, 'scope': 'all',
+            'reason': 'new' if not mine else 'definition changed' if published.definition_hash != definition.hash else 'full refresh',
+        }) -%}
+    {%- elif inputs.changed -%}
+        {%- do plan.update({
+            'evaluates': true, 'scope': 'changes' if definition.evaluate == 'rows' else 'all', 'reason': 'inputs changed',
+        }) -%}
+    {%- else -%}
+        {%- do plan.update({'reason': 'inputs unchanged'}) -%}
+    {%- endif -%}
+    {{ return(plan) }}
+{%- endmacro %}
+
+{% macro _without_publication(mine) -%}
+    {%- set standing = {} -%}
+    {%- for source, mark in mine.items() -%}
+        {%- do standing.update({source: {'checkpoint_id': mark.checkpoint_id, 'position': mark.position}}) -%}
+    {%- endfor -%}
+    {{ return(standing) }}
+{%- endmacro %}

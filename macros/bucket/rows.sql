@@ -1,0 +1,11 @@
+{#-
+  The input of a definition with `evaluate: rows`: a staging view, of which a run reads the changed rows only. By itself, in
+  `dbt compile` or a unit test, it is the whole view; the materialization puts a filter in place of the comment.
+-#}
+{% macro rows(staging_view) -%}
+    (select * from {{ ref(staging_view) }} {{ tidemark.changed_rows_mark() }})
+{%- endmacro %}
+
+{% macro changed_rows_mark() -%}
+    {{ return('/* changed rows */') }}
+{%- endmacro %}

@@ -1,0 +1,78 @@
+{#- The op log of a definition. -#}
+{% macro ops_relation(relation) -%}
+    {{ return(api.Relation.create(schema=relation.schema, identifier=relation.identifier ~ '__ops')) }}
+{%- endmacro %}
+
+{#-
+  Creates a definition's tables, or gives the rows the columns that a changed definition needs; those that it no longer
+  needs go when it is published (`drop_unpublished_columns`). Returns {before, rewritten}: the snapshot to compare with where
+  columns changed (it keeps its own columns), and whether a column changed its type, so that all rows are written anew.
+-#}
+{% macro prepare_bucket_tables(relation, columns, plan) -%}
+    {%- if load_relation(relation) is none or load_relation(tidemark.ops_relation(relation)) is none -%}
+        {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
+        {%- do run_query(tidemark._create_ops_table(tidemark.ops_relation(relation))) -%}
+        {%- do adapter.cache_added(relation) -%}
+        {%- do adapter.cache_added(tidemark.ops_relation(relation)) -%}
+        {{ return({'before': none, 'rewritten': false, 'is_new': true}) }}
+    {%- endif -%}
+    {%- if plan.scope == 'changes' -%}
+        {{ return({'before': none, 'rewritten': false, 'is_new': false}) }}
+    {%- endif -%}
+    {%- set before = tidemark.refs([relation]).get(relation | string, {}).get('main') -%}
+    {%- set has = {} -%}
+    {%- for row in run_query('describe ' ~ relation) if row['col_name'] and not row['col_name'].startswith('#') -%}
+        {%- do has.update({row['col_name']: row['data_type']}) -%}
+    {%- endfor -%}
+    {%- set rewritten = [] -%}
+    {%- for column in columns if has.get(column.name) != column.type -%}
+        {%- if column.name in has -%}
+            {%- do rewritten.append(column.name) -%}
+            {%- do run_query('alter table ' ~ relation ~ ' drop column `' ~ column.name ~ '`') -%}
+        {%- endif -%}
+        {%- do run_query('alter table ' ~ relation ~ ' add column `' ~ column.name ~ '` ' ~ column.type) -%}
+    {%- endfor -%}
+    {{ return({'before': before, 'rewritten': rewritten | length > 0, 'is_new': before is none}) }}
+{%- endmacro %}
+
+{% macro _create_rows_table(relation, columns) -%}
+    create table if not exists {{ relation }} (
+        bucket string comment 'definition and bucket_by values: <definition>[<JSON array>]',
+        object_type string,
+        object_id string,
+        row_key string comment 'key of the row that the object came from',
+        {%- for column in columns %}
+        `{{ column.name }}` {{ column.type }},
+        {%- endfor %}
+        _op_id bigint comment 'the op that wrote the row',
+        _checksum bigint comment 'of that op, unsigned 32 bits',
+        _checkpoint_id bigint comment 'the checkpoint that the row was written at'
+    )
+    {{ tidemark.iceberg_table() }}
+{%- endmacro %}
+
+{% macro _create_ops_table(relation) -%}
+    create table if not exists {{ relation }} (
+        bucket string,
+        op_id bigint comment 'strictly increasing per definition, never used again',
+        op string comment 'PUT, REMOVE, MOVE or CLEAR',
+        object_type string,
+        object_id string,
+        row_key string,
+        data string comment 'JSON of the columns, by name',
+        checksum bigint,
+        target_op bigint comment 'of a MOVE: the op that supersedes it',
+        checkpoint_id bigint
+    )
+    {{ tidemark.iceberg_table() }}
+{%- endmacro %}
+
+{#- Drops from the rows of a published definition the columns that it does not bring. -#}
+{% macro drop_unpublished_columns(table, columns) -%}
+    {%- set ours = ['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_checksum', '_checkpoint_id'] -%}
+    {%- for row in run_query('describe ' ~ table) if row['col_name'] and not row['col_name'].startswith('#') -%}
+        {%- if row['col_name'] not in columns + ours -%}
+            {%- do run_query('alter table ' ~ table ~ ' drop column `' ~ row['col_name'] ~ '`') -%}
+        {%- endif -%}
+    {%- endfor -%}
+{%- endmacro %}

@@ -1,0 +1,36 @@
+{#- Columns as a JSON array of strings: a bucket's values, or a key. -#}
+{% macro json_of_strings(columns) -%}
+    {%- if columns -%}
+        to_json(array({% for column in columns %}cast(`{{ column }}` as string){{ ', ' if not loop.last }}{% endfor %}))
+    {%- else -%}
+        '[]'
+    {%- endif -%}
+{%- endmacro %}
+
+{#- An object's data: JSON of its columns in the order of their names, NULLs kept, times in UTC to the microsecond. Rows are
+    compared by it, so it must be a pure function of the values. -#}
+{% macro data_json(columns) -%}
+    to_json(
+        named_struct(
+            {%- for column in columns | sort %}
+            {{ tidemark.literal(column) }}, `{{ column }}`{{ ',' if not loop.last }}
+            {%- endfor %}
+        ),
+        map(
+            'ignoreNullFields', 'false',
+            'timeZone', 'UTC',
+            'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+            'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
+        )
+    )
+{%- endmacro %}
+
+{#- The first four bytes, little-endian, of the SHA-256 of a string, as an unsigned number. A bucket's checksum is the sum of
+    its ops' modulo 2^32. -#}
+{% macro checksum(text) -%}
+    cast(
+        conv(
+            regexp_replace(left(sha2({{ text }}, 256), 8), '(..)(..)(..)(..)', '$4$3$2$1'), 16, 10
+        ) as bigint
+    )
+{%- endmacro %}

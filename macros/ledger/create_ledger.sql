@@ -1,0 +1,23 @@
+{#- The statement that creates a model's table with the columns of a select. -#}
+{% macro create_ledger(relation, select_sql) -%}
+    create table {{ relation }}
+    {{ tidemark.iceberg_table(staged=config.get('staged', true), partitioning=partition_cols(label='partitioned by')) }}
+    as {{ select_sql }}
+{%- endmacro %}
+
+{#- How our tables are kept: staged by default (`write.wap.enabled`: a run's writes go to its branch), and deleted from by
+    merge-on-read, so that the cost follows the changes and not the table. -#}
+{% macro iceberg_table(staged=true, partitioning='') -%}
+    using iceberg
+    {{ partitioning }}
+    tblproperties (
+        'format-version' = '3',
+        'write.wap.enabled' = '{{ staged | lower }}',
+        'write.merge.mode' = 'merge-on-read',
+        'write.delete.mode' = 'merge-on-read',
+        'write.update.mode' = 'merge-on-read',
+        'write.distribution-mode' = 'none',
+        'write.metadata.delete-after-commit.enabled' = 'true',
+        'write.metadata.previous-versions-max' = '20'
+    )
+{%- endmacro %}

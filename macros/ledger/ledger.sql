@@ -1,0 +1,34 @@
+{#-
+  A table that only grows: every run appends what the model selects. A model with nothing to add renders
+  `nothing_new()`, and then nothing is committed. With `supersedes` (the key of a row) the appended rows replace the
+  older versions of their keys: append first, delete after, so that the model is evaluated once and no join shuffles
+  the target. Both land on the run's branch (see publish.sql), so no reader ever sees one without the other.
+-#}
+{% materialization ledger, adapter='spark' %}
+    {%- set supersedes = config.get('supersedes', []) -%}
+    {%- set marks = tidemark.marks() -%}
+    {%- set new = '/* nothing new */' not in sql -%}
+
+    {{ run_hooks(pre_hooks) }}
+    {%- if load_relation(this) is none %}
+        {%- call statement('create') -%}
+            {{ tidemark.create_ledger(this, 'select * from (' ~ sql ~ ') where false') }}
+        {%- endcall -%}
+        {%- do adapter.cache_added(this) -%}
+    {%- endif %}
+    {%- if new %}
+        {%- call statement('append') -%}
+            insert into {{ this }} select * from ({{ sql }})
+        {%- endcall -%}
+    {%- endif %}
+    {%- set standing = tidemark.standing(model.name, marks) -%}
+    {%- if new and supersedes %}
+        {%- call statement('supersede') -%}
+            {{ tidemark.delete_superseded(this, supersedes, tidemark.newest(standing)) }}
+        {%- endcall -%}
+    {%- endif %}
+    {{ run_hooks(post_hooks) }}
+    {%- do persist_docs(this, model) -%}
+    {%- do tidemark.report(marks, standing, 'appended' if new else 'nothing new', staged=new) -%}
+    {{ return({'relations': [this]}) }}
+{% endmaterialization %}

@@ -1,0 +1,4 @@
+{#- A SQL string literal. -#}
+{% macro literal(text) -%}
+    '{{ text | replace("\\", "\\\\") | replace("'", "\\'") }}'
+{%- endmacro %}

@@ -1,0 +1,31 @@
+{#-
+  How far every model has been published: {model: {source: {checkpoint_id, position, publication_id,
+  definition_hash, columns}}}, from `core.progress`. Empty while parsing and on a new lake.
+-#}
+{% macro marks() -%}
+    {%- set found = {} -%}
+    {%- set progress = tidemark.core_relation('progress') -%}
+    {%- if execute and load_relation(progress) is not none -%}
+        {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns from ' ~ progress) -%}
+            {%- do found.setdefault(row['model'], {}).update({row['source']: {
+                'checkpoint_id': row['checkpoint_id'] | int,
+                'position': row['position'] | int,
+                'publication_id': row['publication_id'] | int,
+                'definition_hash': row['definition_hash'],
+                'columns': fromjson(row['columns'] or '[]'),
+            }}) -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(found) }}
+{%- endmacro %}
+
+{#- The newest publication that the marks know; 0 before the first. -#}
+{% macro newest_publication(marks) -%}
+    {%- set newest = namespace(id=0) -%}
+    {%- for model in marks.values() -%}
+        {%- for mark in model.values() -%}
+            {%- set newest.id = [newest.id, mark.publication_id] | max -%}
+        {%- endfor -%}
+    {%- endfor -%}
+    {{ return(newest.id) }}
+{%- endmacro %}

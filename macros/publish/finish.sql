@@ -1,0 +1,55 @@
+{#-
+  Carries out a committed publication, from its manifest alone: each table's main goes to the published snapshot, then the
+  marks are written. Doing it twice, or by two at once, changes nothing: a table whose branch is gone has been moved on.
+  Branches that runs left behind in these tables are dropped: whoever staged them can no longer publish.
+-#}
+{% macro finish(publication_id) -%}
+    {%- set publications = tidemark.core_relation('publications') -%}
+    {%- set manifest = run_query(
+        'select `table`, branch, columns from ' ~ publications
+        ~ ' where snapshot_id is not null and publication_id = ' ~ publication_id
+    ) -%}
+    {%- set refs = tidemark.refs(manifest | map(attribute='table') | list + [publications | string]) -%}
+    {%- for row in manifest if row['branch'] in refs.get(row['table'], {}) -%}
+        {%- do tidemark.fast_forward(row['table'], row['branch']) -%}
+        {%- set columns = fromjson(row['columns']) -%}
+        {%- if columns and not row['table'].endswith('__ops') -%}
+            {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {%- do run_query(tidemark._write_marks(publications, publication_id)) -%}
+    {%- for table, branches in refs.items() -%}
+        {%- for branch in branches if branch.startswith('run_') -%}
+            {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}
+        {%- endfor -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+{#- One row per model and source, the newest; rewritten whole, so that it stays one small file. -#}
+{% macro _write_marks(publications, publication_id) -%}
+    insert overwrite {{ tidemark.core_relation('progress') }}
+    select
+        model,
+        source,
+        newest.checkpoint_id,
+        newest.position,
+        newest.definition_hash,
+        newest.columns,
+        newest.publication_id
+    from (
+        select
+            model,
+            source,
+            max_by(struct(checkpoint_id, position, definition_hash, columns, publication_id), publication_id) as newest
+        from (
+            select model, source, checkpoint_id, position, definition_hash, columns, publication_id
+            from {{ tidemark.core_relation('progress') }}
+            union all
+            select model, mark.source, mark.checkpoint_id, mark.position, definition_hash, columns, publication_id
+            from {{ publications }}
+            lateral view explode(marks) as mark
+            where publication_id = {{ publication_id }}
+        )
+        group by model, source
+    )
+{%- endmacro %}

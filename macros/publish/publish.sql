@@ -1,0 +1,41 @@
+{#-
+  The last step of a run (on-run-end): what passed, with all that it depends on, becomes visible.
+
+  1. The manifest of what is staged is appended to a branch of `core.publications` that begins where this run began, and
+     fast-forwarded: the one commit by which the run takes place. Had another run published meanwhile, it is refused.
+  2. Each table's main is fast-forwarded to its branch (`finish`).
+  3. `core.progress` gets the models' marks, last.
+
+  Killed before 1, nothing has happened; killed after it, the next run begins with 2 and 3 (`recover`).
+-#}
+{% macro publish(results) -%}
+    {%- if not execute -%}
+        {{ return('') }}
+    {%- endif -%}
+    {%- set passed = tidemark.passed_models(results) -%}
+    {%- do tidemark.drop_staged(results, passed) -%}
+    {%- set marks = tidemark.marks() -%}
+    {%- set news = [] -%}
+    {%- for model in passed if model.report.staged or tidemark.has_moved(model, marks) -%}
+        {%- do news.append(model) -%}
+    {%- endfor -%}
+    {%- if news -%}
+        {%- set seen = passed | map(attribute='report') | map(attribute='seen') | unique | list -%}
+        {%- set publication_id = tidemark.commit_manifest(news, seen) -%}
+        {%- do tidemark.finish(publication_id) -%}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- The first step of a run (on-run-start): finishes a publication that was cut off between its steps. -#}
+{% macro recover() -%}
+    {%- set publications = tidemark.core_relation('publications') -%}
+    {%- if execute and load_relation(publications) is not none and load_relation(tidemark.core_relation('progress')) is not none -%}
+        {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
+        {%- set open = run_query(
+            'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'
+        ) -%}
+        {%- for row in open -%}
+            {%- do tidemark.finish(row['publication_id']) -%}
+        {%- endfor -%}
+    {%- endif -%}
+{%- endmacro %}

@@ -1,0 +1,53 @@
+{#-
+  The kept records, with the values that updates lack (unchanged TOAST) filled in, where no such update changes its row's
+  key: of each row the records since the last one that is complete by itself, laid over each other; and where there is
+  none, over the row as `row_state` has it. One record for each row.
+-#}
+{% macro filled_records(row_state) -%}
+    with numbered as (
+        select
+            *,
+            sum(int(not partial)) over (partition by source, table_id, row_key order by place) as segment,
+            sum(int(not partial)) over (partition by source, table_id, row_key) as last_segment,
+            sum(copies) over (partition by source, table_id, row_key) as all_copies
+        from kept
+    ),
+
+    laid as (
+        select
+            source,
+            table_id,
+            row_key,
+            max(place) as place,
+            max_by(struct(table_name, op, leaf_id), place) as last,
+            min_by(partial, place) as partial,
+            max(all_copies) as copies,
+            {{ tidemark.overlaid() }} as columns
+        from numbered
+        where segment = last_segment
+        group by source, table_id, row_key
+    )
+
+    select
+        laid.source,
+        laid.table_id,
+        laid.row_key,
+        laid.place,
+        laid.last.table_name,
+        laid.last.op,
+        laid.last.leaf_id,
+        laid.copies,
+        {% if load_relation(row_state) is not none -%}
+        if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
+    from laid
+    left join {{ row_state }} as base
+        on
+            laid.source = base.source
+            and laid.table_id = base.table_id
+            and laid.row_key = base.row_key
+            and laid.partial
+        {%- else -%}
+        laid.columns
+    from laid
+        {%- endif %}
+{%- endmacro %}

@@ -1,0 +1,127 @@
+{#-
+  The kept records, with the values that updates lack filled in, where an update that lacks one also changes its row's
+  key. A row's records are cut into segments, each beginning with a record that is complete by itself, or that takes over
+  another key's row (`prev_row_key`); within a segment, later values lie over earlier ones. A segment whose first record
+  lacks values lies over its parent: the last segment of the key that it took over, or else the row as `row_state` has
+  it. Keys may be taken over several times in one run (a to b to c, or two rows that swap), hence the recursion.
+-#}
+{% macro followed_records(row_state) -%}
+    with recursive touched as (
+        select source, table_id, row_key from kept where partial
+        union
+        select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
+    ),
+
+    numbered as (
+        select
+            kept.*,
+            sum(int(not (partial and prev_row_key is null))) over (
+                partition by source, table_id, row_key order by place
+            ) as segment
+        from kept
+        left semi join touched using (source, table_id, row_key)
+    ),
+
+    segments as (
+        select
+            source,
+            table_id,
+            row_key,
+            segment,
+            min(place) as first_place,
+            max(place) as place,
+            min_by(op, place) as op,
+            min_by(prev_row_key, place) as prev_row_key,
+            min_by(partial, place) as partial,
+            {{ tidemark.overlaid() }} as columns
+        from numbered
+        group by source, table_id, row_key, segment
+    ),
+
+    linked as (
+        select
+            segments.*,
+            coalesce(segments.prev_row_key, segments.row_key) as base_key,
+            (
+                select max(parents.segment)
+                from segments as parents
+                where
+                    parents.source = segments.source
+                    and parents.table_id = segments.table_id
+                    and parents.row_key = segments.prev_row_key
+                    and parents.op <> 'delete'
+                    and parents.place < segments.first_place
+            ) as parent_segment
+        from segments
+    ),
+
+    last_segments as (
+        select source, table_id, row_key, max(segment) as segment from segments group by source, table_id, row_key
+    ),
+
+    chains as (
+        select
+            linked.source,
+            linked.table_id,
+            linked.row_key,
+            linked.place,
+            linked.columns,
+            linked.partial,
+            linked.base_key,
+            linked.parent_segment
+        from linked
+        left semi join last_segments using (source, table_id, row_key, segment)
+
+        union all
+
+        select
+            chains.source,
+            chains.table_id,
+            chains.row_key,
+            chains.place,
+            {{ tidemark.laid_over('linked.columns', 'chains.columns') }} as columns,
+            linked.partial,
+            linked.base_key,
+            linked.parent_segment
+        from chains
+        inner join linked
+            on
+                chains.source = linked.source
+                and chains.table_id = linked.table_id
+                and chains.base_key = linked.row_key
+                and chains.parent_segment = linked.segment
+                and chains.partial
+    ),
+
+    filled as (
+        select
+            chains.source,
+            chains.table_id,
+            chains.row_key,
+            {% if load_relation(row_state) is not none -%}
+            if(
+                chains.partial,
+                {{ tidemark.laid_over('base.columns', 'chains.columns') }},
+                chains.columns
+            ) as columns
+            {%- else -%}
+            chains.columns
+            {%- endif %}
+        from chains
+        {%- if load_relation(row_state) is not none %}
+        left join {{ row_state }} as base
+            on
+                chains.source = base.source
+                and chains.table_id = base.table_id
+                and chains.base_key = base.row_key
+                and chains.partial
+        {%- endif %}
+        where not (chains.partial and chains.parent_segment is not null)
+    )
+
+    select
+        kept.* except (columns),
+        coalesce(filled.columns, kept.columns) as columns
+    from kept
+    left join filled using (source, table_id, row_key)
+{%- endmacro %}

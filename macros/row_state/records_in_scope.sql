@@ -1,0 +1,79 @@
+{#-
+  The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits, which are ordered
+  before all that the log has at or after their stamp. A row of an attempt that was not named done does not count.
+-#}
+{% macro records_in_scope(events, snapshot_rows, chunks, batch) -%}
+    select
+        events.source,
+        events.table_id,
+        events.table_name,
+        events.row_key,
+        events.prev_row_key,
+        events.op,
+        events.leaf_id,
+        events.partial,
+        events.columns,
+        {{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }} as place,
+        case
+            when events.op = 'insert' or events.prev_row_key is not null then 1
+            when events.op = 'delete' then -1
+            else 0
+        end as copies
+    from {{ events }} as events
+    inner join scope
+        on
+            events.source = scope.source
+            and events.table_id = scope.table_id
+            and events.commit_lsn >= scope.lower_lsn
+            and events.commit_lsn < scope.upper_lsn
+            and not scope.is_ended
+    where events.op <> 'truncate' and {{ batch.predicate }}
+    {%- if batch.admitted %}
+
+    union all
+
+    select
+        snapshot_rows.source,
+        snapshot_rows.table_id,
+        snapshot_rows.table_name,
+        snapshot_rows.row_key,
+        null as prev_row_key,
+        'insert' as op,
+        snapshot_rows.leaf_id,
+        false as partial,
+        snapshot_rows.columns,
+        {{ tidemark.place('scope.snapshot_lsn', '-1L', '-1') }} as place,
+        1 as copies
+    from {{ snapshot_rows }} as snapshot_rows
+    inner join scope
+        on
+            snapshot_rows.source = scope.source
+            and snapshot_rows.table_id = scope.table_id
+            and snapshot_rows.snapshot_id = scope.snapshot_id
+            and scope.is_admitted
+    left semi join {{ chunks }} as chunks
+        on
+            snapshot_rows.snapshot_id = chunks.snapshot_id
+            and snapshot_rows.chunk = chunks.chunk
+            and snapshot_rows.attempt = chunks.attempt
+            and chunks.state = 'done'
+    {%- endif %}
+{%- endmacro %}
+
+{#- The last truncate of each table, and of each leaf of a partitioned one (`leaf_id`; null is the whole table). -#}
+{% macro truncates_in_scope(events, batch) -%}
+    select
+        events.source,
+        events.table_id,
+        events.leaf_id,
+        max({{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
+    from {{ events }} as events
+    inner join scope
+        on
+            events.source = scope.source
+            and events.table_id = scope.table_id
+            and events.commit_lsn >= scope.lower_lsn
+            and events.commit_lsn < scope.upper_lsn
+    where events.op = 'truncate' and {{ batch.predicate }}
+    group by events.source, events.table_id, events.leaf_id
+{%- endmacro %}

@@ -1,0 +1,12 @@
+{#- What a table without a key had of each row, for its equal rows are counted: nothing, where a truncate took it. -#}
+{% macro rows_before(row_state, batch) -%}
+    select present.*
+    from {{ row_state }} as present
+    {%- if batch.truncated %}
+    left anti join truncates
+        on
+            present.source = truncates.source
+            and present.table_id = truncates.table_id
+            and present.leaf_id = coalesce(truncates.leaf_id, present.leaf_id)
+    {%- endif %}
+{%- endmacro %}

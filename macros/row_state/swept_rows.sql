@@ -1,0 +1,47 @@
+{#-
+  Rows that go although no record names them, as tombstones of this run: all of a generation that ended, all that an
+  admitted snapshot does not bring, all that a truncate took. Rows that the run's records name are in `latest`.
+-#}
+{% macro swept_rows(row_state, batch) -%}
+    select
+        present.source,
+        present.table_id,
+        present.table_name,
+        present.row_key,
+        present.columns,
+        0 as copies,
+        present.leaf_id,
+        coalesce(
+            {% if batch.truncated %}last_truncate.place,{% endif %}
+            {{ tidemark.place('if(scope.is_ended, scope.upper_lsn, scope.snapshot_lsn)', '-1L', '-1') }}
+        ) as place,
+        scope.checkpoint_id
+    from {{ row_state }} as present
+    inner join scope on present.source = scope.source and present.table_id = scope.table_id
+    {%- if batch.truncated %}
+    left join (
+        select source, table_id, max(place) as place from truncates group by source, table_id
+    ) as last_truncate
+        on present.source = last_truncate.source and present.table_id = last_truncate.table_id
+    {%- endif %}
+    left anti join latest
+        on
+            present.source = latest.source
+            and present.table_id = latest.table_id
+            and present.row_key = latest.row_key
+    where
+        not present.deleted
+        and (
+            scope.is_admitted or scope.is_ended
+            {%- if batch.truncated %}
+            or exists (
+                select 1
+                from truncates
+                where
+                    truncates.source = present.source
+                    and truncates.table_id = present.table_id
+                    and coalesce(truncates.leaf_id, present.leaf_id) = present.leaf_id
+            )
+            {%- endif %}
+        )
+{%- endmacro %}

@@ -1,0 +1,21 @@
+-- depends_on: {{ ref('progress') }}
+-- depends_on: {{ ref('publications') }}
+-- A source's checkpoint is its persisted position: the lowest position of its writers, each in its newest incarnation.
+{%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}
+{%- set marks = tidemark.marks().get('checkpoints', {}) %}
+{%- set moved = tidemark.moved_sources(source('raw', 'stream_positions'), marks) %}
+{%- if not moved %}
+{{ nothing_new(columns) }}
+{%- else %}
+select
+    {{ tidemark.newest(marks) + 1 }}L as checkpoint_id,
+    source,
+    lsn,
+    current_timestamp() as created_at
+from
+    values
+    {% for source, position in moved.items() -%}
+    ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
+    {% endfor -%}
+    as moved (source, lsn)
+{%- endif %}

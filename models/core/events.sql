@@ -1,0 +1,75 @@
+{{ config(partition_by=['source']) }}
+-- depends_on: {{ ref('checkpoints') }}
+{%- set ranges = tidemark.ranges('events') %}
+{%- set last_seq = tidemark.highest(this, 'seq') %}
+
+{%- if not ranges and load_relation(this) is not none %}
+{{ nothing_new() }}
+{%- else %}
+with ranges as (
+    {{ tidemark.ranges_select(ranges) }}
+),
+
+-- What each writer has finished. Records outside of it, such as the landed half of a transaction whose slot was
+-- lost, are never read.
+finished as (
+    select
+        source,
+        writer,
+        start_position,
+        max(position) as position
+    from {{ source('raw', 'stream_positions') }}
+    group by source, writer, start_position
+),
+
+landed as (
+    select
+        records.*,
+        ranges.checkpoint_id
+    from {{ source('raw', 'wal_events') }} as records
+    inner join ranges
+        on
+            records.source = ranges.source
+            and records.commit_lsn >= ranges.lower_lsn
+            and records.commit_lsn < ranges.upper_lsn
+    left semi join finished
+        on
+            records.source = finished.source
+            and records.writer = finished.writer
+            and records.commit_lsn >= finished.start_position
+            and records.commit_lsn < finished.position
+    where {{ tidemark.in_ranges(ranges, 'records') }}
+),
+
+-- A replayed record has the pair that it had before; it stands beside its first copy.
+ordered as (
+    select
+        *,
+        dense_rank() over log as rank_in_log,
+        lag(struct(commit_lsn, change_lsn, commit_index, writer)) over log
+        <=> struct(commit_lsn, change_lsn, commit_index, writer) as is_replay
+    from landed
+    window log as (partition by source order by commit_lsn, change_lsn, commit_index, writer)
+)
+
+select
+    source,
+    {{ last_seq }}L + rank_in_log as seq,
+    writer,
+    commit_lsn,
+    commit_index,
+    change_lsn,
+    commit_ts,
+    xid,
+    op,
+    table_name,
+    table_id,
+    leaf_id,
+    row_key,
+    prev_row_key,
+    coalesce(partial, false) as partial,
+    columns,
+    checkpoint_id
+from ordered
+where not is_replay
+{%- endif %}

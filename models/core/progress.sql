@@ -1,0 +1,11 @@
+{{ config(staged=false) }}
+
+{{ nothing_new({
+    'model': 'string',
+    'source': 'string',
+    'checkpoint_id': 'bigint',
+    'position': 'bigint',
+    'definition_hash': 'string',
+    'columns': 'string',
+    'publication_id': 'bigint',
+}) }}

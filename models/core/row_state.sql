@@ -1,0 +1,119 @@
+{{ config(partition_by=['source', 'table_name'], supersedes=['source', 'table_id', 'row_key']) }}
+-- depends_on: {{ ref('checkpoints') }}
+{%- set ranges = tidemark.ranges('row_state') %}
+{%- set scope = tidemark.row_scope(ref('tables'), ranges) %}
+{%- set batch = tidemark.row_batch(ref('events'), scope) %}
+{%- set exists = load_relation(this) is not none %}
+{%- set counts = batch.keyless and exists %}
+{%- if exists and not batch.has_work %}
+{{ nothing_new() }}
+{%- else %}
+with scope as (
+    {{ tidemark.scope_select(scope) }}
+),
+
+records as (
+    {{ tidemark.records_in_scope(ref('events'), source('raw', 'snapshot_rows'), source('raw', 'chunks'), batch) }}
+),
+
+{%- if batch.truncated %}
+
+truncates as (
+    {{ tidemark.truncates_in_scope(ref('events'), batch) }}
+),
+{%- endif %}
+
+-- What a truncate is ordered after is gone, snapshot rows that arrive later included.
+kept as (
+    select records.*
+    from records
+    {%- if batch.truncated %}
+    left anti join truncates
+        on
+            records.source = truncates.source
+            and records.table_id = truncates.table_id
+            and records.leaf_id = coalesce(truncates.leaf_id, records.leaf_id)
+            and records.place < truncates.place
+    {%- endif %}
+),
+
+{%- if batch.partial %}
+
+filled as (
+    {{ tidemark.followed_records(this) if batch.moved else tidemark.filled_records(this) }}
+),
+{%- endif %}
+
+latest as (
+    select
+        source,
+        table_id,
+        row_key,
+        max(place) as place,
+        max_by(struct(table_name, op, leaf_id, columns), place) as last,
+        sum(copies) as copies
+    from {{ 'filled' if batch.partial else 'kept' }}
+    group by source, table_id, row_key
+),
+
+changed as (
+    select
+        latest.source,
+        latest.table_id,
+        latest.last.table_name,
+        latest.row_key,
+        latest.last.columns,
+        {% if counts -%}
+        if(scope.keyless, latest.copies + coalesce(base.copies, 0), int(latest.last.op <> 'delete')) as copies,
+        {%- else -%}
+        if(scope.keyless, latest.copies, int(latest.last.op <> 'delete')) as copies,
+        {%- endif %}
+        latest.last.leaf_id,
+        latest.place,
+        scope.checkpoint_id
+    from latest
+    inner join scope on latest.source = scope.source and latest.table_id = scope.table_id
+    {%- if counts %}
+    left join ({{ tidemark.rows_before(this, batch) }}) as base
+        on
+            latest.source = base.source
+            and latest.table_id = base.table_id
+            and latest.row_key = base.row_key
+            and scope.keyless
+            and not scope.is_admitted
+    {%- endif %}
+
+    {%- if batch.sweeps and exists %}
+    {#- A truncate, an admitted snapshot and an ended generation take rows away that no record names. #}
+
+    union all
+
+    {{ tidemark.swept_rows(this, batch) }}
+    {%- endif %}
+)
+
+select
+    changed.source,
+    changed.table_id,
+    changed.table_name,
+    changed.row_key,
+    changed.columns,
+    changed.copies <= 0 as deleted,
+    cast(greatest(changed.copies, 0) as int) as copies,
+    changed.leaf_id,
+    changed.place.commit_lsn,
+    changed.place.change_lsn,
+    changed.place.commit_index,
+    changed.checkpoint_id
+from changed
+{%- if batch.admitted and exists %}
+{#- A row that a new snapshot brings as it was is not a change. #}
+left anti join {{ this }} as before
+    on
+        changed.source = before.source
+        and changed.table_id = before.table_id
+        and changed.row_key = before.row_key
+        and changed.copies = before.copies
+        and array_sort(map_entries(changed.columns)) = array_sort(map_entries(before.columns))
+{%- endif %}
+{%- endif %}
