@@ -8,6 +8,7 @@ writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`
 import logging
 import os
 import re
+import sys
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,6 +94,8 @@ def session(
 def _local(found: Mapping[str, str], log: Path) -> SparkSession:
     _make_catalog_folder(found)
     if SparkContext._active_spark_context is None:
+        # The executors are this machine's: the same Python, with the same packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log.parent.mkdir(parents=True, exist_ok=True)
         launch = SparkConf(loadDefaults=False)
         for key, value in found.items():

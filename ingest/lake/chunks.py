@@ -67,27 +67,17 @@ class ChunkTable:
         return sorted(found, key=lambda chunk: chunk.chunk)
 
     def plan(self, chunks: Sequence[Chunk]) -> None:
-        """Adds the chunks of one snapshot, all at once, unless somebody has planned it already."""
-        if not chunks:
-            return
-        snapshot = literal(chunks[0].snapshot_id)
-        names = (*_FIELDS, "updated_at")
+        """Adds the chunks of a snapshot, all at once. Its id is new, so that nobody else can be at it."""
         rows = ", ".join(
             f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks
         )
-        # Without a matched clause Spark makes this a plain append, and every racer would win.
-        statement = f"""
-            MERGE INTO {CHUNKS} t USING (SELECT * FROM VALUES {rows} AS v({", ".join(names)})) s
-            ON t.snapshot_id = {snapshot} AND t.snapshot_id = s.snapshot_id AND t.chunk = s.chunk
-            WHEN MATCHED AND t.rev < 0 THEN UPDATE SET rev = t.rev
-            WHEN NOT MATCHED THEN INSERT ({", ".join(names)})
-            VALUES ({", ".join(f"s.{name}" for name in names)})"""
+        names = ", ".join((*_FIELDS, "updated_at"))
+        retried(lambda: self._spark.sql(f"INSERT INTO {CHUNKS} ({names}) VALUES {rows}"))
 
-        def add() -> None:
-            if not self.read(chunks[0].snapshot_id):
-                self._spark.sql(statement)
-
-        retried(add)
+    def drop(self, snapshot_id: str) -> None:
+        """Forgets a snapshot that nobody has begun."""
+        where = f"snapshot_id = {literal(snapshot_id)}"
+        retried(lambda: self._spark.sql(f"DELETE FROM {CHUNKS} WHERE {where}"))
 
     def claim(self, chunks: Sequence[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
         """Of `chunks` those that are `owner`'s now, as they are after it; owner: unlike any other, ever."""

@@ -16,8 +16,8 @@ from ingest.postgres.connection import Connection
 class CatalogTable:
     """A table as of now: a plain one, or the root of a partitioned one with its leaves.
 
-    identity: the replica identity's letter. key_columns: in key order, None: no key. pages: of each leaf, by
-    oid. problem: why it can't be replicated, and what to do; empty if it can.
+    identity: the replica identity's letter. key_columns: in key order, None: no key. pages, sizes: of
+    each leaf in order, without and with its TOAST, in blocks and bytes. problem: why it can't be replicated, and what to do; empty if it can.
     """
 
     oid: int
@@ -27,8 +27,8 @@ class CatalogTable:
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
     leaves: tuple[Leaf, ...]
-    leaf_names: tuple[tuple[str, str], ...]
     pages: tuple[int, ...]
+    sizes: tuple[int, ...]
     owned: bool
     problem: str = ""
 
@@ -92,6 +92,7 @@ _LEAVES = """
 SELECT r.oid::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        coalesce(pg_relation_filenode(c.oid), 0)::bigint,
        coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint,
+       coalesce(pg_table_size(c.oid), 0),
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
 FROM unnest(%(oids)s::oid[]) AS r (oid)
 CROSS JOIN LATERAL (
@@ -153,7 +154,7 @@ def _table(
     if len(identities) == 1:
         (identity,) = identities
     key = keys.get("i") if identity == "i" else keys.get("p")
-    readable = readable and all(leaf[7] for leaf in leaves)
+    readable = readable and all(leaf[8] for leaf in leaves)
     problem = _problem(schema, name, readable, persistence, identities, identity, key, leaves)
     return CatalogTable(
         oid=oid,
@@ -163,8 +164,8 @@ def _table(
         key_columns=key,
         columns=tuple(columns),
         leaves=tuple(Leaf(leaf[0], f"{leaf[1]}.{leaf[2]}", leaf[5]) for leaf in leaves),
-        leaf_names=tuple((leaf[1], leaf[2]) for leaf in leaves),
         pages=tuple(leaf[6] for leaf in leaves),
+        sizes=tuple(leaf[7] for leaf in leaves),
         owned=owned,
         problem=problem,
     )

@@ -5,7 +5,7 @@ the DSN. TLS and everything else that libpq knows comes from the DSN.
 """
 
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -149,3 +149,36 @@ def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None
         name: None if value is None else value.decode()
         for name, value in zip(names, values, strict=True)
     }
+
+
+def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
+    """What a COPY TO STDOUT gives, a row at a time. Raises psycopg errors as the server tells them."""
+    pgconn = connection.pgconn
+    pgconn.send_query(statement.encode())
+    _expect(pgconn, pq.ExecStatus.COPY_OUT)
+    get, socket = pgconn.get_copy_data, [pgconn.socket]
+    while True:
+        length, data = get(1)
+        if length > 0:
+            yield data
+        elif length == 0:
+            select.select(socket, [], [])
+            pgconn.consume_input()
+        else:
+            break
+    _expect(pgconn, pq.ExecStatus.COMMAND_OK)
+    while pgconn.get_result() is not None:
+        pass
+
+
+def _expect(pgconn: pq.abc.PGconn, status: pq.ExecStatus) -> None:
+    while pgconn.is_busy():
+        select.select([pgconn.socket], [], [])
+        pgconn.consume_input()
+    result = pgconn.get_result()
+    if result is None or result.status != status:
+        while result is not None and pgconn.get_result() is not None:
+            pass
+        if result is None:
+            raise psycopg.OperationalError("the server gave no answer")
+        raise psycopg.errors.error_from_result(result)

@@ -32,8 +32,8 @@ def ensure(
     publication: str,
     tables: Sequence[CatalogTable],
     known: Collection[int] = (),
-) -> Mapping[str, Published]:
-    """What the publication sends, by `schema.name` of table or leaf, once it has been made or added to.
+) -> Mapping[int, Published]:
+    """What the publication sends, by oid of table or leaf, once it has been made or added to.
 
     tables: those to publish, all without a problem. known: oids of tables that have been seen before. Raises
     Failure if it can't be made or doesn't suit.
@@ -59,22 +59,24 @@ def ensure(
     return published
 
 
-def sends(published: Mapping[str, Published], table: CatalogTable) -> bool:
+def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
     """Whether all leaves of `table` are published."""
     return _sends(published, table)
 
 
-def _sends(published: Mapping[str, Published], table: CatalogTable) -> bool:
-    return all(leaf.name in published for leaf in table.leaves)
+def _sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
+    return all(leaf.leaf_id in published for leaf in table.leaves)
 
 
-def _published(connection: Connection, publication: str) -> dict[str, Published]:
+def _published(connection: Connection, publication: str) -> dict[int, Published]:
     rows = connection.execute(
-        "SELECT schemaname || '.' || tablename, attnames::text[], rowfilter "
-        "FROM pg_publication_tables WHERE pubname = %s",
+        "SELECT c.oid::bigint, p.attnames::text[], p.rowfilter FROM pg_publication_tables p "
+        "JOIN pg_namespace n ON n.nspname = p.schemaname "
+        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
+        "WHERE p.pubname = %s",
         [publication],
     ).fetchall()
-    return {name: Published(tuple(columns), rows_of) for name, columns, rows_of in rows}
+    return {oid: Published(tuple(columns), row_filter) for oid, columns, row_filter in rows}
 
 
 def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
