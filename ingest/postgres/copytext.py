@@ -128,8 +128,8 @@ def _are_nulls(data: U8, backslash: I64) -> Mask:
     """Which of the backslashes begin a NULL: with an N, alone between delimiters."""
     # Before the first byte stands, wrapped around, the newline of the last.
     before, after = data[backslash - 1], data.take(backslash + 2, mode="clip")
-    alone: Mask = _DELIMITER[before] & _DELIMITER[after]
-    return alone & (data[backslash + 1] == _NULL)
+    null: Mask = _DELIMITER[before] & (data[backslash + 1] == _NULL) & _DELIMITER[after]
+    return null
 
 
 def _escapes(backslash: I64) -> I64:
