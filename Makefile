@@ -5,6 +5,7 @@ SHELL := bash
 BIN := .venv/bin
 WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
+SQL := $(wildcard models macros tests/data_tests)
 ARGS ?=
 
 .PHONY: help
@@ -40,14 +41,14 @@ lint: setup ## Formatting, rules, types, SQL
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/mypy
-	@$(BIN)/sqlfluff lint --disable-progress-bar models macros tests/data_tests
+	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
 	@scripts/check-tree
 
 .PHONY: fmt
 fmt: setup ## Mend what can be mended by itself
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
-	@$(BIN)/sqlfluff fix --disable-progress-bar models macros tests/data_tests
+	@$(BIN)/sqlfluff fix --disable-progress-bar $(SQL)
 
 .PHONY: bench
 bench: setup ## Measure rates and latencies
