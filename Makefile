@@ -36,12 +36,17 @@ test-unit: setup ## The tests that start no server
 test-postgres: setup-servers ## The tests on every Postgres version that is installed
 	@$(PYTEST) tests/integration --postgres all $(ARGS)
 
-.PHONY: lint
-lint: setup ## Formatting, rules, types, SQL
-	@$(BIN)/ruff format --check --quiet
-	@$(BIN)/ruff check --quiet
+.PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
+lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)
+lint-format: setup
+	@$(BIN)/ruff format --check
+lint-rules: setup
+	@$(BIN)/ruff check
+lint-types: setup
 	@$(BIN)/mypy
+lint-sql: setup
 	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
+lint-tree:
 	@scripts/check-tree
 
 .PHONY: fmt
