@@ -3,7 +3,7 @@
   since the mark}. An input is ready when every generation of it that has not ended has its newest snapshot admitted.
 -#}
 {% macro input_state(definition, mine, standing) -%}
-    {%- if not execute or load_relation(tidemark.core_relation('row_state')) is none -%}
+    {%- if not execute or not tidemark.is_built(tidemark.core_relation("row_state")) -%}
         {{ return({'waiting': definition.inputs | map(attribute='table') | list, 'changed': false}) }}
     {%- endif -%}
     {%- set query -%}

@@ -9,7 +9,7 @@
   columns changed (it keeps its own columns), and whether a column changed its type, so that all rows are written anew.
 -#}
 {% macro prepare_bucket_tables(relation, columns, plan) -%}
-    {%- if load_relation(relation) is none or load_relation(tidemark.ops_relation(relation)) is none -%}
+    {%- if not tidemark.is_built(relation) or not tidemark.is_built(tidemark.ops_relation(relation)) -%}
         {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
         {%- do run_query(tidemark._create_ops_table(tidemark.ops_relation(relation))) -%}
         {%- do adapter.cache_added(relation) -%}

@@ -10,7 +10,7 @@
     {%- set new = '/* nothing new */' not in sql -%}
 
     {{ run_hooks(pre_hooks) }}
-    {%- if load_relation(this) is none %}
+    {%- if not tidemark.is_built(this) %}
         {%- call statement('create') -%}
             {{ tidemark.create_ledger(this, 'select * from (' ~ sql ~ ') where false') }}
         {%- endcall -%}

@@ -5,7 +5,7 @@
 {% macro marks() -%}
     {%- set found = {} -%}
     {%- set progress = tidemark.core_relation('progress') -%}
-    {%- if execute and load_relation(progress) is not none -%}
+    {%- if execute and tidemark.is_built(progress) -%}
         {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns from ' ~ progress) -%}
             {%- do found.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,

@@ -28,7 +28,7 @@
     {%- set newest = {} -%}
     {%- do newest.update(published) -%}
     {%- set checkpoints = tidemark.core_relation('checkpoints') -%}
-    {%- if execute and load_relation(checkpoints) is not none -%}
+    {%- if execute and tidemark.is_built(checkpoints) -%}
         {%- set staged = run_query(
             'select source, checkpoint_id, lsn from ' ~ checkpoints
             ~ ' where checkpoint_id > ' ~ tidemark.newest(published) ~ ' order by checkpoint_id'

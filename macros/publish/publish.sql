@@ -29,7 +29,7 @@
 {#- The first step of a run (on-run-start): finishes a publication that was cut off between its steps. -#}
 {% macro recover() -%}
     {%- set publications = tidemark.core_relation('publications') -%}
-    {%- if execute and load_relation(publications) is not none and load_relation(tidemark.core_relation('progress')) is not none -%}
+    {%- if execute and tidemark.is_built(publications) and tidemark.is_built(tidemark.core_relation('progress')) -%}
         {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
         {%- set open = run_query(
             'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'

@@ -26,7 +26,7 @@
     {%- for result in results if tidemark.is_staged_model(result.node) and result.node.unique_id not in kept -%}
         {%- for table in tidemark.tables_of(result.node) -%}
             {%- set schema, name = table.split('.') -%}
-            {%- if load_relation(api.Relation.create(schema=schema, identifier=name)) is not none -%}
+            {%- if tidemark.is_built(api.Relation.create(schema=schema, identifier=name)) -%}
                 {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ tidemark.branch()) -%}
             {%- endif -%}
         {%- endfor -%}

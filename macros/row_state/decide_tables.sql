@@ -13,7 +13,7 @@
         {{ tidemark.ranges_select(ranges) }}
     ),
 
-    {% if load_relation(decided) is none -%}
+    {% if not tidemark.is_built(decided) -%}
     last_decisions as (
         select
             '' as source,

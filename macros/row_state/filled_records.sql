@@ -37,7 +37,7 @@
         laid.last.op,
         laid.last.leaf_id,
         laid.copies,
-        {% if load_relation(row_state) is not none -%}
+        {% if tidemark.is_built(row_state) -%}
         if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
     from laid
     left join {{ row_state }} as base

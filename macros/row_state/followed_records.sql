@@ -98,7 +98,7 @@
             chains.source,
             chains.table_id,
             chains.row_key,
-            {% if load_relation(row_state) is not none -%}
+            {% if tidemark.is_built(row_state) -%}
             if(
                 chains.partial,
                 {{ tidemark.laid_over('base.columns', 'chains.columns') }},
@@ -108,7 +108,7 @@
             chains.columns
             {%- endif %}
         from chains
-        {%- if load_relation(row_state) is not none %}
+        {%- if tidemark.is_built(row_state) %}
         left join {{ row_state }} as base
             on
                 chains.source = base.source

@@ -3,7 +3,7 @@
 {%- set ranges = tidemark.ranges('events') %}
 {%- set last_seq = tidemark.highest(this, 'seq') %}
 
-{%- if not ranges and load_relation(this) is not none %}
+{%- if not ranges and tidemark.is_built(this) %}
 {{ nothing_new() }}
 {%- else %}
 with ranges as (

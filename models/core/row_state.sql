@@ -3,7 +3,7 @@
 {%- set ranges = tidemark.ranges('row_state') %}
 {%- set scope = tidemark.row_scope(ref('tables'), ranges) %}
 {%- set batch = tidemark.row_batch(ref('events'), scope) %}
-{%- set exists = load_relation(this) is not none %}
+{%- set exists = tidemark.is_built(this) %}
 {%- set counts = batch.keyless and exists %}
 {%- if exists and not batch.has_work %}
 {{ nothing_new() }}
