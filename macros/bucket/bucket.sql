@@ -16,6 +16,11 @@
     {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
     {%- set plan = tidemark.bucket_plan(this, definition, marks, tidemark.standing('row_state', marks)) -%}
 
+    {%- if var('plan_only', false) -%}
+        {%- do tidemark.report_plan(plan, marks) -%}
+        {{ return({'relations': []}) }}
+    {%- endif -%}
+
     {{ run_hooks(pre_hooks) }}
     {%- set done = {'put': 0, 'removed': 0} -%}
     {%- if plan.evaluates -%}

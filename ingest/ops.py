@@ -1,0 +1,45 @@
+"""A bucket's op log as JSON lines, read at one Iceberg snapshot to its head."""
+
+import json
+from collections.abc import Iterator
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from ingest.errors import UsageError
+from ingest.lake.sql import literal
+
+_FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
+
+
+def bucket_name(definition: str, values: str) -> str:
+    """The full name, from the full name, a JSON array of its values, or its one value."""
+    if values.startswith(f"{definition}["):
+        return values
+    try:
+        parsed = json.loads(values)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, list):
+        parsed = [values]
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in parsed]
+    return definition + json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+
+
+def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
+    """The ops of `bucket` with a greater op_id than `after`, a JSON object each. UsageError: no such definition."""
+    table = f"buckets.`{definition}__ops`"
+    try:
+        ops = spark.sql(
+            f"SELECT {', '.join(_FIELDS)} FROM {table} "
+            f"WHERE bucket = {literal(bucket)} AND op_id > {after} ORDER BY op_id"
+        )
+    except AnalysisException:
+        raise UsageError(
+            f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
+        ) from None
+    for row in ops.toLocalIterator():
+        op = {name: row[name] for name in _FIELDS if row[name] is not None}
+        if row["data"] is not None:
+            op["data"] = json.loads(row["data"])
+        yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,54 @@
+"""What the next run will do with each definition; decided by the same macros that the run goes by."""
+
+import dataclasses
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from ingest.project import Project
+
+
+@dataclass(frozen=True)
+class Step:
+    """One definition. state: new, changed, unchanged or gone; rows: of its inputs, to be evaluated."""
+
+    definition: str
+    state: str
+    reason: str
+    rows: int
+
+    def to_json(self) -> str:
+        """As one JSON object."""
+        return json.dumps(dataclasses.asdict(self))
+
+
+def make(spark: SparkSession, target: str | None = None) -> list[Step]:
+    """The plan, in the order of the definitions' names. Runs nothing. Raises Failure."""
+    project = Project(target)
+    outcomes = project.invoke("run", "--select", "config.materialized:bucket", "--vars", "{plan_only: true}")
+    steps = [
+        Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report
+    ]
+    gone = sorted(_published(spark) - set(project.definitions))
+    steps += [Step(name, "gone", "its model is no longer there; its tables stay", 0) for name in gone]
+    return sorted(steps, key=lambda step: step.definition)
+
+
+def render(steps: list[Step]) -> None:
+    """Print a plan as a table."""
+    table = Table("definition", "state", "why", "rows to evaluate")
+    table.columns[3].justify = "right"
+    colours = {"new": "green", "changed": "yellow", "gone": "red"}
+    for step in steps:
+        table.add_row(step.definition, step.state, step.reason, f"{step.rows:,}", style=colours.get(step.state))
+    Console().print(table)
+
+
+def _published(spark: SparkSession) -> set[str]:
+    if not spark.catalog.tableExists("core.progress"):
+        return set()
+    rows = spark.sql("SELECT DISTINCT model FROM core.progress WHERE definition_hash IS NOT NULL")
+    return {row["model"] for row in rows.collect()}

@@ -1,0 +1,84 @@
+"""The dbt project, called in process: parsed once, then run on the Spark session that is already warm.
+
+A failure is one line for each node that failed. What dbt prints goes to `logs/dbt.log`.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
+from dbt.cli.main import dbtRunner, dbtRunnerResult
+from dbt.contracts.graph.manifest import Manifest
+
+from ingest.errors import Failure, one_line
+
+_FAILED = ("error", "fail", "runtime error")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a node came to: its name, dbt's status and message, what its materialization reported, seconds."""
+
+    name: str
+    status: str
+    message: str
+    report: dict[str, Any]
+    seconds: float
+
+
+class Project:
+    """The project of the current folder, on a target of `profiles/profiles.yml` (default: the profile's own)."""
+
+    def __init__(self, target: str | None = None, profiles_dir: str | None = None) -> None:
+        self._options = ["--profiles-dir", profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")]
+        if target:
+            self._options += ["--target", target]
+        found = dbtRunner().invoke(["--quiet", "parse", *self._options])
+        if not isinstance(found.result, Manifest):
+            raise Failure("the dbt project can't be parsed", "dbt_project.yml", _said(found))
+        self.manifest = found.result
+
+    def invoke(self, command: str, *arguments: str) -> list[Outcome]:
+        """Run a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
+        done = dbtRunner(manifest=self.manifest).invoke(["--quiet", command, *arguments, *self._options])
+        results = done.result.results if isinstance(done.result, RunExecutionResult) else []
+        failed = [result for result in results if str(result.status) in _FAILED]
+        if failed:
+            raise Failure(
+                "; ".join(f"{_name(result)}: {one_line(_first_line(result))}" for result in failed),
+                f"dbt {command}",
+                "What does not hang on it is published; mend it and run again",
+            )
+        if not done.success:
+            raise Failure("dbt did not finish", f"dbt {command}", _said(done))
+        return [_outcome(result) for result in results]
+
+    @property
+    def definitions(self) -> list[str]:
+        """Names of the bucket models."""
+        nodes = self.manifest.nodes.values()
+        return sorted(node.name for node in nodes if node.config.materialized == "bucket")  # type: ignore[union-attr]
+
+
+def _outcome(result: RunResult) -> Outcome:
+    code = str((result.adapter_response or {}).get("code", ""))
+    report = json.loads(code) if code.startswith("{") else {}
+    return Outcome(_name(result), str(result.status), str(result.message), report, result.execution_time)
+
+
+def _name(result: RunResult) -> str:
+    return str(getattr(result.node, "name", result.node.unique_id))
+
+
+def _first_line(result: RunResult) -> str:
+    """dbt's messages begin with a heading; Spark's go on with a plan."""
+    lines: Iterable[str] = (line.strip() for line in str(result.message).splitlines())
+    told = [line for line in lines if line and not line.endswith((")", "Error"))]
+    return told[0] if told else str(result.message)
+
+
+def _said(result: dbtRunnerResult) -> str:
+    return one_line(str(result.exception)) if result.exception else "See logs/dbt.log"

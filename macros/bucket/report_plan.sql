@@ -1,0 +1,29 @@
+{#- With `--vars '{plan_only: true}'` (`tidemark plan`) a definition does nothing but say what it would do: `state`, why, and how
+    many rows of its inputs it would evaluate. -#}
+{% macro report_plan(plan, marks) -%}
+    {%- set states = {'new': 'new', 'definition changed': 'changed'} -%}
+    {%- do store_raw_result(
+        name='main',
+        message=plan.reason,
+        code=tojson({
+            'standing': {},
+            'staged': false,
+            'seen': tidemark.newest_publication(marks),
+            'definition_hash': plan.definition_hash,
+            'state': states.get(plan.reason, 'unchanged'),
+            'reason': plan.reason,
+            'rows': tidemark._rows_to_evaluate(plan) if plan.evaluates else 0,
+        })
+    ) -%}
+{%- endmacro %}
+
+{% macro _rows_to_evaluate(plan) -%}
+    {%- set query -%}
+        select count(*) as to_evaluate
+        from {{ tidemark.core_relation('row_state') }} as row_state
+        where
+            {{ tidemark._touches(plan.definition, plan.since if plan.scope == 'changes' else {}) }}
+            {{- ' and not deleted' if plan.scope == 'all' }}
+    {%- endset -%}
+    {{ return(run_query(query)[0]['to_evaluate'] | int) }}
+{%- endmacro %}
