@@ -13,7 +13,7 @@ from ingest.postgres.wire import HEADER, I64, U8, Wire
 
 # Small enough for the processor's cache (positions jump through all of a piece once per column),
 # and for 32-bit offsets whatever is in it; a larger message is a piece of its own.
-PIECE_BYTES = 4 * 2**20
+PIECE_BYTES = 2 * 2**20
 _EPOCH_US = 946_684_800_000_000  # 2000-01-01
 
 KEEPALIVE, XLOG_DATA = b"kw"

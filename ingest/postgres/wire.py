@@ -29,7 +29,8 @@ class Wire:
         self.end = np.cumsum(lengths)
         self.offset = self.end - lengths
         self.size = int(self.end[-1])
-        self.buffer = b"".join(payloads) + _PADDING
+        assert self.size < 2**31, "offsets have 32 bits; the server sends no message over 1 GiB"
+        self.buffer = b"".join([*payloads, _PADDING])
         self._u8 = np.frombuffer(self.buffer, np.uint8)
         self._u16 = self._overlapping(">u2")
         self._u32 = self._overlapping(">u4")
