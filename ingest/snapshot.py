@@ -1,8 +1,9 @@
 """The snapshotter: tables that `raw.source_tables` has queued, read chunk by chunk into `raw.snapshot_rows`.
 
 Any number of snapshotters work on one source, in threads, processes or machines; the tables are all they
-share. A table is begun by whoever's conditional update wins, chunks are claimed with leases, and what a
-killed one left is gone on with. It never holds up the stream, nor one table another.
+share. A snapshot is begun by whoever's conditional change wins, chunks are claimed with leases, and what a
+killed one left is gone on with. Many small tables cost as little as one: they are begun, read, landed and
+marked done together. It never holds up the stream, nor one table another.
 """
 
 import logging
@@ -11,76 +12,100 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Protocol
 
-from ingest.lake import Chunk, Lake, SourceTable
+from ingest.lake import Chunk, File, Folder, Lake, SourceTable
 from ingest.lake.ddl import SNAPSHOT_ROWS
-from ingest.lake.files import File, Folder
-from ingest.lake.tables import DONE, QUEUED, RUNNING, pending
+from ingest.lake.leases import Lease
+from ingest.lake.tables import DONE, QUEUED, RUNNING
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
+# Chunks of small tables that are read as one group; a statement about them stays of a readable size.
+GROUP_CHUNKS = 200
+Bounds = tuple[int, int, int | None]
+
 
 @dataclass(frozen=True)
-class Begun:
-    """A snapshot to be: the table as it is read, the stamp, and its chunks (bounds by leaf)."""
+class Plan:
+    """How a queued table is to be read: its shape, the stamp, and its chunks (leaf, from block, to block)."""
 
     table: SourceTable
     snapshot_lsn: int
-    chunks: tuple[tuple[int, int, int | None], ...]
+    chunks: tuple[Bounds, ...]
 
 
 @dataclass(frozen=True)
 class Read:
-    """How the reading of claimed chunks went: files and rows of those that were read, by chunk.
+    """How the reading of a claimed chunk went: its rows, in a file if there are any; else a problem.
 
-    restart: why the table has to be begun anew. give_up: why it can't be read, by this snapshotter at least.
+    restart: the table is no longer the one that was begun. give_up: it can't be read, for long.
     """
 
-    files: Mapping[int, File] = field(default_factory=dict)
-    rows: Mapping[int, int] = field(default_factory=dict)
-    restart: str = ""
-    give_up: str = ""
+    chunk: Chunk
+    rows: int = 0
+    file: File | None = None
+    problem: str = ""
+    restart: bool = False
+    give_up: bool = False
 
 
 class Source(Protocol):
     """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`."""
 
     def survey(self) -> None:
-        """Brings raw.source_tables up to date with the source's catalogue."""
+        """Bring raw.source_tables up to date with the source's catalogue."""
 
-    def begin(self, table: SourceTable) -> Begun | None:
-        """How a queued table is to be read; None: not now, and it has been said or recorded why."""
+    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+        """How to read queued tables, all under one snapshot; without those that can't be read now."""
 
-    def read(self, table: SourceTable, chunks: Sequence[Chunk], folder: Folder) -> Read:
-        """Reads claimed chunks into files of `folder`."""
+    def weight(self, table: SourceTable, chunk: Chunk) -> int:
+        """About how many bytes a chunk has."""
+
+    def at_once(self, table: SourceTable) -> bool:
+        """Whether all chunks of a table have to be read under one snapshot."""
+
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterable[Read]:
+        """Read claimed chunks into files of `folder`."""
 
     def watermark(self) -> int:
         """A position past everything that was committed before the call."""
 
-    def unchanged(self, table: SourceTable) -> bool:
-        """Whether the source's table is still the one that was read."""
+    def cancel(self) -> None:
+        """From another thread: what waits in `plan` gives up."""
 
-    def close(self) -> None: ...
+    def rest(self) -> None:
+        """Nothing is to be read at the moment: let go of what is held at the source."""
+
+    def close(self) -> None:
+        """Let go of everything."""
 
 
-def _nothing(table: SourceTable, chunks: Sequence[Chunk]) -> None:
+def _nothing(chunks: Sequence[Chunk]) -> None:
     pass
 
 
 @dataclass
 class SnapshotHooks:
-    """Called around each group of chunks; what one raises ends the snapshotter as if it had been killed there."""
+    """Called around each group of chunks. What one raises ends the snapshotter as if it had been killed there."""
 
-    after_begin: Callable[[SourceTable, Sequence[Chunk]], None] = _nothing
-    before_read: Callable[[SourceTable, Sequence[Chunk]], None] = _nothing
-    before_land: Callable[[SourceTable, Sequence[Chunk]], None] = _nothing
-    after_land: Callable[[SourceTable, Sequence[Chunk]], None] = _nothing
-    before_done: Callable[[SourceTable, Sequence[Chunk]], None] = _nothing
+    after_plan: Callable[[Sequence[Chunk]], None] = _nothing
+    after_claim: Callable[[Sequence[Chunk]], None] = _nothing
+    before_land: Callable[[Sequence[Chunk]], None] = _nothing
+    after_land: Callable[[Sequence[Chunk]], None] = _nothing
+    before_done: Callable[[Sequence[Chunk]], None] = _nothing
+
+
+@dataclass
+class _Work:
+    """The snapshots that are being read: tables by snapshot_id, and their chunks."""
+
+    tables: Mapping[str, SourceTable]
+    chunks: Mapping[str, list[Chunk]] = field(default_factory=dict)
 
 
 class Snapshotter:
@@ -96,6 +121,7 @@ class Snapshotter:
     ) -> None:
         """name: of the source, as in raw.source_tables."""
         self.rows = 0
+        self.given_up: dict[str, str] = {}
         self._lake = lake
         self._source = source
         self._name = name
@@ -105,19 +131,19 @@ class Snapshotter:
         self._claims = 0
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._given_up: set[str] = set()
 
     def stop(self) -> None:
         """End after the chunks at hand."""
         self._stop.set()
         self._wake.set()
+        self._source.cancel()
 
     def wake(self) -> None:
         """Look at the queue now."""
         self._wake.set()
 
     def run(self, until_done: bool = False) -> None:
-        """Take what is queued, and what comes; until_done: end when nothing is left to take."""
+        """Take what is queued, and what comes; until_done: end when all is done that can be."""
         try:
             while not self._stop.is_set():
                 self._wake.clear()
@@ -125,129 +151,176 @@ class Snapshotter:
                 left = self._pass()
                 if until_done and not left:
                     return
-                if not self._stop.is_set():
-                    self._wake.wait(0.5 if left and until_done else self._settings.catalogue_seconds)
+                seconds = self._settings.catalogue_seconds
+                self._wake.wait(min(seconds, 1.0) if left else seconds)
         finally:
             self._source.close()
 
-    def _pass(self) -> bool:
-        """Work on each table that is queued or running; whether some of them still are."""
-        left = False
-        for table in pending(list(self._lake.tables.read(self._name).values())):
-            if self._stop.is_set():
-                return True
-            if table.table_id in self._given_up:
-                continue
-            left |= not self._take(table)
-        return left
-
-    def _take(self, table: SourceTable) -> bool:
-        """Do what there is to do for a table now; whether nothing more is."""
-        if table.state == QUEUED:
-            begun = self._begin(table)
-            if begun is None:
-                return table.table_id in self._given_up
-            table = begun
+    def _pass(self) -> int:
+        """Do all there is to do now; how many tables are not done, though they may be yet."""
+        self._begin([t for t in self._pending() if t.state == QUEUED])
         while not self._stop.is_set():
-            chunks = self._lake.chunks.read(table.snapshot_id or "")
-            if chunks and all(chunk.state == DONE for chunk in chunks):
-                return self._finish(table, chunks)
-            claimed = self._claim(chunks)
-            if not claimed:
-                return False  # others are at it
-            if not self._group(table, claimed):
-                return table.table_id in self._given_up
-        return False
+            work = self._work()
+            self._finish(work)
+            group = self._claim(work)
+            if not group:
+                break
+            self._read(group)
+        left = self._pending()
+        if not left:
+            self._source.rest()
+        return len(left)
 
-    def _begin(self, table: SourceTable) -> SourceTable | None:
-        """Plan a snapshot under a new id, then claim the table for it."""
-        plan = self._source.begin(table)
-        if plan is None:
-            return None
-        snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
-        # The chunks are there before the table says so: nobody ever sees a snapshot without its chunks.
-        self._lake.chunks.plan(
-            [
-                Chunk(
-                    table.source,
-                    table.table_id,
-                    snapshot_id,
-                    number,
-                    leaf_id,
-                    str(lower),
-                    None if upper is None else str(upper),
+    def _pending(self) -> list[SourceTable]:
+        tables = self._lake.tables.read(self._name).values()
+        left = [t for t in tables if t.state in (QUEUED, RUNNING)]
+        return sorted(
+            (t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name
+        )
+
+    def _begin(self, queued: Sequence[SourceTable]) -> None:
+        """Plan snapshots under new ids, then claim the tables for them."""
+        plans = self._source.plan(queued) if queued else []
+        if not plans:
+            return
+        before = {table.table_id: table for table in queued}
+        chunks: list[Chunk] = []
+        rows: list[SourceTable] = []
+        for plan in plans:
+            table = before[plan.table.table_id]
+            snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
+            chunks += _chunks(table, snapshot_id, plan.chunks)
+            rows.append(
+                table.after(
+                    state=RUNNING,
+                    snapshot_id=snapshot_id,
+                    snapshot_lsn=plan.snapshot_lsn,
+                    columns=plan.table.columns,
+                    leaves=plan.table.leaves,
+                    attributes=plan.table.attributes,
+                    published_id=plan.table.published_id,
                 )
-                for number, (leaf_id, lower, upper) in enumerate(plan.chunks)
-            ]
-        )
-        begun = self._lake.tables.change(
-            table,
-            state=RUNNING,
-            snapshot_id=snapshot_id,
-            snapshot_lsn=plan.snapshot_lsn,
-            done_lsn=None,
-            row_count=None,
-            columns=plan.table.columns,
-            leaves=plan.table.leaves,
-        )
-        if begun is None:
-            self._lake.chunks.drop(snapshot_id)
-            return None
-        _log.info("snapshot of %s: %d chunks", table.table_name, len(plan.chunks))
-        self._hooks.after_begin(begun, ())
-        return begun
+            )
+        # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
+        if chunks:
+            self._lake.chunks.plan(chunks)
+        self._hooks.after_plan(chunks)
+        won = {row.snapshot_id for row in self._lake.tables.put(self._name, rows)}
+        self._lake.chunks.drop(str(row.snapshot_id) for row in rows if row.snapshot_id not in won)
+        for row in rows:
+            if row.snapshot_id in won:
+                count = sum(chunk.snapshot_id == row.snapshot_id for chunk in chunks)
+                _log.info("snapshot of %s: %d chunks", row.table_name, count)
 
-    def _claim(self, chunks: Sequence[Chunk]) -> list[Chunk]:
-        """A group of chunks that are ours now."""
+    def _work(self) -> _Work:
+        """What is running, as of now."""
+        tables = {str(t.snapshot_id): t for t in self._pending() if t.state == RUNNING}
+        chunks: dict[str, list[Chunk]] = {snapshot_id: [] for snapshot_id in tables}
+        for chunk in self._lake.chunks.read(tables):
+            chunks[chunk.snapshot_id].append(chunk)
+        return _Work(tables, chunks)
+
+    def _claim(self, work: _Work) -> list[tuple[SourceTable, Chunk]]:
+        """A group of chunks that are ours now: as much as the workers are given to read at a time."""
         now = datetime.now(timezone.utc)
-        free = [chunk for chunk in chunks if chunk.claimable(now)]
-        group = free[: self._settings.snapshot_workers]
-        if not group:
+        most = self._settings.snapshot_workers * self._settings.snapshot_chunk_bytes
+        wanted: list[Chunk] = []
+        weight = 0
+        for snapshot_id, table in work.tables.items():
+            free = [chunk for chunk in work.chunks[snapshot_id] if chunk.claimable(now)]
+            whole = self._source.at_once(table)
+            if whole and any(
+                c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]
+            ):
+                continue
+            for chunk in free:
+                size = self._source.weight(table, chunk)
+                if not whole and wanted and (weight + size > most or len(wanted) >= GROUP_CHUNKS):
+                    break
+                wanted.append(chunk)
+                weight += size
+        if not wanted:
             return []
         self._claims += 1
         owner = f"{self._me}:{self._claims}"
-        return self._lake.chunks.claim(group, owner, self._settings.lease_seconds)
+        claimed = self._lake.chunks.claim(wanted, owner, self._settings.lease_seconds)
+        self._hooks.after_claim(claimed)
+        return [(work.tables[chunk.snapshot_id], chunk) for chunk in claimed]
 
-    def _group(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
-        """Read claimed chunks and land them in one commit; whether the snapshot can go on."""
-        self._hooks.before_read(table, chunks)
+    def _read(self, group: Sequence[tuple[SourceTable, Chunk]]) -> None:
+        """Read claimed chunks, land them in one commit, name them done."""
         began = time.monotonic()
         folder = self._lake.landing_folder(SNAPSHOT_ROWS)
-        read = self._source.read(table, chunks, folder)
-        landed = [chunk for chunk in chunks if chunk.chunk in read.rows]
-        if landed and not read.restart:
-            self._hooks.before_land(table, landed)
-            files = [read.files[c.chunk] for c in landed if c.chunk in read.files]
+        with Lease(self._lake.chunks, [c for _, c in group], self._settings.lease_seconds) as lease:
+            found = list(self._source.read(group, folder))
+            tables = {chunk.snapshot_id: table for table, chunk in group}
+            self._tell(found, tables)
+            good = [read for read in found if not read.problem]
+            files = [read.file for read in good if read.file is not None]
+            self._hooks.before_land([read.chunk for read in good])
             self._lake.add(SNAPSHOT_ROWS, files)
-            self._hooks.after_land(table, landed)
-            counted = self._lake.chunks.finish(landed, read.rows)
-            rows = sum(read.rows[chunk.chunk] for chunk in counted)
-            self.rows += rows
-            self._lake.upkeep()
-            _log.info(
-                "snapshot of %s: %d rows in %.1f s", table.table_name, rows, time.monotonic() - began
-            )
-        if read.restart:
-            _log.warning("the snapshot of %s begins anew: %s", table.table_name, read.restart)
-            self._lake.tables.change(table, state=QUEUED, snapshot_id=None, snapshot_lsn=None)
-            return False
-        if read.give_up:
-            _log.error("%s can't be read: %s", table.table_name, read.give_up)
-            self._given_up.add(table.table_id)
-        missing = [chunk for chunk in chunks if chunk.chunk not in read.rows]
-        if missing:
-            self._lake.chunks.release(missing)
-        return not missing
+            self._hooks.after_land([read.chunk for read in good])
+            counted = lease.finish({(r.chunk.snapshot_id, r.chunk.chunk): r.rows for r in good})
+        rows = sum(chunk.row_count or 0 for chunk in counted)
+        self.rows += rows
+        self._lake.upkeep()
+        if counted:
+            names = sorted({tables[chunk.snapshot_id].table_name for chunk in counted})
+            many = f"{len(names)} tables" if len(names) > 1 else names[0]
+            took = time.monotonic() - began
+            _log.info("%d rows of %s in %.1f s", rows, many, took)
 
-    def _finish(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
-        """Mark the table done, unless it was queued or altered meanwhile."""
+    def _tell(self, found: Iterable[Read], tables: Mapping[str, SourceTable]) -> None:
+        """Say what went wrong, queue anew what has to be, leave alone what can't be read."""
+        restart: dict[str, SourceTable] = {}
+        for read in found:
+            table = tables[read.chunk.snapshot_id]
+            if read.restart and table.table_id not in restart:
+                _log.warning("the snapshot of %s begins anew: %s", table.table_name, read.problem)
+                restart[table.table_id] = table.queued(read.problem)
+            elif read.give_up and table.table_id not in self.given_up:
+                _log.error("%s can't be read: %s", table.table_name, read.problem)
+                self.given_up[table.table_id] = read.problem
+            elif read.problem and table.table_id not in self.given_up:
+                _log.warning("%s, to be tried again: %s", table.table_name, read.problem)
+        self._lake.tables.put(self._name, list(restart.values()))
+
+    def _finish(self, work: _Work) -> None:
+        """Mark tables done whose chunks all are, unless they were queued anew or altered meanwhile."""
+
+        def complete(snapshot_id: str) -> bool:
+            return all(chunk.state == DONE for chunk in work.chunks[snapshot_id])
+
+        if not any(map(complete, work.tables)):
+            return
         done_lsn = self._source.watermark()
-        self._hooks.before_done(table, chunks)
-        if not self._source.unchanged(table):
-            self._lake.tables.change(table, state=QUEUED, snapshot_id=None, snapshot_lsn=None)
-            return False
-        rows = sum(chunk.row_count or 0 for chunk in chunks)
-        done = self._lake.tables.change(table, state=DONE, done_lsn=done_lsn, row_count=rows)
-        if done is not None:
-            _log.info("snapshot of %s is done: %d rows", table.table_name, rows)
-        return done is not None
+        self._hooks.before_done([c for s in work.tables if complete(s) for c in work.chunks[s]])
+        # What the log doesn't tell is looked for once more; a table that was altered is queued by this.
+        self._source.survey()
+        rows = [
+            table.after(
+                state=DONE,
+                done_lsn=done_lsn,
+                row_count=sum(chunk.row_count or 0 for chunk in work.chunks[snapshot_id]),
+                note=None,
+            )
+            for snapshot_id, table in work.tables.items()
+            if complete(snapshot_id)
+        ]
+        for row in self._lake.tables.put(self._name, rows):
+            _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
+
+
+def _chunks(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
+    return [
+        Chunk(
+            source=table.source,
+            table_id=table.table_id,
+            snapshot_id=snapshot_id,
+            chunk=number,
+            leaf_id=leaf_id,
+            lower_bound=str(lower),
+            upper_bound=None if upper is None else str(upper),
+        )
+        for number, (leaf_id, lower, upper) in enumerate(bounds)
+    ]

@@ -86,7 +86,9 @@ def session(
         where = found.get("spark.remote", found.get("spark.master", ""))
         hint = "" if "spark.remote" in found else f"; {log} says more"
         raise Failure(
-            f"Spark can't be started ({_first_line(error)})", where, f"Check Java and the target{hint}"
+            f"Spark can't be started ({_first_line(error)})",
+            where,
+            f"Check Java and the target{hint}",
         ) from error
     return spark
 

@@ -4,15 +4,15 @@ One row per (snapshot_id, chunk). Claims name the `rev` they saw and are seriali
 raw.source_tables. A lease decides only when somebody else may try; what counts is the attempt named `done`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.lake.commit import lost_race, retried
-from ingest.lake.ddl import CHUNKS
+from ingest.lake.commit import retried
+from ingest.lake.ddl import CHUNKS, TABLES
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE, QUEUED, RUNNING
 
@@ -42,106 +42,97 @@ class Chunk:
 
 
 _FIELDS = tuple(Chunk.__dataclass_fields__)
-_KINDS = {
-    "chunk": "INT",
-    "attempt": "INT",
-    "leaf_id": "BIGINT",
-    "row_count": "BIGINT",
-    "rev": "BIGINT",
-    "lease_until": "TIMESTAMP",
-}
 
 
 class ChunkTable:
-    """The table, by its rules."""
+    """The table, by its rules. Chunks of several snapshots may be changed at once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def read(self, snapshot_id: str) -> list[Chunk]:
-        """The chunks of a snapshot, in order."""
+    def read(self, snapshot_ids: Iterable[str]) -> list[Chunk]:
+        """The chunks of these snapshots, by snapshot and in order."""
+        wanted = ", ".join(literal(snapshot_id) for snapshot_id in snapshot_ids)
+        if not wanted:
+            return []
         rows = self._spark.sql(
-            f"SELECT {', '.join(_FIELDS)} FROM {CHUNKS} WHERE snapshot_id = {literal(snapshot_id)}"
+            f"SELECT {', '.join(_FIELDS)} FROM {CHUNKS} WHERE snapshot_id IN ({wanted})"
         ).collect()
         found = [_chunk(row.asDict()) for row in rows]
-        return sorted(found, key=lambda chunk: chunk.chunk)
+        return sorted(found, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
 
     def plan(self, chunks: Sequence[Chunk]) -> None:
-        """Adds the chunks of a snapshot, all at once. Its id is new, so that nobody else can be at it."""
+        """Adds the chunks of snapshots, all at once. Their ids are new, so nobody else can be at them."""
+        names = ", ".join((*_FIELDS, "updated_at"))
         rows = ", ".join(
             f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks
         )
-        names = ", ".join((*_FIELDS, "updated_at"))
         retried(lambda: self._spark.sql(f"INSERT INTO {CHUNKS} ({names}) VALUES {rows}"))
 
-    def drop(self, snapshot_id: str) -> None:
-        """Forgets a snapshot that nobody has begun."""
-        where = f"snapshot_id = {literal(snapshot_id)}"
-        retried(lambda: self._spark.sql(f"DELETE FROM {CHUNKS} WHERE {where}"))
+    def drop(self, snapshot_ids: Iterable[str]) -> None:
+        """Forgets snapshots that nobody reads any more."""
+        wanted = ", ".join(literal(snapshot_id) for snapshot_id in snapshot_ids)
+        if wanted:
+            statement = f"DELETE FROM {CHUNKS} WHERE snapshot_id IN ({wanted})"
+            retried(lambda: self._spark.sql(statement))
 
     def claim(self, chunks: Sequence[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
         """Of `chunks` those that are `owner`'s now, as they are after it; owner: unlike any other, ever."""
-        lease = literal(datetime.now(timezone.utc) + timedelta(seconds=lease_seconds))
-        self._update(
+        return self._update(
             chunks,
-            f"state = '{RUNNING}', owner = {literal(owner)}, lease_until = {lease}, "
-            "attempt = attempt + 1",
+            owner,
+            f"state = '{RUNNING}', owner = {literal(owner)}, attempt = attempt + 1, "
+            f"lease_until = {_lease(lease_seconds)}",
         )
-        return self._owned(chunks, owner)
 
-    def renew(self, chunks: Sequence[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
-        """The lease of `owner`'s `chunks` begins anew; gives those that are still his."""
-        lease = literal(datetime.now(timezone.utc) + timedelta(seconds=lease_seconds))
-        self._update(chunks, f"lease_until = {lease}")
-        return self._owned(chunks, owner)
+    def renew(self, chunks: Sequence[Chunk], lease_seconds: float) -> list[Chunk]:
+        """The lease of claimed `chunks` begins anew; gives those that are still their owner's."""
+        return self._update(chunks, chunks[0].owner, f"lease_until = {_lease(lease_seconds)}")
 
-    def finish(self, chunks: Sequence[Chunk], rows: Mapping[int, int]) -> list[Chunk]:
-        """Names claimed `chunks` done with their numbers of rows (by chunk); gives those that counted."""
-        counts = " ".join(f"WHEN {chunk.chunk} THEN {rows[chunk.chunk]}L" for chunk in chunks)
-        self._update(chunks, f"state = '{DONE}', row_count = CASE chunk {counts} END")
-        return [
-            chunk
-            for chunk in self._owned(chunks, chunks[0].owner or "")
-            if chunk.state == DONE and chunk.row_count == rows[chunk.chunk]
-        ]
+    def finish(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> list[Chunk]:
+        """Names claimed `chunks` done, with their numbers of rows; gives those that count."""
+        counts = " ".join(
+            f"WHEN {_is(chunk)} THEN {count}L" for chunk, count in zip(chunks, rows, strict=True)
+        )
+        return self._update(
+            chunks, chunks[0].owner, f"state = '{DONE}', row_count = CASE {counts} END"
+        )
 
     def release(self, chunks: Sequence[Chunk]) -> None:
-        """Gives claimed `chunks` back for somebody else to try at once."""
-        self._update(chunks, f"state = '{QUEUED}', lease_until = NULL")
+        """Gives claimed `chunks` back, for anybody to try at once."""
+        self._update(chunks, None, f"state = '{QUEUED}', owner = NULL, lease_until = NULL")
 
-    def _update(self, chunks: Sequence[Chunk], assignments: str) -> None:
-        snapshot = literal(chunks[0].snapshot_id)
-        seen = " OR ".join(f"(chunk = {chunk.chunk} AND rev = {chunk.rev})" for chunk in chunks)
+    def _update(self, chunks: Sequence[Chunk], owner: str | None, assignments: str) -> list[Chunk]:
+        """Changes those of `chunks` that are still as they were seen; gives those that `owner` has by it."""
+        seen = " OR ".join(f"({_is(chunk)} AND rev = {chunk.rev})" for chunk in chunks)
         statement = (
-            f"UPDATE {CHUNKS} SET {assignments}, rev = rev + 1, updated_at = {_now()} "
-            f"WHERE snapshot_id = {snapshot} AND ({seen})"
+            f"UPDATE {CHUNKS} SET {assignments}, rev = rev + 1, updated_at = {_now()} WHERE {seen}"
         )
+        snapshots = {chunk.snapshot_id for chunk in chunks}
 
-        def update() -> None:
-            try:
-                self._spark.sql(statement)
-            except Exception as error:
-                if not lost_race(error) or self._any_as_seen(chunks):
-                    raise
+        def all_changed() -> bool:
+            now = {(c.snapshot_id, c.chunk, c.rev) for c in self.read(snapshots)}
+            return not now & {(c.snapshot_id, c.chunk, c.rev) for c in chunks}
 
-        retried(update)
-
-    def _any_as_seen(self, chunks: Sequence[Chunk]) -> bool:
-        seen = {(chunk.chunk, chunk.rev) for chunk in chunks}
-        return any((now.chunk, now.rev) in seen for now in self.read(chunks[0].snapshot_id))
-
-    def _owned(self, chunks: Sequence[Chunk], owner: str) -> list[Chunk]:
-        """Of `chunks` those that are `owner`'s by the very update just made."""
-        seen = {chunk.chunk: chunk.rev + 1 for chunk in chunks}
+        retried(lambda: self._spark.sql(statement), unless=all_changed)
+        after = {(chunk.snapshot_id, chunk.chunk): chunk.rev + 1 for chunk in chunks}
         return [
-            now
-            for now in self.read(chunks[0].snapshot_id)
-            if now.owner == owner and seen.get(now.chunk) == now.rev
+            chunk
+            for chunk in self.read(snapshots)
+            if chunk.owner == owner and after.get((chunk.snapshot_id, chunk.chunk)) == chunk.rev
         ]
+
+
+def _is(chunk: Chunk) -> str:
+    return f"snapshot_id = {literal(chunk.snapshot_id)} AND chunk = {chunk.chunk}"
+
+
+def _lease(seconds: float) -> str:
+    return literal(datetime.now(timezone.utc) + timedelta(seconds=seconds))
 
 
 def _value(chunk: Chunk, name: str) -> str:
-    return f"CAST({literal(getattr(chunk, name))} AS {_KINDS.get(name, 'STRING')})"
+    return f"CAST({literal(getattr(chunk, name))} AS {TABLES[CHUNKS].columns[name]})"
 
 
 def _now() -> str:

@@ -8,14 +8,12 @@ tasks [measured: 0.11 s against 0.3 s]; over Spark Connect it calls the procedur
 import re
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
-T = TypeVar("T")
 
 # What Iceberg and its catalogs say when somebody else committed first, and nothing of ours was.
 _LOST_RACE = re.compile(
@@ -34,8 +32,13 @@ def lost_race(error: BaseException) -> bool:
     return "CommitStateUnknownException" not in text and bool(_LOST_RACE.search(text))
 
 
-def retried(work: Callable[[], T], seconds: float = 60.0) -> T:
-    """What `work` gives, tried again with back-off while other commits come first."""
+def retried(
+    work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0
+) -> None:
+    """Does `work`, and again with back-off while other commits come first.
+
+    unless: asked before it is done again; true when there is nothing to be won any more.
+    """
     for attempt in Retrying(
         retry=retry_if_exception(lost_race),
         wait=wait_random_exponential(multiplier=0.05, max=2.0),
@@ -43,8 +46,9 @@ def retried(work: Callable[[], T], seconds: float = 60.0) -> T:
         reraise=True,
     ):
         with attempt:
-            return work()
-    raise AssertionError("unreachable")  # pragma: no cover
+            if attempt.retry_state.attempt_number > 1 and unless is not None and unless():
+                return
+            work()
 
 
 class Committer:

@@ -128,6 +128,8 @@ TABLES: Mapping[str, Table] = {
             "row_count": "BIGINT",
             "ended_lsn": "BIGINT",
             "note": "STRING",
+            "attributes": "INT",
+            "published_id": "BIGINT",
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },

@@ -1,18 +1,18 @@
 """raw.source_tables: which generations of tables there are, and how far the snapshot of each is.
 
-One row per (source, table_id). A row is made by a MERGE and changed by an UPDATE that names the `rev` it
-saw, both serializable: of several that try, one wins and the others read again. Readers see whole changes.
+One row per (source, table_id), added and changed by one conditional statement that names the `rev` it saw,
+at serializable isolation: of several that try, one wins and the others read again.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from ingest.lake.commit import lost_race, retried
-from ingest.lake.ddl import SOURCE_TABLES
+from ingest.lake.commit import retried
+from ingest.lake.ddl import SOURCE_TABLES, TABLES
 from ingest.lake.sql import literal
 
 QUEUED, RUNNING, DONE, ENDED = "queued", "running", "done", "ended"
@@ -38,7 +38,13 @@ class Leaf:
 
 @dataclass(frozen=True)
 class SourceTable:
-    """One row of raw.source_tables. key_columns: in key order, None: no key."""
+    """One row of raw.source_tables.
+
+    key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is running or done.
+    done_lsn: it is complete for whoever has read the log up to there. ended_lsn: likewise, that it is gone.
+    attributes: how many column numbers had been given out. published_id: another one after the table was taken out
+    of its publication and put in again. Both are Postgres's.
+    """
 
     source: str
     table_id: str
@@ -56,17 +62,28 @@ class SourceTable:
     row_count: int | None = None
     ended_lsn: int | None = None
     note: str | None = None
-    rev: int = field(default=1)
+    attributes: int | None = None
+    published_id: int | None = None
+    rev: int = 1
+
+    def after(self, **changes: Any) -> "SourceTable":
+        """This with `changes`, to be put in its place."""
+        return replace(self, **changes, rev=self.rev + 1)
+
+    def queued(self, note: str) -> "SourceTable":
+        """This with a new snapshot queued; note: why, for people."""
+        return self.after(
+            state=QUEUED,
+            snapshot_id=None,
+            snapshot_lsn=None,
+            done_lsn=None,
+            row_count=None,
+            ended_lsn=None,
+            note=note,
+        )
 
 
 _FIELDS = tuple(SourceTable.__dataclass_fields__)
-_CASTS = {
-    "key_columns": "ARRAY<STRING>",
-    "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING>>",
-    "leaves": "ARRAY<STRUCT<leaf_id: BIGINT, name: STRING, storage: BIGINT>>",
-    "writer": "INT",
-    "replica_identity": "STRING",
-}
 
 
 class SourceTables:
@@ -82,68 +99,48 @@ class SourceTables:
         ).collect()
         return {row.table_id: _table(row) for row in rows}
 
-    def register(self, table: SourceTable) -> bool:
-        """Adds `table` unless its generation is there already; whether it was added by this call."""
-        values = ", ".join(f"{_value(table, name)} AS {name}" for name in _FIELDS)
-        names = (*_FIELDS, "updated_at")
-        # Without a matched clause Spark makes this a plain append, and every racer would win.
+    def put(self, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        """Changes rows of `source`, all in one commit; gives those of `rows` that are in the table after it.
+
+        Each row is as it is to be: with `rev` 1 it is added if its generation is not there; else it takes the
+        place of the one with the `rev` before, which is what `SourceTable.after` makes. Of two that put the same
+        row one wins, so a row says something that no other's does (an id of its own, a position in the log).
+        """
+        if not rows:
+            return []
+        values = ", ".join(f"({', '.join(_value(row, name) for name in _FIELDS)})" for row in rows)
+        names = ", ".join(_FIELDS)
+        # Without a matched clause Spark would make this a plain append, and every racer would win.
         statement = f"""
-            MERGE INTO {SOURCE_TABLES} t USING (SELECT {values}, {_now()} AS updated_at) s
-            ON t.source = {literal(table.source)} AND t.table_id = {literal(table.table_id)}
-            WHEN MATCHED AND t.rev < 0 THEN UPDATE SET rev = t.rev
-            WHEN NOT MATCHED THEN INSERT ({", ".join(names)})
-            VALUES ({", ".join(f"s.{name}" for name in names)})"""
+            MERGE INTO {SOURCE_TABLES} t
+            USING (SELECT {names}, {_now()} AS updated_at FROM VALUES {values} AS v ({names})) s
+            ON t.source = {literal(source)} AND t.source = s.source AND t.table_id = s.table_id
+            WHEN MATCHED AND t.rev = s.rev - 1 THEN UPDATE SET *
+            WHEN NOT MATCHED AND s.rev = 1 THEN INSERT *"""
 
-        def add() -> bool:
-            if table.table_id in self.read(table.source):
-                return False
-            self._spark.sql(statement)
-            return True
-
-        return retried(add)
-
-    def change(self, table: SourceTable, **changes: Any) -> SourceTable | None:
-        """`table` with `changes`, if it is still as it was read; None: somebody else was first, read again."""
-        after = replace(table, **changes, rev=table.rev + 1)
-        assignments = [f"{name} = {_value(after, name)}" for name in (*changes, "rev")]
-        statement = (
-            f"UPDATE {SOURCE_TABLES} SET {', '.join(assignments)}, updated_at = {_now()} "
-            f"WHERE source = {literal(table.source)} AND table_id = {literal(table.table_id)} "
-            f"AND rev = {literal(table.rev)}"
+        retried(
+            lambda: self._spark.sql(statement),
+            unless=lambda: not any(_may_follow(*pair) for pair in self._pairs(source, rows)),
         )
+        return [row for row, after in self._pairs(source, rows) if row == after]
 
-        def update() -> SourceTable | None:
-            if not self._is_at(table):
-                return None
-            try:
-                self._spark.sql(statement)
-            except Exception as error:
-                # Another row of the same file may have changed: then this one is still as it was.
-                if lost_race(error) and not self._is_at(table):
-                    return None
-                raise
-            return after
+    def _pairs(
+        self, source: str, rows: Sequence[SourceTable]
+    ) -> list[tuple[SourceTable, SourceTable | None]]:
+        """`rows` with what the table says of each."""
+        found = self.read(source)
+        return [(row, found.get(row.table_id)) for row in rows]
 
-        changed = retried(update)
-        # Zero rows matched is no error; `updated_at` is not unique, so what was written is compared.
-        return changed if changed and self._says(after) else None
 
-    def _is_at(self, table: SourceTable) -> bool:
-        found = self.read(table.source).get(table.table_id)
-        return found is not None and found.rev == table.rev
-
-    def _says(self, table: SourceTable) -> bool:
-        return self.read(table.source).get(table.table_id) == table
+def _may_follow(row: SourceTable, before: SourceTable | None) -> bool:
+    return row.rev == 1 if before is None else row.rev == before.rev + 1
 
 
 def _value(table: SourceTable, name: str) -> str:
     value = getattr(table, name)
     if isinstance(value, tuple):
         value = [vars(item) if isinstance(item, Column | Leaf) else item for item in value]
-    kind = _CASTS.get(name, "STRING" if value is None or isinstance(value, str) else "BIGINT")
-    if value is None and name in ("snapshot_lsn", "done_lsn", "row_count", "ended_lsn"):
-        kind = "BIGINT"
-    return f"CAST({literal(value)} AS {kind})"
+    return f"CAST({literal(value)} AS {TABLES[SOURCE_TABLES].columns[name]})"
 
 
 def _now() -> str:
@@ -156,8 +153,3 @@ def _table(row: Row) -> SourceTable:
     found["columns"] = tuple(Column(**column) for column in found["columns"] or ())
     found["leaves"] = tuple(Leaf(**leaf) for leaf in found["leaves"] or ())
     return SourceTable(**found)
-
-
-def pending(tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """Those that still need work of a snapshotter, in the order of their names."""
-    return sorted((t for t in tables if t.state in (QUEUED, RUNNING)), key=lambda t: t.table_name)

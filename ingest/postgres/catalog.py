@@ -7,8 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psycopg
+
 from ingest.change import table_id
+from ingest.errors import Failure
 from ingest.lake.tables import Column, Leaf, SourceTable
+from ingest.positions import parse_lsn
 from ingest.postgres.connection import Connection
 
 
@@ -16,8 +20,9 @@ from ingest.postgres.connection import Connection
 class CatalogTable:
     """A table as of now: a plain one, or the root of a partitioned one with its leaves.
 
-    identity: the replica identity's letter. key_columns: in key order, None: no key. pages, sizes: of
-    each leaf in order, without and with its TOAST, in blocks and bytes. problem: why it can't be replicated, and what to do; empty if it can.
+    identity: the replica identity's letter. key_columns: in key order, None: no key. attributes: how many
+    column numbers were given out. filled: columns that were added with a default. sizes: each leaf's, in
+    blocks and, with its TOAST, in bytes. problem: why it can't be replicated, and what to do; empty if it can.
     """
 
     oid: int
@@ -27,8 +32,9 @@ class CatalogTable:
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
     leaves: tuple[Leaf, ...]
-    pages: tuple[int, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[tuple[Leaf, int, int], ...]
+    attributes: int
+    filled: frozenset[int]
     owned: bool
     problem: str = ""
 
@@ -53,13 +59,14 @@ class CatalogTable:
             self.columns,
             self.leaves,
             writer,
+            attributes=self.attributes,
         )
 
 
 _ROOTS = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
-       pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text
+       pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text, c.relnatts::int
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
@@ -93,7 +100,8 @@ SELECT r.oid::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.re
        coalesce(pg_relation_filenode(c.oid), 0)::bigint,
        coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint,
        coalesce(pg_table_size(c.oid), 0),
-       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+       has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
+       array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.atthasmissing)
 FROM unnest(%(oids)s::oid[]) AS r (oid)
 CROSS JOIN LATERAL (
     SELECT t.relid FROM pg_partition_tree(r.oid) t WHERE t.isleaf
@@ -148,7 +156,7 @@ def _table(
     columns: Sequence[Column],
     keys: dict[str, tuple[str, ...]],
 ) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence = root
+    oid, schema, name, _kind, identity, readable, owned, persistence, attributes = root
     # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts.
     identities = {leaf[4] for leaf in leaves}
     if len(identities) == 1:
@@ -156,6 +164,7 @@ def _table(
     key = keys.get("i") if identity == "i" else keys.get("p")
     readable = readable and all(leaf[8] for leaf in leaves)
     problem = _problem(schema, name, readable, persistence, identities, identity, key, leaves)
+    named = tuple(Leaf(leaf[0], f"{leaf[1]}.{leaf[2]}", leaf[5]) for leaf in leaves)
     return CatalogTable(
         oid=oid,
         schema=schema,
@@ -163,9 +172,10 @@ def _table(
         identity=identity,
         key_columns=key,
         columns=tuple(columns),
-        leaves=tuple(Leaf(leaf[0], f"{leaf[1]}.{leaf[2]}", leaf[5]) for leaf in leaves),
-        pages=tuple(leaf[6] for leaf in leaves),
-        sizes=tuple(leaf[7] for leaf in leaves),
+        leaves=named,
+        sizes=tuple((known, leaf[6], leaf[7]) for known, leaf in zip(named, leaves, strict=True)),
+        attributes=attributes,
+        filled=frozenset(c.attnum for c in columns if any(c.name in leaf[9] for leaf in leaves)),
         owned=owned,
         problem=problem,
     )
@@ -196,3 +206,22 @@ def _problem(
             f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"
         )
     return ""
+
+
+def watermark(connection: Connection) -> int:
+    """The LSN of a transactional message written now: all that has been committed is before it.
+
+    Whoever has read the log past it has everything that was committed before this call.
+    """
+    try:
+        row = connection.execute(
+            "SELECT pg_logical_emit_message(true, 'tidemark', '')::text"
+        ).fetchone()
+    except psycopg.errors.ReadOnlySqlTransaction:
+        raise Failure(
+            "the server is a standby, on which no watermark can be written",
+            f"database {connection.info.dbname}",
+            "Point the DSN at the primary",
+        ) from None
+    assert row is not None
+    return parse_lsn(row[0])

@@ -39,9 +39,7 @@ SESSION_SETTINGS = MappingProxyType(
 OLDEST_SERVER = 150000
 
 
-def connect(
-    dsn: str, *, replication: bool = False, connect_seconds: float = 10.0
-) -> Connection:
+def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.0) -> Connection:
     """A connection in autocommit mode; replication: as a walsender for the DSN's database.
 
     Raises CannotConnect, or Failure for a server that is too old.
@@ -74,6 +72,27 @@ def connect(
     return connection
 
 
+class Link:
+    """A connection that is made when it is needed, and again after it was lost. For one thread."""
+
+    def __init__(self, dsn: str, connect_seconds: float) -> None:
+        self._dsn = dsn
+        self._seconds = connect_seconds
+        self._connection: Connection | None = None
+
+    def get(self) -> Connection:
+        """The connection, in autocommit mode. Raises what `connect` does."""
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._dsn, connect_seconds=self._seconds)
+        return self._connection
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
 def place(dsn: str) -> str:
     """Host, port and database of a DSN, for people."""
     given = conninfo_to_dict(dsn)
@@ -87,7 +106,10 @@ class CannotConnect(Failure):
 
 
 _HINTS = (
-    (("password authentication failed", "no password supplied"), "Check user and password in the DSN"),
+    (
+        ("password authentication failed", "no password supplied"),
+        "Check user and password in the DSN",
+    ),
     (("pg_hba.conf",), "Allow this host and user in the server's pg_hba.conf"),
     (("does not exist",), "Check the names in the DSN"),
     (("could not translate host name", "Name or service not known"), "Check the host in the DSN"),

@@ -5,20 +5,22 @@
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import replace
 
-import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ingest.change import EventBatch
 from ingest.config import PostgresSource
-from ingest.lake import Lake, SourceTable
+from ingest.lake import Lake
 from ingest.positions import Position, current, format_lsn, parse_lsn
 from ingest.postgres import catalog, publications, slots
-from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection, connect
+from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.pgoutput import Decoder
 from ingest.postgres.reader import Pipe, Reader, Restart
 from ingest.postgres.registry import CatalogRegistry
+from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -37,8 +39,9 @@ def open_writer(
     seconds = settings.connect_seconds
     with connect(dsn, connect_seconds=seconds) as connection:
         usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
-        known = {table.relation_id for table in lake.tables.read(source.name).values()}
-        publications.ensure(connection, source.publication_of(writer), usable, known)
+        known = lake.tables.read(source.name)
+        seen = {table.relation_id for table in known.values()}
+        publications.ensure(connection, source.publication_of(writer), usable, seen)
         with connect(dsn, replication=True, connect_seconds=seconds) as replication:
             stored = current(lake.positions(source.name)).get((source.name, writer))
             if stored is not None:
@@ -48,14 +51,14 @@ def open_writer(
         held = None
         found = slots.state(connection, slot)
         if found is None:
-            held = slots.create(dsn, slot, seconds=seconds)
+            ids = [table.table_id(source.name) for table in usable]
+            made_for = {i: known[i].rev if i in known else 1 for i in ids}
+            held = slots.create(dsn, slot, made_for, seconds=seconds)
             start = held.lsn
         else:
             slots.usable(connection, found, slot, source.name)
             start = parse_lsn(found["confirmed_flush_lsn"])
-    position = Position(
-        source.name, writer, slot, system.system_id, system.timeline, start, start
-    )
+    position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
     lake.store(position)
     _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(start))
     return position, held
@@ -64,26 +67,28 @@ def open_writer(
 class PostgresFeed:
     """The batches of one writer. Made with what `open_writer` gave; `start` it, `read` until done, `stop`.
 
-    generation: called from `read` with each table generation that the stream shows, before its rows come.
+    queued: called from `read` when the stream showed a table whose snapshot has to be taken.
     """
 
     def __init__(
         self,
+        lake: Lake,
         source: PostgresSource,
         settings: JobSettings,
         position: Position,
-        registered: Callable[[], Iterable[SourceTable]],
-        generation: Callable[[SourceTable, CatalogTable | None], None],
+        queued: Callable[[], None] = lambda: None,
     ) -> None:
         self._source = source
         self._settings = settings
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
-        self._catalog: Connection | None = None
+        self._ended = threading.Event()
+        self._link = Link(self._dsn, settings.connect_seconds)
+        survey = Survey(lake, source, self._link, position.writer)
         self._registry = CatalogRegistry(
-            source.name, self._catalog_connection, registered, generation
+            source.name, source.selects, self._link, survey, queued, self._ended.wait
         )
-        self._decoder: Decoder | None = None
+        self._decoder = Decoder(source.name, position.writer, self._registry)
         self._pipe = Pipe(settings.landing_bytes)
         self._reader = Reader(
             self._connect,
@@ -92,25 +97,23 @@ class PostgresFeed:
             self._pipe,
             settings.status_seconds,
         )
-        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Begin to read from the stored position."""
         self._reader.start()
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
-        """What came next; None: nothing within `timeout` seconds. A Restart: what was read of an open
-        transaction comes again. Raises Failure when the stream can't go on."""
+        """What came next; None: nothing within `timeout` seconds.
+
+        A Restart: what was read of an open transaction comes again. Raises Failure when there is no going on.
+        """
         item = self._pipe.get(timeout)
         if isinstance(item, Restart):
             self._decoder = Decoder(
                 self._source.name, self._stored.writer, self._registry, item.position
             )
             return item
-        if item is None:
-            return None
-        assert self._decoder is not None
-        return self._decoder.feed(item)
+        return None if item is None else self._selected(self._decoder.feed(item))
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
@@ -122,21 +125,19 @@ class PostgresFeed:
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""
+        self._ended.set()
         self._reader.stop()
         if self._reader.is_alive():
             self._reader.join(timeout=10)
-        if self._catalog is not None:
-            self._catalog.close()
+        self._link.close()
 
-    def watermark(self) -> int:
-        """A position in the source's log past all that has been committed by now (a transactional message)."""
-        return emit_watermark(self._catalog_connection())
-
-    def _catalog_connection(self) -> Connection:
-        if self._catalog is None or self._catalog.broken or self._catalog.closed:
-            seconds = self._settings.connect_seconds
-            self._catalog = connect(self._dsn, connect_seconds=seconds)
-        return self._catalog
+    def _selected(self, batch: EventBatch) -> EventBatch:
+        """Without the rows of tables that are published but not selected; they have had their ordinals."""
+        if not self._registry.unselected or not batch.events.num_rows:
+            return batch
+        others = pa.array(sorted(self._registry.unselected), pa.string())
+        unselected = pc.is_in(batch.events["table_id"], value_set=others)
+        return replace(batch, events=batch.events.filter(pc.invert(unselected)))
 
     def _connect(self) -> tuple[Connection, int]:
         """For the reader: a checked connection, and the position stored by now."""
@@ -152,22 +153,10 @@ class PostgresFeed:
         return replication, stored.position
 
     def _start_command(self, position: int) -> str:
-        publication = self._source.publication_of(self._stored.writer)
-        quoted = '"' + publication.replace('"', '""') + '"'
+        name = self._source.publication_of(self._stored.writer)
+        # A list of identifiers inside of a literal.
+        names = f'"{name.replace(chr(34), chr(34) * 2)}"'.replace("'", "''")
         return (
             f"START_REPLICATION SLOT {self._stored.slot} LOGICAL {format_lsn(position)} "
-            f"(proto_version '1', publication_names '{quoted.replace(chr(39), chr(39) * 2)}', "
-            "messages 'true')"
+            f"(proto_version '1', publication_names '{names}', messages 'true')"
         )
-
-
-def emit_watermark(connection: Connection) -> int:
-    """The LSN of a transactional message written now: all that has been committed is before it."""
-    try:
-        row = connection.execute(
-            "SELECT pg_logical_emit_message(true, 'tidemark', '')::text"
-        ).fetchone()
-    except psycopg.errors.InsufficientPrivilege:
-        raise
-    assert row is not None
-    return parse_lsn(row[0])

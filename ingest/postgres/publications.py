@@ -21,10 +21,14 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 
 @dataclass(frozen=True)
 class Published:
-    """What a publication sends of one table or leaf: columns by name, and of which rows."""
+    """What a publication sends of one table or leaf: columns by name, and of which rows.
+
+    published_id: another one after it was taken out and put in again.
+    """
 
     columns: tuple[str, ...]
     row_filter: str | None
+    published_id: int
 
 
 def ensure(
@@ -68,15 +72,24 @@ def _sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
     return all(leaf.leaf_id in published for leaf in table.leaves)
 
 
+# A table is published by itself or under one of its roots, else by its schema, else with all tables.
+_PUBLISHED = """
+SELECT c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
+    (SELECT max(r.oid) FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid IN (
+        SELECT c.oid UNION ALL SELECT relid FROM pg_partition_ancestors(c.oid))),
+    (SELECT max(s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
+    p.oid)::bigint
+FROM pg_publication p
+JOIN pg_publication_tables t ON t.pubname = p.pubname
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE p.pubname = %s
+"""
+
+
 def _published(connection: Connection, publication: str) -> dict[int, Published]:
-    rows = connection.execute(
-        "SELECT c.oid::bigint, p.attnames::text[], p.rowfilter FROM pg_publication_tables p "
-        "JOIN pg_namespace n ON n.nspname = p.schemaname "
-        "JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename "
-        "WHERE p.pubname = %s",
-        [publication],
-    ).fetchall()
-    return {oid: Published(tuple(columns), row_filter) for oid, columns, row_filter in rows}
+    rows = connection.execute(_PUBLISHED, [publication]).fetchall()
+    return {row[0]: Published(tuple(row[1]), row[2], row[3]) for row in rows}
 
 
 def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:

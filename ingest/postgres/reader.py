@@ -138,7 +138,9 @@ class Reader(threading.Thread):
                 if first:
                     self._give(Failure(f"the stream can't be started ({_line(error)})"), 0)
                     return
-                _log.warning("the replication connection was cut (%s); connecting again", _line(error))
+                _log.warning(
+                    "the replication connection was cut (%s); connecting again", _line(error)
+                )
             finally:
                 self._close()
 
@@ -191,7 +193,9 @@ class Reader(threading.Thread):
                 raise self._ended(pgconn.get_result())
             if length == 0:
                 until = self._next_status - time.monotonic()
-                select.select(socket, [], [], min(HAND_OVER_SECONDS if held else 0.5, max(until, 0)))
+                select.select(
+                    socket, [], [], min(HAND_OVER_SECONDS if held else 0.5, max(until, 0))
+                )
                 pgconn.consume_input()
         if held:
             self._give(held, size + _OVERHEAD * len(held))

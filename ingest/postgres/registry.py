@@ -1,20 +1,23 @@
-"""What the decoder asks about relations, and what the lake is told of generations that the stream shows first.
+"""What the decoder asks about relations: the table that each is of, and its key in key order.
 
 The stream says how a relation looked when it was changed; the catalogue, how it looks now. The stream's word
-counts; the catalogue adds the root of a partition and the key's order, and a generation already registered
-answers for what the catalogue has forgotten.
+counts; the catalogue adds the root of a partition and the order of the key, and a generation registered in
+the lake answers for what the catalogue has forgotten. Each answer is preceded by a look whether the table
+is still what the lake takes it for: a new snapshot is queued before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+
+import psycopg
 
 from ingest.change import table_id
-from ingest.lake.tables import Column, Leaf, SourceTable
+from ingest.lake import SourceTable
 from ingest.postgres import catalog
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection
+from ingest.postgres.connection import CannotConnect, Link
 from ingest.postgres.messages import Relation, TableInfo
+from ingest.postgres.survey import Survey
 
 _log = logging.getLogger(__name__)
 
@@ -22,84 +25,77 @@ _log = logging.getLogger(__name__)
 class CatalogRegistry:
     """The decoder's `Registry` of one source.
 
-    connection: gives a connection to the catalogue. registered: reads the generations in the lake. changed:
-    called with each generation that the stream shows, and the catalogue's table if that is the same one.
+    unselected: generations that are published, but not selected in sources.yml; their rows are not to be
+    landed. queued: called when a snapshot was queued. wait: waits so many seconds, true if it is to give up.
     """
 
     def __init__(
         self,
         source: str,
-        connection: Callable[[], Connection],
-        registered: Callable[[], Iterable[SourceTable]],
-        changed: Callable[[SourceTable, CatalogTable | None], None],
+        selects: Callable[[str], bool],
+        link: Link,
+        survey: Survey,
+        queued: Callable[[], None],
+        wait: Callable[[float], bool],
     ) -> None:
+        self.unselected: set[str] = set()
         self._source = source
-        self._connection = connection
-        self._registered = registered
-        self._changed = changed
+        self._selects = selects
+        self._link = link
+        self._survey = survey
+        self._queued = queued
+        self._wait = wait
 
     def describe(self, relation: Relation) -> TableInfo:
-        """See `Registry`; asks the catalogue each time, as Relation messages are rare."""
-        now = catalog.table_of(self._connection(), relation.oid)
-        known = [t for t in self._registered() if _holds(t, relation.oid)]
-        root = now.oid if now else known[0].relation_id if known else relation.oid
-        whole = root == relation.oid
-        name = f"{relation.schema}.{relation.name}" if whole else _root_name(now, known)
-        keys = _keys(relation, now, known)
-        generation = table_id(self._source, root, name, keys, relation.identity)
-        same = now if now and now.table_id(self._source) == generation else None
-        self._changed(self._row(relation, generation, root, name, keys, same), same)
-        return TableInfo(generation, name, relation.oid, keys, whole)
+        """See `Registry`. Asks again for as long as the source can't be reached."""
+        while True:
+            try:
+                now = catalog.table_of(self._link.get(), relation.oid)
+                if now is not None and self._survey.one(now):
+                    self._queued()
+                break
+            except (CannotConnect, psycopg.OperationalError) as error:
+                if self._wait(1.0):
+                    raise
+                _log.warning("the catalogue can't be read at the moment (%s)", error)
+        known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
+        info = describe(self._source, relation, now, known)
+        if not self._selects(info.table_name):
+            self.unselected.add(info.table_id)
+        return info
 
-    def _row(
-        self,
-        relation: Relation,
-        generation: str,
-        root: int,
-        name: str,
-        keys: tuple[str, ...] | None,
-        same: CatalogTable | None,
-    ) -> SourceTable:
-        if same is not None:
-            return same.row(self._source)
-        columns = tuple(
-            Column(column.name, place, str(column.type_oid))
-            for place, column in enumerate(relation.columns, 1)
-        )
-        leaf = Leaf(relation.oid, f"{relation.schema}.{relation.name}", 0)
-        return replace(
-            SourceTable(
-                self._source,
-                generation,
-                name,
-                root,
-                relation.identity,
-                keys,
-                columns,
-                (leaf,),
-            ),
-            note="as the stream showed it; the table has been altered or dropped since",
-        )
+
+def describe(
+    source: str, relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]
+) -> TableInfo:
+    """The table that a relation of the stream is, or is a leaf of. Pure.
+
+    now: the catalogue's, None if it has gone; known: registered generations that have the relation.
+    """
+    root = now.oid if now else known[0].relation_id if known else relation.oid
+    whole = root == relation.oid
+    name = f"{relation.schema}.{relation.name}"
+    if not whole:
+        name = now.table_name if now else known[0].table_name
+    key = _key(relation, now, known)
+    generation = table_id(source, root, name, key, relation.identity)
+    return TableInfo(generation, name, relation.oid, key, whole)
 
 
 def _holds(table: SourceTable, oid: int) -> bool:
     return table.relation_id == oid or any(leaf.leaf_id == oid for leaf in table.leaves)
 
 
-def _root_name(now: CatalogTable | None, known: list[SourceTable]) -> str:
-    return now.table_name if now else known[0].table_name
-
-
-def _keys(
-    relation: Relation, now: CatalogTable | None, known: list[SourceTable]
+def _key(
+    relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]
 ) -> tuple[str, ...] | None:
-    """The key in key order, of the catalogue or else of a registered generation, if it is that of the stream."""
-    flagged = relation.identity_columns
+    """The key in key order, of the catalogue or else of a registered generation, if it is the stream's."""
     candidates = [now.key_columns] if now and now.identity == relation.identity else []
     candidates += [t.key_columns for t in known if t.replica_identity == relation.identity]
     if relation.identity == "f":
         names = set(relation.column_names)
         return next((key for key in candidates if key is None or set(key) <= names), None)
+    flagged = relation.identity_columns
     if relation.identity == "n" or not flagged:
         return None
     return next((key for key in candidates if key and set(key) == set(flagged)), flagged)

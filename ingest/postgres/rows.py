@@ -8,7 +8,7 @@ registered ones: under a held snapshot a rewritten table looks empty.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -26,7 +26,7 @@ from ingest.postgres.connection import CannotConnect, Connection, connect, copy_
 from ingest.rowkey import row_keys
 
 FORMAT = "tidemark_chunks"
-RESULT = "chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, detail STRING"
+RESULT = "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, detail STRING"
 # Why a chunk was not read: its storage or columns are no longer the registered ones; it may not be read; the
 # snapshot that it was to be read in is gone; the source can't be reached; anything else.
 CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
@@ -70,6 +70,7 @@ class ChunkTask:
 class ChunkResult:
     """How it went: a file (path None if there were no rows), or a problem and what the source said."""
 
+    snapshot_id: str
     chunk: int
     path: str | None = None
     rows: int = 0
@@ -79,19 +80,27 @@ class ChunkResult:
     detail: str | None = None
 
 
-def pack(tasks: Sequence[ChunkTask]) -> str:
-    """Tasks as the Data Source's option `tasks`."""
-    return json.dumps([asdict(task) for task in tasks])
+def share_out(tasks: Iterable[tuple[int, ChunkTask]], workers: int) -> list[list[ChunkTask]]:
+    """Weighed tasks as shares of about the same weight, at most `workers`; each keeps the order."""
+    shares: list[list[ChunkTask]] = [[] for _ in range(workers)]
+    load = [0] * workers
+    for weight, task in sorted(tasks, key=lambda pair: -pair[0]):
+        least = load.index(min(load))
+        shares[least].append(task)
+        load[least] += weight + 1
+    return [share for share in shares if share]
 
 
-def _unpack(text: str) -> list[ChunkTask]:
-    tasks = []
-    for found in json.loads(text):
-        found["columns"] = tuple(found["columns"])
-        found["key"] = None if found["key"] is None else tuple(found["key"])
-        found["storage"] = {int(oid): node for oid, node in found["storage"].items()}
-        tasks.append(ChunkTask(**found))
-    return tasks
+def pack(shares: Sequence[Sequence[ChunkTask]]) -> str:
+    """Shares of tasks as the Data Source's option `tasks`."""
+    return json.dumps([[asdict(task) for task in share] for share in shares])
+
+
+def _unpack(found: dict[str, Any]) -> ChunkTask:
+    found["columns"] = tuple(found["columns"])
+    found["key"] = None if found["key"] is None else tuple(found["key"])
+    found["storage"] = {int(oid): node for oid, node in found["storage"].items()}
+    return ChunkTask(**found)
 
 
 def chunk_source(dsn: str, connect_seconds: float) -> type[DataSource]:
@@ -116,8 +125,9 @@ def chunk_source(dsn: str, connect_seconds: float) -> type[DataSource]:
             return [InputPartition(place) for place in range(len(json.loads(self._tasks)))]
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            task = _unpack(self._tasks)[partition.value]
-            yield tuple(asdict(read_chunk(dsn, task, connect_seconds)).values())
+            for task in json.loads(self._tasks)[partition.value]:
+                result = read_chunk(dsn, _unpack(task), connect_seconds)
+                yield tuple(asdict(result).values())
 
     return Chunks
 
@@ -128,20 +138,22 @@ def read_chunk(dsn: str, task: ChunkTask, connect_seconds: float) -> ChunkResult
     try:
         with connect(dsn, connect_seconds=connect_seconds) as connection:
             _begin(connection, task)
-            sink = Sink(Folder(task.folder), SNAPSHOT_ROWS, f"{task.chunk:06d}.parquet")
+            sink = Sink(
+                Folder(task.folder), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
+            )
             _read(connection, task, sink)
             changed = _changed(connection, task)
         file = sink.close()
         if changed or not file.rows:
             sink.abandon()
         if changed:
-            return ChunkResult(task.chunk, problem=CHANGED, detail=changed)
+            return ChunkResult(task.snapshot_id, task.chunk, problem=CHANGED, detail=changed)
         path = file.path if file.rows else None
-        return ChunkResult(task.chunk, path, file.rows, file.size, task.read_lsn)
+        return ChunkResult(task.snapshot_id, task.chunk, path, file.rows, file.size, task.read_lsn)
     except (CannotConnect, psycopg.Error) as error:
         if sink is not None:
             sink.abandon()
-        return ChunkResult(task.chunk, problem=_kind(error), detail=_said(error))
+        return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
 
 
 def _begin(connection: Connection, task: ChunkTask) -> None:
@@ -191,7 +203,9 @@ def _table(task: ChunkTask, now: datetime, row_key: pa.Array, columns: pa.Array)
         for name, value in same.items()
     }
     arrays |= {"row_key": row_key, "columns": columns}
-    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)
+    return pa.Table.from_arrays(
+        [arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS
+    )
 
 
 # pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a rewrite.

@@ -6,7 +6,7 @@ position and the slot is a Failure that says so: a gap is never passed over in s
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,18 @@ class System:
 class Held:
     """A snapshot of the source that any number of sessions may import by `name`, until it is closed.
 
-    lsn: its stamp; what committed before is in it, all else comes with the stream.
+    lsn: its stamp; what committed before is in it, all else comes with the stream. made_for: tables that had been
+    published and queued before it was made, by table_id, with the `rev` they had then.
     """
 
     lsn: int
     name: str
     connection: Connection
+    made_for: Mapping[str, int]
+
+    def covers(self, queued: Mapping[str, int]) -> bool:
+        """Whether it is no older than the queueing of these tables (`rev` by table_id)."""
+        return all(self.made_for.get(table_id) == rev for table_id, rev in queued.items())
 
     def close(self) -> None:
         """Lets go of the snapshot; transactions that imported it live on."""
@@ -63,12 +69,20 @@ def state(connection: Connection, slot: str) -> dict[str, Any] | None:
     return row[0] if row else None
 
 
+class GivenUp(Exception):
+    """Nobody waits for the slot any more."""
+
+
 def create(
-    dsn: str, slot: str | None, waiting: Callable[[], None] | None = None, seconds: float = 10.0
+    dsn: str,
+    slot: str | None,
+    made_for: Mapping[str, int],
+    waiting: Callable[[], None] | None = None,
+    seconds: float = 10.0,
 ) -> Held:
     """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at once.
 
-    It waits for all transactions that are open; waiting: called every second of that.
+    It waits for all transactions that are open; waiting: called every second of that, may raise `GivenUp`.
     """
     replication = connect(dsn, replication=True, connect_seconds=seconds)
     watch = connect(dsn, connect_seconds=seconds)
@@ -88,7 +102,7 @@ def create(
         watch.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported))
         held = watch.execute("SELECT pg_export_snapshot()").fetchone()
         assert held is not None
-        return Held(lsn, held[0], watch)
+        return Held(lsn, held[0], watch, dict(made_for))
     except psycopg.Error as error:
         watch.close()
         raise _cannot_create(slot or "a temporary slot", error) from None
@@ -141,7 +155,9 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     if "replication slots are in use" in text:
         return Failure(text, slot, "Drop a slot that nobody uses, or raise max_replication_slots")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return Failure(text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION")
+        return Failure(
+            text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION"
+        )
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
@@ -176,9 +192,7 @@ def check(
         )
 
 
-def usable(
-    connection: Connection, found: dict[str, Any] | None, slot: str, source: str
-) -> None:
+def usable(connection: Connection, found: dict[str, Any] | None, slot: str, source: str) -> None:
     """A Failure if the slot, as `state` gave it, can't be streamed from."""
     where = f"source {source}, slot {slot}"
     if found is None:

@@ -5,21 +5,22 @@ slot's for later ones. It is held by a transaction of this process for as long a
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import psycopg
 from pyspark.errors import PySparkException
 
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Chunk, File, Folder, Lake, SourceTable
-from ingest.postgres import catalog, publications, rows, slots
+from ingest.postgres import catalog, rows, slots
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection, connect
-from ingest.postgres.feed import emit_watermark
-from ingest.postgres.publications import Published
+from ingest.postgres.connection import Connection, Link
 from ingest.postgres.slots import Held
+from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Begun, Read
+from ingest.snapshot import Bounds, Plan, Read
 
 _log = logging.getLogger(__name__)
 
@@ -35,114 +36,117 @@ class PostgresTables:
         held: Held | None = None,
         writer: int = 1,
     ) -> None:
-        self._lake = lake
-        self._source = source
+        self._spark = lake.spark
         self._settings = settings
         self._held = held
-        self._writer = writer
         self._dsn = source.dsn.get_secret_value()
-        self._connection: Connection | None = None
-        self._published: Mapping[int, Published] = {}
-        self._tables: dict[str, CatalogTable] = {}
-        self._reported: set[str] = set()
-        lake.spark.dataSource.register(rows.chunk_source(self._dsn, settings.connect_seconds))
+        self._link = Link(self._dsn, settings.connect_seconds)
+        self._survey = Survey(lake, source, self._link, writer)
+        self._cancelled = threading.Event()
+        self._spark.dataSource.register(rows.chunk_source(self._dsn, settings.connect_seconds))
 
     def survey(self) -> None:
-        """Registers the tables that are new, and reports those that can't be replicated."""
-        found = catalog.tables(self._catalog(), self._source.selects)
-        known = self._lake.tables.read(self._source.name)
-        usable = [table for table in found if not table.problem]
-        for table in found:
-            if table.problem:
-                self._report(table.table_name, table.problem)
-        seen = {table.relation_id for table in known.values()}
-        publication = self._source.publication_of(self._writer)
-        self._published = publications.ensure(self._catalog(), publication, usable, seen)
-        self._tables = {table.table_id(self._source.name): table for table in usable}
-        for table_id, table in self._tables.items():
-            if not publications.sends(self._published, table):
-                self._report(
-                    table.table_name,
-                    f"it is not in publication {publication}; "
-                    f'ALTER PUBLICATION {publication} ADD TABLE "{table.schema}"."{table.name}"',
-                )
-            elif table_id not in known:
-                self._lake.tables.register(table.row(self._source.name, self._writer))
-
-    def begin(self, table: SourceTable) -> Begun | None:
-        """See `Source`: under the snapshot at hand, if the table looks the same in it as it does now."""
-        now = self._tables.get(table.table_id)
-        if now is None:
-            return None
-        for attempt in range(3):
-            held = self._hold(fresh=attempt > 0)
-            if _same_in(held.connection, now):
-                columns = self._columns(now)
-                row = now.row(self._source.name, self._writer)
-                return Begun(_with_columns(row, columns), held.lsn, self._chunks(now))
-            self.survey()
-            now = self._tables.get(table.table_id)
-            if now is None:
-                return None
-        return None
-
-    def read(self, table: SourceTable, chunks: Sequence[Chunk], folder: Folder) -> Read:
         """See `Source`."""
-        held = self._hold()
-        tasks = [self._task(table, chunk, held, folder) for chunk in chunks]
-        reader = self._lake.spark.read.format(rows.FORMAT).option("tasks", rows.pack(tasks))
+        self._survey.all()
+
+    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+        """See `Source`. Under the snapshot a table has to look as it does now: else a newer one is made."""
+        wanted = {table.table_id: table.rev for table in queued}
         try:
-            found = [rows.ChunkResult(**row.asDict()) for row in reader.load().collect()]
-        except PySparkException as error:
-            raise Failure(
-                f"the executors can't read ({str(error).partition(chr(10))[0]})",
-                table.table_name,
-                "logs/spark.log says more; the package has to be installed on the executors",
-            ) from error
-        return self._outcome(table, found)
+            if self._held is None or not self._held.covers(wanted):
+                self._hold(wanted)
+            for _ in range(3):
+                tables = self._alike(wanted)
+                if len(tables) == len(wanted.keys() & self._survey.seen.keys()):
+                    break
+                # Altered since the snapshot was made: it sees no rows, or old columns.
+                self._hold(wanted)
+                self._survey.all()
+        except slots.GivenUp:
+            return []
+        return [
+            Plan(self._survey.seen[i].row, self._held.lsn, self._chunks(self._survey.tables[i]))
+            for i in tables
+        ]
+
+    def weight(self, table: SourceTable, chunk: Chunk) -> int:
+        """See `Source`: its part of the leaf's size, as of the last survey."""
+        found = self._survey.tables.get(table.table_id)
+        for leaf, pages, size in found.sizes if found else ():
+            if leaf.leaf_id == chunk.leaf_id:
+                upper = pages if chunk.upper_bound is None else int(chunk.upper_bound)
+                return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
+        return 0
+
+    def at_once(self, table: SourceTable) -> bool:
+        """See `Source`: rows without a key are counted, so a row must not be seen from two moments."""
+        return table.key_columns is None
+
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
+        """See `Source`."""
+        if self._held is None or self._held.connection.broken:
+            self._hold({})
+        claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
+        for table, chunk in chunks:
+            if self.at_once(table) and table.snapshot_lsn != self._held.lsn:
+                del claimed[chunk.snapshot_id, chunk.chunk]
+                yield Read(chunk, problem="its snapshot was lost, and it has no key", restart=True)
+        tasks = [
+            (self.weight(table, chunk), self._task(table, chunk, self._held, folder))
+            for table, chunk in chunks
+            if (chunk.snapshot_id, chunk.chunk) in claimed
+        ]
+        for result in self._run(rows.share_out(tasks, self._settings.snapshot_workers)):
+            yield self._outcome(claimed[result.snapshot_id, result.chunk], result)
 
     def watermark(self) -> int:
         """See `Source`."""
-        return emit_watermark(self._catalog())
+        return catalog.watermark(self._link.get())
 
-    def unchanged(self, table: SourceTable) -> bool:
+    def rest(self) -> None:
+        """See `Source`: an open snapshot keeps the source from clearing up."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
+    def cancel(self) -> None:
         """See `Source`."""
-        now = catalog.table_of(self._catalog(), table.relation_id)
-        return (
-            now is not None
-            and now.table_id(self._source.name) == table.table_id
-            and now.leaves == table.leaves
-        )
+        self._cancelled.set()
 
     def close(self) -> None:
-        """Lets go of the snapshot and the connections."""
-        for held in (self._held, self._connection):
-            if held is not None:
-                held.close()
-        self._held = self._connection = None
+        """See `Source`."""
+        self.rest()
+        self._link.close()
 
-    def _outcome(self, table: SourceTable, found: Sequence[rows.ChunkResult]) -> Read:
-        good = [result for result in found if result.problem is None]
-        files = {r.chunk: File(r.path, r.rows, r.size) for r in good if r.path is not None}
-        counts = {r.chunk: r.rows for r in good}
-        restart = give_up = ""
-        for result in found:
-            detail = result.detail or ""
-            if result.problem == rows.CHANGED:
-                restart = detail
-            elif result.problem == rows.NO_SNAPSHOT:
-                self._let_go()
-            elif result.problem == rows.UNREACHABLE:
-                _log.warning("%s: %s", table.table_name, detail)
-                self._let_go()
-            elif result.problem:
-                give_up = detail
-        return Read(files, counts, restart, give_up)
+    def _run(self, shares: Sequence[Sequence[rows.ChunkTask]]) -> Iterable[rows.ChunkResult]:
+        """Have the executors read, each share one after the other."""
+        if not shares:
+            return []
+        reader = self._spark.read.format(rows.FORMAT).option("tasks", rows.pack(shares))
+        try:
+            return [rows.ChunkResult(**row.asDict()) for row in reader.load().collect()]
+        except PySparkException as error:
+            raise Failure(
+                f"Spark's executors can't read ({str(error).partition(chr(10))[0]})",
+                "the snapshot",
+                "logs/spark.log says more; the package has to be installed on the executors",
+            ) from error
 
-    def _task(
-        self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder
-    ) -> rows.ChunkTask:
-        published = self._published.get(chunk.leaf_id)
+    def _outcome(self, chunk: Chunk, result: rows.ChunkResult) -> Read:
+        if result.problem is None:
+            file = File(result.path, result.rows, result.size) if result.path else None
+            return Read(chunk, result.rows, file)
+        if result.problem in (rows.NO_SNAPSHOT, rows.UNREACHABLE):
+            self.rest()
+        return Read(
+            chunk,
+            problem=result.detail or result.problem,
+            restart=result.problem == rows.CHANGED,
+            give_up=result.problem in (rows.FORBIDDEN, rows.FAILED),
+        )
+
+    def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> rows.ChunkTask:
+        published = self._survey.published.get(chunk.leaf_id)
         return rows.ChunkTask(
             source=table.source,
             table_name=table.table_name,
@@ -163,69 +167,51 @@ class PostgresTables:
             folder=folder.root,
         )
 
-    def _columns(self, table: CatalogTable) -> frozenset[str]:
-        """What the publication sends of it."""
-        sent = [set(self._published[leaf.leaf_id].columns) for leaf in table.leaves]
-        return frozenset(set.intersection(*sent)) if sent else frozenset()
-
-    def _chunks(self, table: CatalogTable) -> tuple[tuple[int, int, int | None], ...]:
-        """Leaf, first block, last block (exclusive; open for the last chunk of a leaf, as it may grow)."""
-        planned: list[tuple[int, int, int | None]] = []
-        for leaf, pages, size in zip(table.leaves, table.pages, table.sizes, strict=True):
+    def _chunks(self, table: CatalogTable) -> tuple[Bounds, ...]:
+        """By leaf; the last of a leaf is open, as it may have grown."""
+        planned: list[Bounds] = []
+        for leaf, pages, size in table.sizes:
             step = max(1, self._settings.snapshot_chunk_bytes * pages // max(size, 1))
-            bounds = list(range(0, max(pages, 1), step))
-            uppers: list[int | None] = [*bounds[1:], None]
-            planned += [(leaf.leaf_id, low, up) for low, up in zip(bounds, uppers, strict=True)]
+            lower = list(range(0, max(pages, 1), step))
+            planned += zip([leaf.leaf_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
-    def _hold(self, *, fresh: bool = False) -> Held:
-        """The snapshot at hand, or a new one."""
-        if fresh or (self._held is not None and self._held.connection.broken):
-            self._let_go()
-        if self._held is None:
-            self._held = slots.create(self._dsn, None, seconds=self._settings.connect_seconds)
-        return self._held
+    def _alike(self, wanted: Mapping[str, int]) -> list[str]:
+        """Of the wanted tables those that the snapshot sees with the storage and columns they have now."""
+        assert self._held is not None
+        connection = self._held.connection
+        tables = self._survey.tables
+        return [i for i in wanted if i in tables and _same_in(connection, tables[i])]
 
-    def _let_go(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+    def _hold(self, wanted: Mapping[str, int]) -> None:
+        """Make a snapshot now; wanted: the queued tables that it is made for."""
+        self.rest()
+        seconds = self._settings.connect_seconds
+        self._held = slots.create(self._dsn, None, wanted, self._give_up_if_cancelled, seconds)
 
-    def _catalog(self) -> Connection:
-        if self._connection is None or self._connection.closed:
-            seconds = self._settings.connect_seconds
-            self._connection = connect(self._dsn, connect_seconds=seconds)
-        return self._connection
-
-    def _report(self, table_name: str, problem: str) -> None:
-        if f"{table_name}: {problem}" not in self._reported:
-            self._reported.add(f"{table_name}: {problem}")
-            _log.error("%s is left out: %s", table_name, problem)
-
-
-def _with_columns(row: SourceTable, names: frozenset[str]) -> SourceTable:
-    from dataclasses import replace
-
-    return replace(row, columns=tuple(c for c in row.columns if c.name in names))
+    def _give_up_if_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise slots.GivenUp
 
 
 def _same_in(connection: Connection, table: CatalogTable) -> bool:
-    """Whether a snapshot sees the same leaves, storage and columns of a table as there are now.
+    """Whether a snapshot sees the leaves, storage and columns that a table has now.
 
-    The rows of pg_class and pg_attribute are those of the snapshot, also for tables rewritten since.
+    Queries of the catalogue see it as of the snapshot; what `table` says came from functions that see it now.
     """
     oids = [leaf.leaf_id for leaf in table.leaves]
-    storage = dict(
-        connection.execute(
+    try:
+        storage = connection.execute(
             "SELECT oid::bigint, relfilenode::bigint FROM pg_class WHERE oid = ANY (%s::oid[])",
             [oids],
         ).fetchall()
-    )
-    columns = connection.execute(
-        "SELECT attname, attnum::int FROM pg_attribute WHERE attrelid = %s::oid "
-        "AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
-        [table.oid],
-    ).fetchall()
-    return storage == {leaf.leaf_id: leaf.storage for leaf in table.leaves} and columns == [
+        columns = connection.execute(
+            "SELECT attname, attnum::int FROM pg_attribute WHERE attrelid = %s::oid "
+            "AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum",
+            [table.oid],
+        ).fetchall()
+    except psycopg.OperationalError:
+        return False
+    return dict(storage) == {leaf.leaf_id: leaf.storage for leaf in table.leaves} and columns == [
         (column.name, column.attnum) for column in table.columns
     ]

@@ -1,0 +1,125 @@
+"""What a look at the catalogue means for the generations registered in the lake. Pure.
+
+Names what is new, what has gone, and which alterations make the lake's rows differ from the source's, so
+that a new snapshot has to replace them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ingest.lake.tables import ENDED, Column, Leaf, SourceTable
+
+
+_SHAPE = ("columns", "leaves", "attributes", "published_id")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A usable table as the catalogue has it now. row: what raw.source_tables says of it when it is new.
+
+    published: whether the writer's publication sends all of it. filled: attnums of columns that were added with
+    a default, whose values no record tells. empty: oids of leaves that hold nothing.
+    """
+
+    row: SourceTable
+    published: bool = True
+    filled: frozenset[int] = frozenset()
+    empty: frozenset[int] = frozenset()
+
+
+def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+    """The rows to be put into raw.source_tables so that they say what was seen; in the order of `seen`.
+
+    known: all of a source's generations, by table_id. Those that have gone are not among the result.
+    """
+    changes = []
+    for table in seen:
+        before = known.get(table.row.table_id)
+        if not table.published:
+            continue
+        if before is None:
+            changes.append(table.row)
+        elif after := _altered(table, before):
+            changes.append(after)
+    return changes
+
+
+def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+    """The generations that are no longer there: their table was dropped, renamed, or has another key now.
+
+    present: (table_id, oid) of all selected tables, usable or not. A generation is there as long as its table is
+    and has none that is registered in its place.
+    """
+    ids, oids = set(), set()
+    for table_id, oid in present:
+        ids.add(table_id)
+        oids.add(oid)
+    replaced = {row.relation_id for row in known.values() if row.table_id in ids}
+    return [
+        row
+        for row in known.values()
+        if row.state != ENDED
+        and row.table_id not in ids
+        and (row.relation_id not in oids or row.relation_id in replaced)
+    ]
+
+
+def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
+    """What has become of a registered generation; None: nothing that matters."""
+    now = table.row
+    why = "it is back" if before.state == ENDED else _why(table, before)
+    if why:
+        return replace(before.queued(why), **{name: getattr(now, name) for name in _SHAPE})
+    # A snapshot that is being read compares with what it began with, so nothing is put in its place.
+    harmless = {name: getattr(now, name) for name in _SHAPE}
+    if before.done_lsn is None or all(getattr(before, name) == harmless[name] for name in _SHAPE):
+        return None
+    return before.after(**harmless)
+
+
+def _why(table: Seen, before: SourceTable) -> str:
+    """Why the table's rows have to be read anew; empty if they need not be."""
+    if before.published_id not in (None, table.row.published_id):
+        return "it had been taken out of its publication"
+    return _why_columns(table, before) or _why_leaves(table, before.leaves)
+
+
+def _why_columns(table: Seen, before: SourceTable) -> str:
+    earlier: dict[int, Column] = {column.attnum: column for column in before.columns}
+    names = {column.name for column in before.columns}
+    rewritten = _rewritten(table, before.leaves)
+    for column in table.row.columns:
+        was = earlier.get(column.attnum)
+        if was is None:
+            if column.name in names:
+                return f"column {column.name} was dropped and added again"
+            older = column.attnum <= (before.attributes or 0)
+            if older or column.attnum in table.filled or rewritten:
+                return f"column {column.name} came with values"
+        elif was.name != column.name:
+            return f"column {was.name} was renamed"
+        elif was.type != column.type and (rewritten or _family(was.type) != _family(column.type)):
+            return f"column {column.name} was of type {was.type}"
+    return ""
+
+
+def _family(kind: str) -> str:
+    """Types of one family print a value alike if the table was not rewritten on the way between them."""
+    bare = re.sub(r"\(.*?\)", "", kind)
+    return "text" if bare == "character varying" else bare
+
+
+def _rewritten(table: Seen, before: Iterable[Leaf]) -> bool:
+    storage = {leaf.leaf_id: leaf.storage for leaf in table.row.leaves}
+    return any(storage.get(leaf.leaf_id, leaf.storage) != leaf.storage for leaf in before)
+
+
+def _why_leaves(table: Seen, before: Iterable[Leaf]) -> str:
+    now = {leaf.leaf_id: leaf for leaf in table.row.leaves}
+    earlier = {leaf.leaf_id: leaf for leaf in before}
+    for oid in earlier.keys() - now.keys():
+        return f"partition {earlier[oid].name} was detached or dropped"
+    for oid in now.keys() - earlier.keys() - table.empty:
+        return f"partition {now[oid].name} was attached"
+    return ""

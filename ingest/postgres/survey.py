@@ -1,0 +1,118 @@
+"""The catalogue against the lake: registers what is new, queues what was altered, ends what has gone.
+
+Done by every job now and then, and by the stream before it lands the first change of a relation's new
+shape, so that nobody takes the rows for complete. What can't be replicated is reported by name, once.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake, SourceTable
+from ingest.lake.tables import ENDED
+from ingest.postgres import catalog, publications
+from ingest.postgres.catalog import CatalogTable
+from ingest.postgres.connection import Connection, Link
+from ingest.postgres.generations import Seen, gone, reconcile
+from ingest.postgres.publications import Published
+
+_log = logging.getLogger(__name__)
+
+
+class Survey:
+    """The tables of one source; each thread needs one of its own.
+
+    After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all. published: what the
+    publication sends, by oid of table or leaf.
+    """
+
+    def __init__(self, lake: Lake, source: PostgresSource, link: Link, writer: int = 1) -> None:
+        self.published: Mapping[int, Published] = {}
+        self.tables: dict[str, CatalogTable] = {}
+        self.seen: dict[str, Seen] = {}
+        self.known: dict[str, SourceTable] = {}
+        self._lake = lake
+        self._source = source
+        self._link = link
+        self._writer = writer
+        self._reported: set[str] = set()
+
+    def all(self) -> None:
+        """Look at all tables that are selected."""
+        connection = self._link.get()
+        found = catalog.tables(connection, self._source.selects)
+        self.known = self._lake.tables.read(self._source.name)
+        usable = [table for table in found if not table.problem]
+        publication = self._source.publication_of(self._writer)
+        seen = {row.relation_id for row in self.known.values()}
+        self.published = publications.ensure(connection, publication, usable, seen)
+        self.tables = {table.table_id(self._source.name): table for table in usable}
+        self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
+        for table in found:
+            self._report(table)
+        changes = reconcile(self.seen.values(), self.known)
+        self._lake.tables.put(self._source.name, changes)
+        self._end(connection, found)
+
+    def one(self, table: CatalogTable) -> bool:
+        """Look at one table, as the stream has just shown a change of it; whether a snapshot was queued."""
+        if table.problem or not self._source.selects(table.table_name):
+            return False
+        if any(leaf.leaf_id not in self.published for leaf in table.leaves):
+            publication = self._source.publication_of(self._writer)
+            self.published = publications.ensure(
+                self._link.get(), publication, [table], [table.oid]
+            )
+        if not reconcile([self._seen(table)], self.known):
+            return False
+        # By what was known; others may have been at it.
+        self.known = self._lake.tables.read(self._source.name)
+        changes = reconcile([self._seen(table)], self.known)
+        put = self._lake.tables.put(self._source.name, changes)
+        self.known |= {row.table_id: row for row in put}
+        return any(row.done_lsn is None for row in put)
+
+    def _seen(self, table: CatalogTable) -> Seen:
+        row = table.row(self._source.name, self._writer)
+        if (
+            not table.leaves
+        ):  # a partitioned table without partitions: nothing to send, nothing to read
+            return Seen(row)
+        leaves = [self.published.get(leaf.leaf_id) for leaf in table.leaves]
+        sent = [leaf for leaf in leaves if leaf is not None]
+        if len(sent) < len(leaves):
+            return Seen(row, published=False)
+        names = set.intersection(*(set(leaf.columns) for leaf in sent))
+        columns = tuple(column for column in row.columns if column.name in names)
+        published_id = max(leaf.published_id for leaf in sent)
+        empty = (leaf.leaf_id for leaf, pages, _ in table.sizes if not pages)
+        return Seen(
+            replace(row, columns=columns, published_id=published_id),
+            filled=table.filled,
+            empty=frozenset(empty),
+        )
+
+    def _end(self, connection: Connection, found: list[CatalogTable]) -> None:
+        self.known = self._lake.tables.read(self._source.name)
+        present = [(table.table_id(self._source.name), table.oid) for table in found]
+        ended = gone(present, self.known)
+        if not ended:
+            return
+        lsn = catalog.watermark(connection)
+        for row in ended:
+            _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
+        rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
+        self._lake.tables.put(self._source.name, rows)
+
+    def _report(self, table: CatalogTable) -> None:
+        problem = table.problem
+        publication = self._source.publication_of(self._writer)
+        if not problem and not publications.sends(self.published, table):
+            problem = (
+                f"it is not in publication {publication}, so the lake keeps it as it was; "
+                f'ALTER PUBLICATION "{publication}" ADD TABLE "{table.schema}"."{table.name}"'
+            )
+        if problem and f"{table.oid} {problem}" not in self._reported:
+            self._reported.add(f"{table.oid} {problem}")
+            _log.error("%s is left out: %s", table.table_name, problem)
