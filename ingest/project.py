@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
@@ -30,10 +31,11 @@ class Outcome:
 
 
 class Project:
-    """The project of the current folder, on a target of `profiles/profiles.yml` (default: the profile's own)."""
+    """The project in `folder`, on a target of its `profiles/profiles.yml` (default: the profile's own)."""
 
-    def __init__(self, target: str | None = None, profiles_dir: str | None = None) -> None:
-        self._options = ["--profiles-dir", profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")]
+    def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
+        profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
+        self._options = ["--project-dir", str(folder), "--profiles-dir", profiles]
         if target:
             self._options += ["--target", target]
         found = dbtRunner().invoke(["--quiet", "parse", *self._options])

@@ -12,12 +12,11 @@
 -#}
 {% materialization bucket, adapter='spark' %}
     {%- set settings = tidemark.bucket_settings(model) -%}
-    {%- set marks = tidemark.marks() -%}
     {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
-    {%- set plan = tidemark.bucket_plan(this, definition, marks, tidemark.standing('row_state', marks)) -%}
+    {%- set plan = tidemark.bucket_plan(this, definition) -%}
 
     {%- if var('plan_only', false) -%}
-        {%- do tidemark.report_plan(plan, marks) -%}
+        {%- do tidemark.report_plan(plan) -%}
         {{ return({'relations': []}) }}
     {%- endif -%}
 
@@ -42,7 +41,6 @@
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do tidemark.report(
-        marks,
         plan.standing,
         plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
         staged=plan.evaluates,

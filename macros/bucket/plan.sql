@@ -3,8 +3,9 @@
   'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
   its old hash: it is evaluated, as changed, when its inputs are ready.
 -#}
-{% macro bucket_plan(relation, definition, marks, row_state_standing) -%}
-    {%- set mine = marks.get(definition.name, {}) -%}
+{% macro bucket_plan(relation, definition) -%}
+    {%- set row_state_standing = tidemark.standing('row_state') -%}
+    {%- set mine = tidemark.marks().get(definition.name, {}) -%}
     {%- set sources = definition.inputs | map(attribute='source') | unique | list -%}
     {%- set standing = {} -%}
     {%- for source in sources if source in row_state_standing -%}

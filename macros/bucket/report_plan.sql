@@ -1,6 +1,6 @@
 {#- With `--vars '{plan_only: true}'` (`tidemark plan`) a definition does nothing but say what it would do: `state`, why, and how
     many rows of its inputs it would evaluate. -#}
-{% macro report_plan(plan, marks) -%}
+{% macro report_plan(plan) -%}
     {%- set states = {'new': 'new', 'definition changed': 'changed'} -%}
     {%- do store_raw_result(
         name='main',
@@ -8,7 +8,7 @@
         code=tojson({
             'standing': {},
             'staged': false,
-            'seen': tidemark.newest_publication(marks),
+            'seen': tidemark.newest_publication(tidemark.marks()),
             'definition_hash': plan.definition_hash,
             'state': states.get(plan.reason, 'unchanged'),
             'reason': plan.reason,

@@ -6,7 +6,6 @@
 -#}
 {% materialization ledger, adapter='spark' %}
     {%- set supersedes = config.get('supersedes', []) -%}
-    {%- set marks = tidemark.marks() -%}
     {%- set new = '/* nothing new */' not in sql -%}
 
     {{ run_hooks(pre_hooks) }}
@@ -20,8 +19,11 @@
         {%- call statement('append') -%}
             insert into {{ this }} select * from ({{ sql }})
         {%- endcall -%}
+        {%- if model.name == 'checkpoints' -%}
+            {%- do tidemark.remember_checkpoints(this) -%}
+        {%- endif -%}
     {%- endif %}
-    {%- set standing = tidemark.standing(model.name, marks) -%}
+    {%- set standing = tidemark.standing(model.name) -%}
     {%- if new and supersedes %}
         {%- call statement('supersede') -%}
             {{ tidemark.delete_superseded(this, supersedes, tidemark.newest(standing)) }}
@@ -29,6 +31,6 @@
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do persist_docs(this, model) -%}
-    {%- do tidemark.report(marks, standing, 'appended' if new else 'nothing new', staged=new) -%}
+    {%- do tidemark.report(standing, 'appended' if new else 'nothing new', staged=new) -%}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}

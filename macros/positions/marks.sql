@@ -1,11 +1,22 @@
 {#-
-  How far every model has been published: {model: {source: {checkpoint_id, position, publication_id,
-  definition_hash, columns}}}, from `core.progress`. Empty while parsing and on a new lake.
+  How far every model has been published, as the run found it: {model: {source: {checkpoint_id, position,
+  publication_id, definition_hash, columns}}}, from `core.progress`. Empty while parsing and on a new lake.
 -#}
 {% macro marks() -%}
+    {%- if not execute -%}
+        {{ return({}) }}
+    {%- endif -%}
+    {%- set memory = tidemark.run_memory() -%}
+    {%- if 'marks' not in memory -%}
+        {%- do memory.update({'marks': tidemark._read_marks()}) -%}
+    {%- endif -%}
+    {{ return(memory.marks) }}
+{%- endmacro %}
+
+{% macro _read_marks() -%}
     {%- set found = {} -%}
     {%- set progress = tidemark.core_relation('progress') -%}
-    {%- if execute and tidemark.is_built(progress) -%}
+    {%- if tidemark.is_built(progress) -%}
         {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns from ' ~ progress) -%}
             {%- do found.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,

@@ -6,7 +6,7 @@
     {%- set marks = tidemark.marks() -%}
     {%- set mine = marks.get(model_name, {}) -%}
     {%- set found = [] -%}
-    {%- for source, at in tidemark.standing(model_name, marks).items() -%}
+    {%- for source, at in tidemark.standing(model_name).items() -%}
         {%- set lower = mine.get(source, {}).get('position', 0) -%}
         {%- if at.position > lower -%}
             {%- do found.append({

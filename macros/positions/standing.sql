@@ -1,20 +1,20 @@
 {#-
   Where a model of `core` stands in this run, as {source: {checkpoint_id, position}}. One that the run doesn't select
-  stands at its mark. One that it does select stands where its inputs do, the lowest of them: dbt has brought it
+  stands at its mark; one that it does select stands where its inputs do, the lowest of them: dbt has brought it
   there before it runs what comes after, or skips what comes after.
 -#}
-{% macro standing(model_name='checkpoints', marks=none) -%}
-    {%- set marks = tidemark.marks() if marks is none else marks -%}
+{% macro standing(model_name='checkpoints') -%}
+    {%- set marks = tidemark.marks() -%}
     {%- set inputs = {'events': ['checkpoints'], 'tables': ['checkpoints'], 'row_state': ['events', 'tables']} -%}
     {%- set selected = ('model.tidemark.' ~ model_name) in selected_resources -%}
     {%- if not selected -%}
         {{ return(marks.get(model_name, {})) }}
     {%- elif model_name not in inputs -%}
-        {{ return(tidemark._newest_checkpoints(marks.get('checkpoints', {}))) }}
+        {{ return(tidemark.run_memory().get('checkpoints', marks.get('checkpoints', {}))) }}
     {%- endif -%}
     {%- set lowest = {} -%}
     {%- for input in inputs[model_name] -%}
-        {%- for source, at in tidemark.standing(input, marks).items() -%}
+        {%- for source, at in tidemark.standing(input).items() -%}
             {%- if at.position < lowest.get(source, at).position or source not in lowest -%}
                 {%- do lowest.update({source: at}) -%}
             {%- endif -%}
@@ -23,21 +23,18 @@
     {{ return(lowest) }}
 {%- endmacro %}
 
-{#- The published checkpoints, and over them those that this run has staged. -#}
-{% macro _newest_checkpoints(published) -%}
+{#- After `checkpoints` has run: lets the models after it know of the checkpoints that it has staged. -#}
+{% macro remember_checkpoints(checkpoints) -%}
     {%- set newest = {} -%}
+    {%- set published = tidemark.marks().get('checkpoints', {}) -%}
     {%- do newest.update(published) -%}
-    {%- set checkpoints = tidemark.core_relation('checkpoints') -%}
-    {%- if execute and tidemark.is_built(checkpoints) -%}
-        {%- set staged = run_query(
-            'select source, checkpoint_id, lsn from ' ~ checkpoints
-            ~ ' where checkpoint_id > ' ~ tidemark.newest(published) ~ ' order by checkpoint_id'
-        ) -%}
-        {%- for row in staged -%}
-            {%- do newest.update({row['source']: {'checkpoint_id': row['checkpoint_id'] | int, 'position': row['lsn'] | int}}) -%}
-        {%- endfor -%}
-    {%- endif -%}
-    {{ return(newest) }}
+    {%- set staged = run_query(
+        'select source, checkpoint_id, lsn from ' ~ checkpoints ~ ' where checkpoint_id > ' ~ tidemark.newest(published)
+    ) -%}
+    {%- for row in staged -%}
+        {%- do newest.update({row['source']: {'checkpoint_id': row['checkpoint_id'] | int, 'position': row['lsn'] | int}}) -%}
+    {%- endfor -%}
+    {%- do tidemark.run_memory().update({'checkpoints': newest}) -%}
 {%- endmacro %}
 
 {#- The newest checkpoint_id in a standing; 0 before the first. -#}

@@ -18,6 +18,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- do run_query(tidemark._write_marks(publications, publication_id)) -%}
+    {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- for table, branches in refs.items() -%}
         {%- for branch in branches if branch.startswith('run_') -%}
             {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}

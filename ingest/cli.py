@@ -1,0 +1,246 @@
+"""The `tidemark` command. Each command says what it does in its help; errors are one line on stderr.
+
+Exit codes: 0 done, 1 a failure, 2 wrong use. Tracebacks of what nobody foresaw go to `logs/tidemark.log`.
+"""
+
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ingest.config import Settings, load
+from ingest.errors import TidemarkError, one_line, redact
+
+if TYPE_CHECKING:
+    from ingest.lake import Lake
+
+LOG = Path("logs/tidemark.log")
+
+_UNTIL = click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End with exit code 0 when all that was committed before the start has got there (for cron). "
+    "Otherwise run until SIGTERM.",
+)
+_TARGET = click.option(
+    "--target", metavar="NAME", help="Output of profiles/profiles.yml: local, cluster. Default: TIDEMARK_TARGET, or local."
+)
+_SOURCES = click.option(
+    "--sources",
+    default="sources.yml",
+    show_default=True,
+    type=click.Path(dir_okay=False),
+    help="The file that says what to replicate.",
+)
+
+
+def main() -> None:
+    """Entry point of the console command."""
+    _log_to_file()
+    try:
+        cli.main(standalone_mode=False)
+    except TidemarkError as error:
+        _end(str(error), error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(130)
+    except Exception as error:
+        logging.getLogger(__name__).exception("not foreseen")
+        _end(f"{type(error).__name__}: {one_line(redact(str(error)))[:300]}. {LOG} has the traceback.", 1)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tidemark")
+def cli() -> None:
+    """Replicate databases into a lakehouse, and keep slices of them, defined in SQL, up to date.
+
+    Begin with `tidemark demo`, or write sources.yml, then: `tidemark check`, `tidemark codegen`, `tidemark run`.
+    """
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+def check(sources: str, target: str | None) -> None:
+    """Look for what would go wrong, and say what to do about it.
+
+    Permissions, wal_level, replica identities, versions, the Spark profile, definitions. Changes nothing. Exit code 1 if
+    there is an error among the findings.
+    """
+    from ingest.check import check_all
+
+    findings = check_all(load(sources), target)
+    for finding in findings:
+        colour = {"error": "red", "warning": "yellow"}.get(finding.level, "green")
+        click.echo(f"{click.style(f'{finding.level:<8}', fg=colour)}{finding}")
+    if any(finding.level == "error" for finding in findings):
+        sys.exit(1)
+
+
+@cli.command()
+@_SOURCES
+@click.option("--source", "name", metavar="NAME", help="Only this source.")
+@click.option("--force", is_flag=True, help="Write also over files that a person has edited.")
+def codegen(sources: str, name: str | None, force: bool) -> None:
+    """Write staging views: models/staging/stg_<source>__<table>.sql and .yml from the source's catalogue.
+
+    They are yours to edit; a file that differs from what would be written is left as it is, and named.
+    """
+    from ingest.postgres.codegen import write_models
+
+    settings = load(sources)
+    chosen = [settings.source(name)] if name else list(settings.postgres)
+    for source in chosen:
+        for line in write_models(source, settings.settings, Path("models/staging"), force=force):
+            click.echo(line)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@_UNTIL
+def snapshot(sources: str, target: str | None, until_caught_up: bool) -> None:
+    """Read the queued tables into raw.snapshot_rows, chunk by chunk, on Spark's executors.
+
+    New tables are queued by themselves. Runs beside `tidemark stream`; several may run side by side.
+    """
+    from ingest.jobs import Jobs
+
+    settings = load(sources)
+    _run_jobs(Jobs(_lake(target), settings, stream=False), until_caught_up)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@_UNTIL
+def stream(sources: str, target: str | None, until_caught_up: bool) -> None:
+    """Land the sources' changes in raw.wal_events as they are committed.
+
+    Makes slot and publication if they are missing. The source is acknowledged only what is in the lake.
+    """
+    from ingest.jobs import Jobs
+
+    settings = load(sources)
+    _run_jobs(Jobs(_lake(target), settings, snapshot=False), until_caught_up)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@_UNTIL
+def run(sources: str, target: str | None, until_caught_up: bool) -> None:
+    """Stream, snapshot, and run dbt after what lands: everything, in one warm process."""
+    from ingest.project import Project
+    from ingest.run import ModelRun, Pipeline
+
+    def said(done: ModelRun) -> None:
+        log.info("modelled in %.1f s%s", done.ended - done.started, "".join(f"; {line}" for line in done.waiting))
+
+    log = logging.getLogger("tidemark")
+    settings = load(sources)
+    pipeline = Pipeline(_lake(target), settings, Project(target))
+    with pipeline.running():
+        _on_sigterm(pipeline.stop)
+        pipeline.loop(said, until_caught_up)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
+def status(sources: str, target: str | None, as_json: bool) -> None:
+    """Say how far sources, snapshots and definitions have come, and what waits for what."""
+    from ingest.status import read, render
+
+    found = read(_lake(target), load(sources))
+    click.echo(found.to_json() if as_json else render(found), nl=as_json)
+
+
+@cli.command()
+@_TARGET
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+def plan(target: str | None, as_json: bool) -> None:
+    """Say what the next run will do with each definition: new, changed, unchanged or gone, and how many rows it will evaluate."""
+    from ingest.plan import make, render
+
+    lake = _lake(target)
+    found = make(lake.spark, target)
+    if as_json:
+        for step in found:
+            click.echo(step.to_json())
+    else:
+        render(found)
+
+
+@cli.command()
+@_TARGET
+@click.argument("definition")
+@click.argument("bucket", default="[]")
+@click.option("--after", type=int, default=0, metavar="N", help="Only ops with a greater op_id.")
+def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
+    """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
+
+    DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
+    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows.
+    """
+    from ingest.ops import bucket_name, read
+
+    for line in read(_lake(target).spark, definition, bucket_name(definition, bucket), after):
+        click.echo(line)
+
+
+@cli.command()
+@click.option("--seconds", default=30.0, show_default=True, help="How long the steady state is measured.")
+@click.option("--rate", default=500, show_default=True, help="Row changes per second.")
+def demo(seconds: float, rate: int) -> None:
+    """Replicate real flights from an embedded Postgres while they change; rebuild one definition; compare all with the source."""
+    from ingest.demo import play
+
+    play(seconds, rate)
+
+
+def _lake(target: str | None) -> "Lake":
+    from ingest.lake import Lake
+    from ingest.spark import session
+
+    return Lake(session(target))
+
+
+def _run_jobs(jobs: "object", until_caught_up: bool) -> None:
+    from ingest.jobs import Jobs
+
+    assert isinstance(jobs, Jobs)
+    with jobs.running():
+        _on_sigterm(jobs.end)
+        jobs.wait(until_caught_up)
+
+
+def _on_sigterm(stop: Callable[[], None]) -> None:
+    signal.signal(signal.SIGTERM, lambda *_: stop())
+    signal.signal(signal.SIGINT, lambda *_: stop())
+
+
+def _log_to_file() -> None:
+    LOG.parent.mkdir(exist_ok=True)
+    to_file = RotatingFileHandler(LOG, maxBytes=10_000_000, backupCount=3)
+    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
+    to_screen = logging.StreamHandler()
+    to_screen.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    for name in ("ingest", "tidemark"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(to_file)
+        logger.addHandler(to_screen)
+
+
+def _end(message: str, code: int) -> None:
+    click.echo(f"tidemark: {message}", err=True)
+    sys.exit(code)

@@ -1,0 +1,109 @@
+"""The warm loop: streams and snapshots in threads, dbt in this process after what they land.
+
+One run of dbt after another: what landed meanwhile is in the next. Parsing, Spark and its compiled code stay
+warm between them.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ingest.config import Settings
+from ingest.errors import Failure
+from ingest.jobs import LOOK_SECONDS, Jobs
+from ingest.lake import Lake
+from ingest.project import Outcome, Project
+from ingest.stream import Landing
+
+_log = logging.getLogger(__name__)
+
+# Views stay as the first run made them; unit tests look at the code, not at the data.
+_LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:unit_test")
+_FIRST_RUN = ("--exclude", "resource_type:unit_test")
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """One run of dbt: when it began and ended (seconds since the epoch), and what its nodes came to."""
+
+    started: float
+    ended: float
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def waiting(self) -> list[str]:
+        """What definitions that stand still said."""
+        return [o.message for o in self.outcomes if o.message.startswith("stands still")]
+
+
+class Pipeline:
+    """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` as long as asked."""
+
+    def __init__(self, lake: Lake, settings: Settings, project: Project) -> None:
+        self._project = project
+        self._lake = lake
+        self._runs = 0
+        self._stop = threading.Event()
+        self._news = threading.Event()
+        self._unsettled = True
+        self.jobs = Jobs(lake, settings, on_stored=self._stored, on_failed=self._news.set)
+
+    @contextmanager
+    def running(self) -> Iterator["Pipeline"]:
+        """With the jobs started; they are stopped at the end."""
+        with self.jobs.running():
+            yield self
+
+    def stop(self) -> None:
+        """End `loop` after the run at hand."""
+        self._stop.set()
+        self._news.set()
+
+    def model(self) -> ModelRun:
+        """Run dbt on what is landed by now."""
+        started = time.time()
+        outcomes = self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
+        self._runs += 1
+        run = ModelRun(started, time.time(), tuple(outcomes))
+        self._unsettled = bool(run.waiting) or self._unfinished()
+        return run
+
+    def loop(
+        self,
+        on_run: Callable[[ModelRun], None] = lambda run: None,
+        until_caught_up: bool = False,
+    ) -> None:
+        """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
+        the sources when this began is in the outputs."""
+        targets = self.jobs.watermarks() if until_caught_up else {}
+        caught_up = False
+        while not self._stop.is_set() and not caught_up:
+            self._news.wait(LOOK_SECONDS if until_caught_up else None)
+            had_news = self._news.is_set()
+            self._news.clear()
+            self.jobs.check()
+            caught_up = until_caught_up and self.jobs.has_landed(targets)
+            if not self._stop.is_set() and (had_news or caught_up):
+                self._model_or_say_why_not(on_run, must=until_caught_up)
+
+    def _model_or_say_why_not(self, on_run: Callable[[ModelRun], None], *, must: bool) -> None:
+        """A definition that fails holds up nobody else; the next run tries it again."""
+        try:
+            on_run(self.model())
+        except Failure as error:
+            if must:
+                raise
+            _log.error("%s", error)
+
+    def _stored(self, landing: Landing) -> None:
+        """By a writer's thread. A position alone is no news, unless a snapshot waits for it."""
+        if landing.rows or self._unsettled:
+            self._news.set()
+
+    def _unfinished(self) -> bool:
+        """Whether a snapshot is still under way, so that definitions may soon have to be looked at again."""
+        tables = self._lake.spark.sql("select count_if(state in ('queued', 'running')) from raw.source_tables")
+        return bool(tables.collect()[0][0])
