@@ -1,0 +1,74 @@
+"""How a column's text, as Postgres prints it, becomes a value of Spark's.
+
+Pure. Where Spark's type holds every value, a plain `cast` raises if the column's type has changed
+since: nothing is lost in silence. What Spark can't hold (NaN in a decimal; infinity, BC and years
+past 294247 in dates and times) becomes NULL, and the view keeps its text. Types that Spark has no
+equal of stay text.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingest.lake.sql import literal
+
+_MAX_PRECISION = 38
+
+# Types whose every value fits.
+_EXACT = {
+    "boolean": "boolean",
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "oid": "bigint",
+    "real": "float",
+    "double precision": "double",
+}
+# try_cast gives NULL for infinity and for ` BC` after a time.
+_TIMES = {
+    "timestamp without time zone": "timestamp_ntz",
+    "timestamp with time zone": "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class Cast:
+    """The SQL of a typed column. not_held: the values that it makes NULL; empty: none."""
+
+    sql: str
+    not_held: str = ""
+
+
+def cast(column: str, postgres_type: str, domains: Mapping[str, str]) -> Cast:
+    """What the map `columns` of `core.row_state` has of `column`, typed.
+
+    postgres_type: as format_type writes it. domains: the type below each domain, written likewise.
+    """
+    base = postgres_type
+    while base in domains:
+        base = domains[base]
+    kind = re.sub(r"\(.*\)", "", base)
+    text = f"columns[{literal(column)}]"
+    if kind in _EXACT:
+        return Cast(f"cast({text} as {_EXACT[kind]})")
+    if kind in _TIMES:
+        return Cast(f"try_cast({text} as {_TIMES[kind]})", "infinity, BC and years past 294247")
+    if kind == "date":
+        # Spark reads no further than a blank: `0044-03-15 BC` would become a date of our era.
+        return Cast(f"try_cast(replace({text}, ' BC', 'BC') as date)", "infinity and BC")
+    if kind == "bytea":
+        return Cast(f"to_binary(substr({text}, 3), 'hex')")
+    if decimal := _decimal(base):
+        return Cast(f"cast(nullif({text}, 'NaN') as {decimal})", "NaN")
+    return Cast(text)
+
+
+def _decimal(postgres_type: str) -> str | None:
+    """The decimal that holds all numbers of a `numeric(p,s)`; None if it is none, or too large."""
+    match = re.fullmatch(r"numeric\((\d+),(-?\d+)\)", postgres_type)
+    if not match:
+        return None
+    precision, scale = int(match[1]), int(match[2])
+    # A scale may be below 0 (it rounds left of the point) or above the precision (0.00ppp).
+    digits = precision - scale if scale < 0 else max(precision, scale)
+    return f"decimal({digits}, {max(scale, 0)})" if digits <= _MAX_PRECISION else None
