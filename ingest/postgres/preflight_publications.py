@@ -1,0 +1,170 @@
+"""The part of `tidemark check` about publications: all changes of all tables, each from one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from ingest.config import PostgresSource
+from ingest.findings import Finding
+from ingest.postgres.catalog import CatalogTable
+from ingest.postgres.connection import Connection
+
+_OPERATIONS = ("insert", "update", "delete", "truncate")
+
+# Ours say so in their comment, see publications.py.
+_PUBLICATION = """
+SELECT pubviaroot, ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate],
+       coalesce(obj_description(oid, 'pg_publication') LIKE 'made by Tidemark%%', false)
+           AND NOT puballtables AND pg_has_role(pubowner, 'USAGE')
+FROM pg_publication WHERE pubname = %s
+"""
+_SENT = """
+SELECT c.oid::bigint, t.attnames::text[], t.rowfilter
+FROM pg_publication_tables t
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = %s
+"""
+
+
+@dataclass(frozen=True)
+class _Publication:
+    """A publication that is there. sent: columns and row filter by oid of table or leaf."""
+
+    name: str
+    via_root: bool
+    operations: Sequence[bool]
+    is_ours: bool
+    sent: Mapping[int, tuple[Sequence[str], str | None]]
+
+    def sends(self, table: CatalogTable) -> bool:
+        return all(leaf.leaf_id in self.sent for leaf in table.leaves)
+
+
+def check_publications(
+    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]
+) -> Iterator[Finding]:
+    """tables: those that the source selects, without those that can't be replicated."""
+    if not tables:
+        return
+    there: list[_Publication] = []
+    for writer in range(1, source.writers + 1):
+        name = source.publication_of(writer)
+        found = _read(connection, name)
+        if found is None:
+            yield from _check_missing(source, connection, name, tables)
+        else:
+            there.append(found)
+            yield from _check_options(source, found)
+            yield from _check_sent(source, found, tables)
+    if len(there) == source.writers:
+        yield from _check_covered(source, connection, there, tables)
+
+
+def _read(connection: Connection, name: str) -> _Publication | None:
+    row = connection.execute(_PUBLICATION, [name]).fetchone()
+    if row is None:
+        return None
+    sent = {oid: (columns, kept) for oid, columns, kept in connection.execute(_SENT, [name])}
+    return _Publication(name, row[0], row[1], row[2], sent)
+
+
+def _check_missing(
+    source: PostgresSource, connection: Connection, name: str, tables: Sequence[CatalogTable]
+) -> Iterator[Finding]:
+    row = connection.execute(
+        "SELECT has_database_privilege(current_database(), 'CREATE')"
+    ).fetchone()
+    not_owned = [table.table_name for table in tables if not table.owned]
+    if row and row[0] and not not_owned:
+        yield Finding("ok", "the publication will be made", _where(source, name))
+        return
+    why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
+    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(
+        sql.Identifier(name), _identifiers(tables)
+    )
+    yield Finding(
+        "error",
+        f"there is no publication, and the role can't make it: {why}",
+        _where(source, name),
+        f"Let an owner of the tables do it: {statement.as_string(connection)}",
+    )
+
+
+def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Finding]:
+    where, alter = _where(source, found.name), f'ALTER PUBLICATION "{found.name}" SET'
+    if found.via_root:
+        yield Finding(
+            "error",
+            "the publication sends partitions under their root, so what happens to one of them is "
+            "not told",
+            where,
+            f"{alter} (publish_via_partition_root = false)",
+        )
+    left = [name for name, sent in zip(_OPERATIONS, found.operations, strict=True) if not sent]
+    if left:
+        yield Finding(
+            "error",
+            f"the publication does not send every {' and '.join(left)}",
+            where,
+            f"{alter} (publish = '{', '.join(_OPERATIONS)}')",
+        )
+
+
+def _check_sent(
+    source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable]
+) -> Iterator[Finding]:
+    """Row filters and column lists: allowed, as a person may mean them, and told."""
+    for table in tables:
+        sent = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
+        where = f"{_where(source, found.name)}, table {table.table_name}"
+        if filters := sorted({kept for _, kept in sent if kept}):
+            yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
+        absent = [c.name for c in table.columns if any(c.name not in names for names, _ in sent)]
+        if absent:
+            yield Finding("warning", f"columns are not published: {', '.join(absent)}", where)
+
+
+def _check_covered(
+    source: PostgresSource,
+    connection: Connection,
+    there: Sequence[_Publication],
+    tables: Sequence[CatalogTable],
+) -> Iterator[Finding]:
+    first = there[0]
+    waiting = []
+    for table in tables:
+        senders = [found.name for found in there if table.leaves and found.sends(table)]
+        if len(senders) > 1:
+            yield Finding(
+                "error",
+                f"table {table.table_name} is in several of the source's publications",
+                _where(source, ", ".join(senders)),
+                "Leave it in one of them: each writer streams tables of its own",
+            )
+        elif table.leaves and not senders:
+            waiting.append(table)
+    left = [table for table in waiting if not (first.is_ours and table.owned)]
+    if left:
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+            sql.Identifier(first.name), _identifiers(left)
+        )
+        yield Finding(
+            "error",
+            f"not published: {', '.join(table.table_name for table in left)}",
+            _where(source, first.name),
+            f"Add what is to be replicated: {statement.as_string(connection)}",
+        )
+    will = f"; {len(waiting) - len(left)} more will be added" if len(waiting) > len(left) else ""
+    done = len(tables) - len(waiting)
+    if done:
+        yield Finding("ok", f"{done} tables are published{will}", _where(source, first.name))
+
+
+def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
+
+
+def _where(source: PostgresSource, publication: str) -> str:
+    return f"source {source.name}, publication {publication}"

@@ -1,0 +1,248 @@
+"""`tidemark check` on real servers: what it finds, all at once, and that it changes nothing."""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
+
+from ingest.config import PostgresSource
+from ingest.embedded import PostgresServer
+from ingest.findings import Finding
+from ingest.postgres.preflight import check
+from ingest.settings import JobSettings
+from tests.conftest import Database
+
+NewSource = Callable[..., PostgresSource]
+
+
+@pytest.fixture
+def role(database: Database) -> Iterator[str]:
+    """A role that may connect and nothing else; dropped with what it owns and may do here."""
+    name = f"role_{uuid.uuid4().hex[:8]}"
+    database.execute(f"create role {name} login")
+    yield name
+    database.execute(f"drop owned by {name}; drop role {name}")
+
+
+def of_level(level: str, findings: list[Finding]) -> list[str]:
+    return [str(finding) for finding in findings if finding.level == level]
+
+
+def matching(findings: list[Finding], *parts: str) -> list[Finding]:
+    return [f for f in findings if all(part in str(f) for part in parts)]
+
+
+@pytest.mark.both_versions
+def test_a_source_that_is_ready_has_no_errors_and_nothing_is_made(
+    database: Database, source: PostgresSource, settings: JobSettings
+) -> None:
+    database.execute("create table a (id int primary key); create table b (id int primary key)")
+    database.execute("create view v as select 1")
+    findings = check(source, settings)
+    assert {finding.level for finding in findings} == {"ok"}
+    assert matching(findings, "2 of 2 tables can be read")
+    assert matching(findings, "1 view left out: public.v")
+    assert matching(findings, "the publication will be made")
+    assert matching(findings, "the slot will be made")
+    assert database.execute("select from pg_publication") == []
+    mine = "select from pg_replication_slots where database = current_database()"
+    assert database.execute(mine) == []
+
+
+def test_a_database_that_is_not_there_is_one_error(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    (finding,) = check(new_source(dsn=make_conninfo(database.dsn, dbname="nowhere")), settings)
+    assert finding.level == "error"
+    assert "does not exist" in finding.what
+    assert finding.fix == "Check the names in the DSN"
+
+
+def test_a_role_without_rights_is_told_all_that_it_lacks(
+    database: Database, new_source: NewSource, settings: JobSettings, role: str
+) -> None:
+    database.execute("create table a (id int primary key); create table b (id int primary key)")
+    database.execute(f"grant select on a to {role}")
+    findings = check(new_source(dsn=make_conninfo(database.dsn, user=role)), settings)
+    errors = [finding for finding in findings if finding.level == "error"]
+    assert len(errors) == 3
+    assert matching(errors, "ALTER ROLE ... REPLICATION")
+    assert matching(errors, "no permission to read it", "table public.b", "GRANT SELECT")
+    assert matching(
+        errors,
+        "the role can't make it: it does not own public.a",
+        'FOR TABLE "public"."a"',
+    )
+
+
+def test_a_least_privileged_role_with_a_publication_made_for_it_is_enough(
+    database: Database, new_source: NewSource, settings: JobSettings, role: str
+) -> None:
+    database.execute("create table a (id int primary key); create publication given for table a")
+    database.execute(f"alter role {role} replication; grant select on a to {role}")
+    dsn = make_conninfo(database.dsn, user=role)
+    findings = check(new_source(dsn=dsn, publication="given"), settings)
+    assert of_level("error", findings) == []
+    assert matching(findings, "1 tables are published", "publication given")
+
+
+def test_tables_that_can_not_be_replicated_are_named(
+    database: Database, source: PostgresSource, settings: JobSettings
+) -> None:
+    database.execute("""
+        create table good (id int primary key);
+        create table no_key (id int);
+        create table nothing (id int primary key);
+        alter table nothing replica identity nothing;
+        create unlogged table unlogged (id int primary key);
+        create table whole (id int); alter table whole replica identity full
+    """)
+    findings = check(source, settings)
+    errors = [finding for finding in findings if finding.level == "error"]
+    assert {error.where.rpartition(".")[2] for error in errors} == {"no_key", "nothing", "unlogged"}
+    (no_key,) = matching(errors, "public.no_key")
+    assert "it has no replica identity" in no_key.what
+    assert no_key.fix.endswith('ALTER TABLE "public"."no_key" REPLICA IDENTITY FULL')
+    assert matching(findings, "2 of 5 tables can be read")
+
+
+def test_row_level_security_is_an_error_unless_the_role_passes_it_by(
+    database: Database, new_source: NewSource, settings: JobSettings, role: str
+) -> None:
+    database.execute("create table a (id int primary key); alter table a enable row level security")
+    database.execute(f"create publication given for table a; grant select on a to {role}")
+    database.execute(f"alter role {role} replication")
+    source = new_source(dsn=make_conninfo(database.dsn, user=role), publication="given")
+    (error,) = of_level("error", check(source, settings))
+    assert error.startswith("row-level security hides rows from the role: ")
+    database.execute(f"alter role {role} bypassrls")
+    assert of_level("error", check(source, settings)) == []
+
+
+def test_patterns_that_select_nothing_are_told(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    database.execute("""
+        create table good (id int primary key);
+        create view v as select 1;
+        create table parts (id int primary key) partition by range (id);
+        create table parts_1 partition of parts for values from (0) to (10)
+    """)
+    patterns = ("public.good", "public.Good", "public.v", "public.parts_1")
+    warnings = of_level("warning", check(new_source(tables=patterns), settings))
+    assert len(warnings) == 3
+    assert "'public.Good' selects no table" in warnings[0]
+    assert "A view has no changes in the log" in warnings[1]
+    assert "Name the partitioned table" in warnings[2]
+    (error,) = of_level("error", check(new_source(tables=("other.*",)), settings))
+    assert error.startswith("no table is selected by other.*: ")
+
+
+@pytest.mark.both_versions
+def test_a_publication_that_does_not_suit_is_told_in_full(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    database.execute("""
+        create table a (id int primary key, v text);
+        create table b (id int primary key, v text);
+        create table c (id int primary key);
+        create publication given for table a where (id > 7), b (id)
+            with (publish = 'insert, update', publish_via_partition_root = true)
+    """)
+    findings = check(new_source(publication="given"), settings)
+    errors, warnings = of_level("error", findings), of_level("warning", findings)
+    assert len(errors) == 3
+    assert errors[0].startswith("the publication sends partitions under their root")
+    assert errors[1].startswith("the publication does not send every delete and truncate: ")
+    assert errors[2].startswith("not published: public.c: ")
+    assert 'ALTER PUBLICATION "given" ADD TABLE "public"."c"' in errors[2]
+    assert "only rows are replicated for which (id > 7)" in warnings[0]
+    assert "columns are not published: v" in warnings[1]
+
+
+def test_a_table_in_the_publications_of_two_writers_is_an_error(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    database.execute("""
+        create table a (id int primary key);
+        create table b (id int primary key);
+        create publication given for table a;
+        create publication given_2 for table a, b
+    """)
+    findings = check(new_source(publication="given", writers=2), settings)
+    (error,) = of_level("error", findings)
+    assert error.startswith("table public.a is in several of the source's publications")
+
+
+@pytest.mark.both_versions
+def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
+    database: Database, source: PostgresSource, settings: JobSettings
+) -> None:
+    database.execute("create table a (id int primary key)")
+    database.execute(f"select pg_create_physical_replication_slot('{source.slot}')")
+    (error,) = of_level("error", check(source, settings))
+    assert error.startswith("the replication slot is of physical replication, not of pgoutput")
+    database.execute(f"select pg_drop_replication_slot('{source.slot}')")
+
+    database.execute(f"select pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
+    assert matching(check(source, settings), "the slot is there and free")
+    reading = psycopg.connect(make_conninfo(database.dsn, replication="database"), autocommit=True)
+    with contextlib.closing(reading) as reader:
+        start = f"START_REPLICATION SLOT {source.slot} LOGICAL 0/0 "
+        options = "(proto_version '1', publication_names 'x')"
+        reader.pgconn.exec_((start + options).encode())
+        findings = check(source, settings)
+    assert of_level("error", findings) == []
+    assert matching(findings, "the slot is being read by process")
+
+
+def test_a_server_that_is_not_set_up_is_told_every_setting(
+    tmp_path: Path, settings: JobSettings
+) -> None:
+    server = PostgresServer(
+        tmp_path / "server",
+        settings={
+            "wal_level": "replica",
+            "max_replication_slots": "1",
+            "max_wal_senders": "1",
+            "wal_sender_timeout": "500ms",
+            "fsync": "off",
+        },
+    )
+    try:
+        server.start()
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("create table a (id int primary key)")
+            connection.execute("select pg_create_physical_replication_slot('other')")
+        source = PostgresSource(name="shop", dsn=SecretStr(server.dsn()), tables=("public.*",))
+        findings = check(source, settings)
+    finally:
+        server.remove()
+    errors, warnings = of_level("error", findings), of_level("warning", findings)
+    assert len(errors) == 2
+    assert errors[0].startswith("wal_level is replica, so changes can't be read: ")
+    assert "Set wal_level = logical" in errors[0]
+    assert errors[1].startswith("1 of 1 max_replication_slots are in use; 2 more are needed: ")
+    assert len(warnings) == 2
+    assert warnings[0].startswith("wal_sender_timeout is 500 ms")
+    assert "max_wal_senders are in use" in warnings[1]
+
+
+def test_names_with_quotes_come_out_as_sql_that_works(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    database.execute(
+        sql.SQL("create table {} (id int primary key); create publication given").format(
+            sql.Identifier('we"ird')
+        )
+    )
+    source = new_source(publication="given")
+    (error,) = [f for f in check(source, settings) if f.level == "error"]
+    database.execute(error.fix.partition(": ")[2])
+    assert of_level("error", check(source, settings)) == []
