@@ -1,4 +1,5 @@
-"""Positions in a source's log: their text form, what of the log is visible, and how far a source is.
+"""Positions in a source's log: their text form, what of the log is visible, and how far a source
+is.
 
 Pure. A position p says: everything with commit_lsn < p is landed. All intervals are half-open.
 """
@@ -26,7 +27,8 @@ def format_lsn(lsn: int) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """How far one incarnation of a writer is: it has landed `[start_position, position)` of its slot.
+    """How far one incarnation of a writer is: it has landed `[start_position, position)` of its
+    slot.
 
     Another slot, made after the old one was lost, is another incarnation, with a later start.
     """
@@ -45,7 +47,9 @@ class Position:
 
 
 def incarnations(stored: Iterable[Position]) -> list[Position]:
-    """Of each (source, writer, slot, system, start) the furthest, whatever the order they were stored in."""
+    """Of each (source, writer, slot, system, start) the furthest, whatever the order they were
+    stored in.
+    """
     furthest: dict[tuple[str, int, str, str, int], Position] = {}
     for one in stored:
         key = (one.source, one.writer, one.slot, one.system_id, one.start_position)
@@ -60,7 +64,10 @@ def current(stored: Iterable[Position]) -> dict[tuple[str, int], Position]:
 
 
 def visible(stored: Iterable[Position], source: str, writer: int) -> list[tuple[int, int]]:
-    """What of a writer's records may be read, as `[start, end)` in order; empty ones are left out."""
+    """What of a writer's records may be read, as `[start, end)` in order.
+
+    Empty ones are left out.
+    """
     return [
         (one.start_position, one.position)
         for one in incarnations(stored)
@@ -69,6 +76,9 @@ def visible(stored: Iterable[Position], source: str, writer: int) -> list[tuple[
 
 
 def persisted(stored: Iterable[Position], source: str) -> int | None:
-    """The position that all current writers of `source` have stored: their minimum; None without a writer."""
+    """The position that all current writers of `source` have stored: their minimum.
+
+    None without a writer.
+    """
     found = [one.position for (of, _), one in current(stored).items() if of == source]
     return min(found, default=None)

@@ -1,9 +1,11 @@
-"""The snapshotter: tables that `raw.source_tables` has queued, read chunk by chunk into `raw.snapshot_rows`.
+"""The snapshotter: tables that `raw.source_tables` has queued, read chunk by chunk into
+`raw.snapshot_rows`.
 
-Any number of snapshotters work on one source, in threads, processes or machines; the tables are all they
-share. A snapshot is begun by whoever's conditional change wins, chunks are claimed with leases, and what a
-killed one left is gone on with. Many small tables cost as little as one: they are begun, read, landed and
-marked done together. It never holds up the stream, nor one table another.
+Any number of snapshotters work on one source, in threads, processes or machines; the tables are all
+they share. A snapshot is begun by whoever's conditional change wins, chunks are claimed with
+leases, and what a killed one left is gone on with. Many small tables cost as little as one: they
+are begun, read, landed and marked done together. It never holds up the stream, nor one table
+another.
 """
 
 import logging
@@ -25,14 +27,20 @@ from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
-# Chunks of small tables that are read as one group; a statement about them stays of a readable size.
+# Chunks of small tables that are read as one group; a statement about them stays of a readable
+# size.
 GROUP_CHUNKS = 200
+# What could not be read is tried again now and then: a permission may have been given.
+AGAIN_SECONDS = 60.0
 Bounds = tuple[int, int, int | None]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a queued table is to be read: its shape, the stamp, and its chunks (leaf, from block, to block)."""
+    """How a queued table is to be read.
+
+    Its shape, the stamp, and its chunks (leaf, from block, to block).
+    """
 
     table: SourceTable
     snapshot_lsn: int
@@ -41,7 +49,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Read:
-    """How the reading of a claimed chunk went: its rows, in a file if there are any; else a problem.
+    """How the reading of a claimed chunk went: its rows, in a file if there are any; else a
+    problem.
 
     restart: the table is no longer the one that was begun. give_up: it can't be read, for long.
     """
@@ -61,7 +70,13 @@ class Source(Protocol):
         """Bring raw.source_tables up to date with the source's catalogue."""
 
     def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
-        """How to read queued tables, all under one snapshot; without those that can't be read now."""
+        """How to read queued tables, all under one snapshot.
+
+        Without those that can't be read now.
+        """
+
+    def obstacle(self, table: SourceTable) -> str:
+        """Why a table can't be read at present, as the last survey saw it; empty if it can."""
 
     def weight(self, table: SourceTable, chunk: Chunk) -> int:
         """About how many bytes a chunk has."""
@@ -91,7 +106,10 @@ def _nothing(chunks: Sequence[Chunk]) -> None:
 
 @dataclass
 class SnapshotHooks:
-    """Called around each group of chunks. What one raises ends the snapshotter as if it had been killed there."""
+    """Called around each group of chunks.
+
+    What one raises ends the snapshotter as if it had been killed there.
+    """
 
     after_plan: Callable[[Sequence[Chunk]], None] = _nothing
     after_claim: Callable[[Sequence[Chunk]], None] = _nothing
@@ -109,7 +127,10 @@ class _Work:
 
 
 class Snapshotter:
-    """Takes a source's queued snapshots. `run` it in any thread, once; `stop` and `wake` it from any other."""
+    """Takes a source's queued snapshots.
+
+    `run` it in any thread, once; `stop` and `wake` it from any other.
+    """
 
     def __init__(
         self,
@@ -129,6 +150,7 @@ class Snapshotter:
         self._hooks = hooks or SnapshotHooks()
         self._me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._claims = 0
+        self._next_chance = time.monotonic() + AGAIN_SECONDS
         self._stop = threading.Event()
         self._wake = threading.Event()
 
@@ -158,6 +180,12 @@ class Snapshotter:
 
     def _pass(self) -> int:
         """Do all there is to do now; how many tables are not done, though they may be yet."""
+        if time.monotonic() >= self._next_chance:
+            self._next_chance = time.monotonic() + AGAIN_SECONDS
+            self.given_up.clear()
+        for table in self._pending():
+            if why := self._source.obstacle(table):
+                self.given_up[table.table_id] = why
         self._begin([t for t in self._pending() if t.state == QUEUED])
         while not self._stop.is_set():
             work = self._work()
@@ -221,7 +249,10 @@ class Snapshotter:
         return _Work(tables, chunks)
 
     def _claim(self, work: _Work) -> list[tuple[SourceTable, Chunk]]:
-        """A group of chunks that are ours now: as much as the workers are given to read at a time."""
+        """A group of chunks that are ours now.
+
+        As much as the workers are given to read at a time.
+        """
         now = datetime.now(timezone.utc)
         most = self._settings.snapshot_workers * self._settings.snapshot_chunk_bytes
         wanted: list[Chunk] = []
@@ -295,7 +326,8 @@ class Snapshotter:
             return
         done_lsn = self._source.watermark()
         self._hooks.before_done([c for s in work.tables if complete(s) for c in work.chunks[s]])
-        # What the log doesn't tell is looked for once more; a table that was altered is queued by this.
+        # What the log doesn't tell is looked for once more; a table that was altered is queued by
+        # this.
         self._source.survey()
         rows = [
             table.after(

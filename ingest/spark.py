@@ -1,8 +1,8 @@
 """The Spark session of the ingest jobs, from the same profile that dbt uses.
 
-`session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml`, and
-gives a session of its own: what dbt sets on the process's global session, such as the branch that a run
-writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`.
+`session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml`,
+and gives a session of its own: what dbt sets on the process's global session, such as the branch
+that a run writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`.
 """
 
 import logging
@@ -28,7 +28,8 @@ LOG = Path("logs/spark.log")
 
 # A run's branch belongs to dbt: rows that the jobs land are for everybody at once.
 _DBT_ONLY = ("spark.wap.branch",)
-# What the JVM needs on its command line, which everybody on the machine can read; all else is set later.
+# What the JVM needs on its command line, which everybody on the machine can read; all else is set
+# later.
 _AT_LAUNCH = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
 # The jobs' own statements touch few rows: one task each, planned once.
 _JOB_SETTINGS = {
@@ -95,7 +96,7 @@ def session(
 
 def _local(found: Mapping[str, str], log: Path) -> SparkSession:
     _make_catalog_folder(found)
-    if SparkContext._active_spark_context is None:
+    if SparkContext._active_spark_context is None:  # noqa: SLF001
         # The executors are this machine's: the same Python, with the same packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -105,8 +106,8 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
                 launch.set(key, value)
         with log.open("ab") as sink:
             output: dict[str, Any] = {"stdout": sink, "stderr": sink}
-            gateway = launch_gateway(launch, popen_kwargs=output)
-        SparkContext._ensure_initialized(gateway=gateway)
+            gateway = launch_gateway(launch, popen_kwargs=output)  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # no other way in
     builder = SparkSession.builder.appName("tidemark")
     for key, value in found.items():
         builder = builder.config(key, value)
@@ -115,7 +116,7 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
 
 
 def _remote(found: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql.connect.session import SparkSession as Remote  # needs the extra `connect`
+    from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415  # loads gRPC
 
     spark = Remote.builder.remote(found["spark.remote"]).create()
     for key, value in found.items():

@@ -1,9 +1,10 @@
 """The stream writer: batches of a source's stream into `raw.wal_events`, position by position.
 
-Three stages overlap: the feed reads the socket, `run`'s thread decodes and writes Parquet, a committer
-thread lands files, stores the position in a write of its own, then acknowledges it. The position stored
-is that of the last finished transaction of what is landed; rows of an open transaction may be landed
-before it, unseen until then. Memory is bounded by the settings, never by a transaction.
+Three stages overlap: the feed reads the socket, `run`'s thread decodes and writes Parquet, a
+committer thread lands files, stores the position in a write of its own, then acknowledges it. The
+position stored is that of the last finished transaction of what is landed; rows of an open
+transaction may be landed before it, unseen until then. Memory is bounded by the settings, never by
+a transaction.
 """
 
 import logging
@@ -45,8 +46,10 @@ def _nothing(landing: "Landing") -> None:
 
 @dataclass
 class Hooks:
-    """Called around each landing and each storing of a position, by the thread that does it. What one raises
-    ends the writer as if it had been killed there."""
+    """Called around each landing and each storing of a position, by the thread that does it.
+
+    What one raises ends the writer as if it had been killed there.
+    """
 
     before_land: Callable[["Landing"], None] = _nothing
     after_land: Callable[["Landing"], None] = _nothing
@@ -112,7 +115,10 @@ class StreamWriter:
         self._stop.set()
 
     def run(self, until: int | None = None) -> Progress:
-        """Stream until `stop`, or until the stored position has passed `until`. Raises what ended it."""
+        """Stream until `stop`, or until the stored position has passed `until`.
+
+        Raises what ended it.
+        """
         committer = threading.Thread(target=self._commit_all, name="committer", daemon=True)
         committer.start()
         self._feed.start()
@@ -177,7 +183,10 @@ class StreamWriter:
             self._held, self._held_bytes = [], 0
 
     def _restart(self) -> None:
-        """The stream begins again at the stored position: what is not landed will come once more."""
+        """The stream begins again at the stored position.
+
+        What is not landed will come once more.
+        """
         if self._sink is not None:
             self._sink.abandon()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0

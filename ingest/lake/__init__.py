@@ -1,6 +1,7 @@
 """The lake's raw tables: everything that the ingest jobs read of them and write to them.
 
-One `Lake` per job; its methods may be called from several threads. Sources make rows, the lake lands them.
+One `Lake` per job; its methods may be called from several threads. Sources make rows, the lake
+lands them.
 """
 
 from ingest.lake.chunks import Chunk, ChunkTable

@@ -1,7 +1,8 @@
 """raw.chunks: what one snapshot has to read, piece by piece, and who reads which.
 
 One row per (snapshot_id, chunk). Claims name the `rev` they saw and are serializable, as in
-raw.source_tables. A lease decides only when somebody else may try; what counts is the attempt named `done`.
+raw.source_tables. A lease decides only when somebody else may try; what counts is the attempt named
+`done`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,10 @@ from ingest.lake.tables import DONE, QUEUED, RUNNING
 
 @dataclass(frozen=True)
 class Chunk:
-    """One row of raw.chunks. Bounds are block numbers of the leaf's file, the upper one exclusive or None: open."""
+    """One row of raw.chunks.
+
+    Bounds are block numbers of the leaf's file, the upper one exclusive or None: open.
+    """
 
     source: str
     table_id: str
@@ -62,7 +66,10 @@ class ChunkTable:
         return sorted(found, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
 
     def plan(self, chunks: Sequence[Chunk]) -> None:
-        """Adds the chunks of snapshots, all at once. Their ids are new, so nobody else can be at them."""
+        """Adds the chunks of snapshots, all at once.
+
+        Their ids are new, so nobody else can be at them.
+        """
         names = ", ".join((*_FIELDS, "updated_at"))
         rows = ", ".join(
             f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks
@@ -77,7 +84,10 @@ class ChunkTable:
             retried(lambda: self._spark.sql(statement))
 
     def claim(self, chunks: Sequence[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
-        """Of `chunks` those that are `owner`'s now, as they are after it; owner: unlike any other, ever."""
+        """Of `chunks` those that are `owner`'s now, as they are after it; owner.
+
+        Unlike any other, ever.
+        """
         return self._update(
             chunks,
             owner,
@@ -103,7 +113,10 @@ class ChunkTable:
         self._update(chunks, None, f"state = '{QUEUED}', owner = NULL, lease_until = NULL")
 
     def _update(self, chunks: Sequence[Chunk], owner: str | None, assignments: str) -> list[Chunk]:
-        """Changes those of `chunks` that are still as they were seen; gives those that `owner` has by it."""
+        """Changes those of `chunks` that are still as they were seen.
+
+        Gives those that `owner` has by it.
+        """
         seen = " OR ".join(f"({_is(chunk)} AND rev = {chunk.rev})" for chunk in chunks)
         statement = (
             f"UPDATE {CHUNKS} SET {assignments}, rev = rev + 1, updated_at = {_now()} WHERE {seen}"

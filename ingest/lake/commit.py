@@ -1,8 +1,9 @@
 """Commits to Iceberg: finished Parquet files become part of a table in one atomic commit.
 
-`Committer` works with any catalog that Spark knows. Where the JVM is at hand (Spark in this process) it
-commits by Iceberg's own API, which needs no task slot, so that a landing never waits for a snapshot's
-tasks [measured: 0.11 s against 0.3 s]; over Spark Connect it calls the procedures that do the same.
+`Committer` works with any catalog that Spark knows. Where the JVM is at hand (Spark in this
+process) it commits by Iceberg's own API, which needs no task slot, so that a landing never waits
+for a snapshot's tasks [measured: 0.11 s against 0.3 s]; over Spark Connect it calls the procedures
+that do the same.
 """
 
 import re
@@ -64,7 +65,8 @@ class Committer:
         self._guard = threading.Lock()
 
     def add(self, table: str, paths: Sequence[str]) -> None:
-        """The Parquet files `paths` (absolute, of one folder that holds nothing else) become rows of `table`.
+        """The Parquet files `paths` (absolute, of one folder that holds nothing else) become rows
+        of `table`.
 
         One commit. Files must be named but once; they belong to the table from then on.
         """
@@ -75,7 +77,9 @@ class Committer:
                 retried(lambda: self._java_add(table, paths))
 
     def expire(self, table: str, older_than_ms: int, keep: int = 20) -> None:
-        """Forgets all but the newest `keep` snapshots of `table` made before `older_than_ms` (epoch)."""
+        """Forgets all but the newest `keep` snapshots of `table` made before `older_than_ms`
+        (epoch).
+        """
         with self._lock(table):
             if self._jvm is None:
                 retried(lambda: self._call_expire(table, older_than_ms, keep))
@@ -120,7 +124,8 @@ class Committer:
         """Iceberg's object for `table`; it looks for newer metadata itself when it commits."""
         if table not in self._tables:
             util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
-            # By its whole name: the default catalog is a setting of a session, and this thread may have none.
+            # By its whole name: the default catalog is a setting of a session, and this thread may
+            # have none.
             name = f"{self._catalog}.{table}"
             self._tables[table] = util.loadIcebergTable(self._spark._jsparkSession, name)
         return self._tables[table]

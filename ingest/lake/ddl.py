@@ -1,7 +1,8 @@
-"""The raw tables: what they hold, how Iceberg keeps them, and how an older lake is brought up to date.
+"""The raw tables: what they hold, how Iceberg keeps them, and how an older lake is brought up to
+date.
 
-`ensure` may be called by any number of processes at once, at any time. A column that an older version
-didn't have is added nullable and stays so. Nothing is ever dropped or changed in place.
+`ensure` may be called by any number of processes at once, at any time. A column that an older
+version didn't have is added nullable and stays so. Nothing is ever dropped or changed in place.
 """
 
 from collections.abc import Mapping
@@ -17,8 +18,9 @@ POSITIONS = "raw.stream_positions"
 SOURCE_TABLES = "raw.source_tables"
 CHUNKS = "raw.chunks"
 
-# A landing every second for days: old metadata goes with each commit, snapshots are expired by the writer
-# (see `Committer.expire`), manifests are merged early, and statistics are kept for what is filtered on only.
+# A landing every second for days: old metadata goes with each commit, snapshots are expired by the
+# writer (see `Committer.expire`), manifests are merged early, and statistics are kept for what is
+# filtered on only.
 _APPENDED = {
     "format-version": "3",
     "write.parquet.compression-codec": "zstd",
@@ -31,7 +33,8 @@ _APPENDED = {
     "write.distribution-mode": "none",
     "write.metadata.metrics.default": "none",
 }
-# Small tables that are changed in place. Serializable: of two that claim the same, one gets an exception.
+# Small tables that are changed in place. Serializable: of two that claim the same, one gets an
+# exception.
 _CLAIMED = {
     **_APPENDED,
     "write.metadata.metrics.default": "full",

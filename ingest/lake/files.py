@@ -1,7 +1,9 @@
-"""Parquet files for a raw table, written by pyarrow where the Arrow data is, to where the table keeps its data.
+"""Parquet files for a raw table, written by pyarrow where the Arrow data is, to where the table
+keeps its data.
 
-`Folder` is the place of one table; `Sink` one file that grows batch by batch, so that memory holds one row
-group however large the landing. A file is nobody's until it is committed; one that is given up is removed.
+`Folder` is the place of one table; `Sink` one file that grows batch by batch, so that memory holds
+one row group however large the landing. A file is nobody's until it is committed; one that is given
+up is removed.
 """
 
 import uuid
@@ -31,7 +33,8 @@ class File:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a table's data is: `root` as Iceberg writes it, such as `s3://bucket/raw/wal_events/data`.
+    """Where a table's data is: `root` as Iceberg writes it, such as
+    `s3://bucket/raw/wal_events/data`.
 
     Small and free of handles, so that it can go to an executor.
     """

@@ -28,8 +28,8 @@ _POSITIONS = pa.schema(
     ]
 )
 
-# After so many commits of this process to a table its old snapshots are forgotten, the younger ones kept for
-# whoever reads them. It bounds the metadata that each commit writes anew.
+# After so many commits of this process to a table its old snapshots are forgotten, the younger ones
+# kept for whoever reads them. It bounds the metadata that each commit writes anew.
 UPKEEP_COMMITS = 200
 KEEP_SNAPSHOTS_SECONDS = 600
 
@@ -83,12 +83,18 @@ class Lake:
         return incarnations(Position(**row.asDict()) for row in rows)
 
     def store(self, position: Position) -> None:
-        """Adds `position` to raw.stream_positions; the maximum counts, so a lower one changes nothing."""
+        """Adds `position` to raw.stream_positions.
+
+        The maximum counts, so a lower one changes nothing.
+        """
         row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
         self.append(ddl.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
 
     def upkeep(self, position: Position | None = None) -> None:
-        """Forgets what nobody needs, when enough was committed: superseded positions, old snapshots."""
+        """Forgets what nobody needs, when enough was committed.
+
+        Superseded positions, old snapshots.
+        """
         due = [table for table, commits in self._commits.items() if commits >= UPKEEP_COMMITS]
         older_than = int((time.time() - KEEP_SNAPSHOTS_SECONDS) * 1000)
         for table in due:

@@ -40,7 +40,8 @@ class Lease:
             self._table.release(self._chunks)
 
     def finish(self, rows: Mapping[tuple[str, int], int]) -> list[Chunk]:
-        """Names those chunks done that have a number of rows, by (snapshot_id, chunk); gives those that count.
+        """Names those chunks done that have a number of rows, by (snapshot_id, chunk); gives those
+        that count.
 
         A chunk that somebody else has claimed meanwhile doesn't.
         """

@@ -6,7 +6,10 @@ from typing import Any
 
 
 def literal(value: Any) -> str:
-    """`value` as Spark SQL: None, bool, int, str, aware datetime, lists and (as named structs) mappings."""
+    """`value` as Spark SQL.
+
+    None, bool, int, str, aware datetime, lists and (as named structs) mappings.
+    """
     if value is None:
         return "NULL"
     if isinstance(value, bool):

@@ -1,7 +1,7 @@
 """raw.source_tables: which generations of tables there are, and how far the snapshot of each is.
 
-One row per (source, table_id), added and changed by one conditional statement that names the `rev` it saw,
-at serializable isolation: of several that try, one wins and the others read again.
+One row per (source, table_id), added and changed by one conditional statement that names the `rev`
+it saw, at serializable isolation: of several that try, one wins and the others read again.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A leaf partition, or the table itself: oid, `schema.name`, storage id (another one after a rewrite)."""
+    """A leaf partition, or the table itself.
+
+    Oid, `schema.name`, storage id (another one after a rewrite).
+    """
 
     leaf_id: int
     name: str
@@ -40,10 +43,11 @@ class Leaf:
 class SourceTable:
     """One row of raw.source_tables.
 
-    key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is running or done.
-    done_lsn: it is complete for whoever has read the log up to there. ended_lsn: likewise, that it is gone.
-    attributes: how many column numbers had been given out. published_id: another one after the table was taken out
-    of its publication and put in again. Both are Postgres's.
+    key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
+    running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
+    likewise, that it is gone. attributes: how many column numbers had been given out. published_id:
+    another one after the table was taken out of its publication and put in again. Both are
+    Postgres's.
     """
 
     source: str
@@ -100,11 +104,13 @@ class SourceTables:
         return {row.table_id: _table(row) for row in rows}
 
     def put(self, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        """Changes rows of `source`, all in one commit; gives those of `rows` that are in the table after it.
+        """Changes rows of `source`, all in one commit; gives those of `rows` that are in the table
+        after it.
 
-        Each row is as it is to be: with `rev` 1 it is added if its generation is not there; else it takes the
-        place of the one with the `rev` before, which is what `SourceTable.after` makes. Of two that put the same
-        row one wins, so a row says something that no other's does (an id of its own, a position in the log).
+        Each row is as it is to be: with `rev` 1 it is added if its generation is not there; else it
+        takes the place of the one with the `rev` before, which is what `SourceTable.after` makes.
+        Of two that put the same row one wins, so a row says something that no other's does (an id
+        of its own, a position in the log).
         """
         if not rows:
             return []

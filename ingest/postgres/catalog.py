@@ -1,6 +1,8 @@
-"""What the source's catalogue says of its tables: keys, columns, leaves, and what keeps one from being read.
+"""What the source's catalogue says of its tables: keys, columns, leaves, and what keeps one from
+being read.
 
-Pure reading; every call sees the catalogue as of now, which may be later than the place of a stream.
+Pure reading; every call sees the catalogue as of now, which may be later than the place of a
+stream.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +22,10 @@ from ingest.postgres.connection import Connection
 class CatalogTable:
     """A table as of now: a plain one, or the root of a partitioned one with its leaves.
 
-    identity: the replica identity's letter. key_columns: in key order, None: no key. attributes: how many
-    column numbers were given out. filled: columns that were added with a default. sizes: each leaf's, in
-    blocks and, with its TOAST, in bytes. problem: why it can't be replicated, and what to do; empty if it can.
+    identity: the replica identity's letter. key_columns: in key order, None: no key. attributes:
+    how many column numbers were given out. filled: columns that were added with a default. sizes:
+    each leaf's, in blocks and, with its TOAST, in bytes. problem: why it can't be replicated, and
+    what to do; empty if it can.
     """
 
     oid: int
@@ -74,8 +77,9 @@ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> '
 ORDER BY n.nspname, c.relname
 """
 
-# A stored generated column comes with COPY but not with the stream (with PG 18 only if the publication says so):
-# it is left out of both, on all versions. Whoever needs it computes it in the staging view.
+# A stored generated column comes with COPY but not with the stream (with PG 18 only if the
+# publication says so): it is left out of both, on all versions. Whoever needs it computes it in the
+# staging view.
 _COLUMNS = """
 SELECT a.attrelid::bigint, a.attname, a.attnum::int, format_type(a.atttypid, a.atttypmod)
 FROM pg_attribute a
@@ -121,7 +125,10 @@ def tables(connection: Connection, selects: Callable[[str], bool]) -> list[Catal
 
 
 def table_of(connection: Connection, relation: int) -> CatalogTable | None:
-    """The table that the relation with this oid is, or is a partition of; None if there is none now."""
+    """The table that the relation with this oid is, or is a partition of.
+
+    None if there is none now.
+    """
     row = connection.execute(
         "SELECT coalesce(pg_partition_root(%(oid)s::oid), %(oid)s::oid)::bigint", {"oid": relation}
     ).fetchone()
@@ -157,7 +164,8 @@ def _table(
     keys: dict[str, tuple[str, ...]],
 ) -> CatalogTable:
     oid, schema, name, _kind, identity, readable, owned, persistence, attributes = root
-    # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts.
+    # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
+    # counts.
     identities = {leaf[4] for leaf in leaves}
     if len(identities) == 1:
         (identity,) = identities

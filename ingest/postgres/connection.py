@@ -1,7 +1,8 @@
-"""Connections to a source, all with the same session settings, so that COPY and the stream print values alike.
+"""Connections to a source, all with the same session settings, so that COPY and the stream print
+values alike.
 
-Whatever keeps a connection from being made is a Failure on one line that names host and database, never
-the DSN. TLS and everything else that libpq knows comes from the DSN.
+Whatever keeps a connection from being made is a Failure on one line that names host and database,
+never the DSN. TLS and everything else that libpq knows comes from the DSN.
 """
 
 import select
@@ -17,7 +18,8 @@ from ingest.errors import Failure, redact
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-# What a person may have set for a role or a database must neither change a value's text nor end a long read.
+# What a person may have set for a role or a database must neither change a value's text nor end a
+# long read.
 SESSION_SETTINGS = MappingProxyType(
     {
         "datestyle": "ISO",
@@ -35,7 +37,8 @@ SESSION_SETTINGS = MappingProxyType(
         "row_security": "off",
     }
 )
-# The lower bound of the server's version: pgoutput's messages, ctid range scans, publication row filters.
+# The lower bound of the server's version: pgoutput's messages, ctid range scans, publication row
+# filters.
 OLDEST_SERVER = 150000
 
 
@@ -145,8 +148,8 @@ def command(
 ) -> list[dict[str, str | None]]:
     """The rows of one replication command, by column.
 
-    waiting: called every so many seconds until the answer is there; what it raises gives the command up.
-    Raises psycopg errors as the server tells them.
+    waiting: called every so many seconds until the answer is there; what it raises gives the
+    command up. Raises psycopg errors as the server tells them.
     """
     pgconn = connection.pgconn
     pgconn.send_query(text.encode())
@@ -174,7 +177,10 @@ def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None
 
 
 def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
-    """What a COPY TO STDOUT gives, a row at a time. Raises psycopg errors as the server tells them."""
+    """What a COPY TO STDOUT gives, a row at a time.
+
+    Raises psycopg errors as the server tells them.
+    """
     pgconn = connection.pgconn
     pgconn.send_query(statement.encode())
     _expect(pgconn, pq.ExecStatus.COPY_OUT)

@@ -1,11 +1,14 @@
-"""A Postgres writer's stream as `EventBatch`es: checks where it may start, reads, decodes, restarts.
+"""A Postgres writer's stream as `EventBatch`es: checks where it may start, reads, decodes,
+restarts.
 
-`open_writer` makes what is missing (publication, slot, first position), so that `PostgresFeed` finds it.
+`open_writer` makes what is missing (publication, slot, first position), so that `PostgresFeed`
+finds it.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -13,7 +16,9 @@ import pyarrow.compute as pc
 
 from ingest.change import EventBatch
 from ingest.config import PostgresSource
+from ingest.errors import Failure
 from ingest.lake import Lake
+from ingest.lake.tables import ENDED
 from ingest.positions import Position, current, format_lsn, parse_lsn
 from ingest.postgres import catalog, publications, slots
 from ingest.postgres.connection import Connection, Link, connect
@@ -25,47 +30,109 @@ from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
+emit_watermark = catalog.watermark
+# How long another process may take from making a slot to storing where it starts.
+_OTHERS_SECONDS = 20.0
+
 
 def open_writer(
     lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1
 ) -> tuple[Position, slots.Held | None]:
     """Where the writer goes on, and the snapshot exported by its slot if that was made just now.
 
-    Makes publication and slot if they are missing, and stores the slot's consistent point before anything
-    is streamed. A slot that was made but whose position was never stored is taken over as it is: nothing was
-    acknowledged, so nothing is missing. Raises Failure.
+    Makes publication and slot if they are missing, and stores the slot's consistent point before
+    anything is streamed. A slot that was made but whose position was never stored is taken over as
+    it is: nothing was acknowledged, so nothing is missing. Several processes may come here at once;
+    one makes the slot. Raises Failure.
     """
-    dsn, slot = source.dsn.get_secret_value(), source.slot_of(writer)
-    seconds = settings.connect_seconds
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     with connect(dsn, connect_seconds=seconds) as connection:
-        usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
-        known = lake.tables.read(source.name)
-        seen = {table.relation_id for table in known.values()}
-        publications.ensure(connection, source.publication_of(writer), usable, seen)
+        made_for = _publish(lake, source, connection, writer)
         with connect(dsn, replication=True, connect_seconds=seconds) as replication:
-            stored = current(lake.positions(source.name)).get((source.name, writer))
-            if stored is not None:
-                slots.check(connection, replication, stored)
-                return stored, None
             system = slots.identify(replication)
-        held = None
-        found = slots.state(connection, slot)
-        if found is None:
-            ids = [table.table_id(source.name) for table in usable]
-            made_for = {i: known[i].rev if i in known else 1 for i in ids}
-            held = slots.create(dsn, slot, made_for, seconds=seconds)
-            start = held.lsn
-        else:
-            slots.usable(connection, found, slot, source.name)
-            start = parse_lsn(found["confirmed_flush_lsn"])
+            deadline = time.monotonic() + _OTHERS_SECONDS
+            while True:
+                stored = current(lake.positions(source.name)).get((source.name, writer))
+                if stored is not None:
+                    slots.check(connection, replication, stored, to_stream=False)
+                    return stored, None
+                slot = source.slot_of(writer)
+                found = slots.state(connection, slot)
+                held = None
+                if found is None:
+                    held = slots.create(dsn, slot, made_for, seconds=seconds)
+                    start = held.lsn
+                elif found["active"] and time.monotonic() < deadline:
+                    time.sleep(0.1)  # somebody is making it at this moment
+                    continue
+                else:
+                    slots.usable(connection, found, slot, source.name)
+                    start = parse_lsn(found["confirmed_flush_lsn"])
+                break
     position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
     lake.store(position)
     _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(start))
     return position, held
 
 
+def start_over(
+    lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1
+) -> slots.Held:
+    """Makes a new slot in place of the writer's own, and queues new snapshots of all its tables.
+
+    For when the log was lost. What was landed before stays as it was, up to the position that was
+    stored. Gives the new slot's snapshot. Raises Failure.
+    """
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
+    slot = source.slot_of(writer)
+    with connect(dsn, connect_seconds=seconds) as connection:
+        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+            system = slots.identify(replication)
+        stored = current(lake.positions(source.name)).get((source.name, writer))
+        if stored is not None and stored.system_id != system.system_id:
+            raise Failure(
+                "another database cluster is behind the DSN, whose positions can't be compared",
+                f"source {source.name}",
+                "Give it another name in sources.yml, so that it is another source",
+            )
+        queue(lake, source, note="the log was lost")
+        made_for = _publish(lake, source, connection, writer)
+        slots.drop(connection, slot)
+        held = slots.create(dsn, slot, made_for, seconds=seconds)
+    position = Position(
+        source.name, writer, slot, system.system_id, system.timeline, held.lsn, held.lsn
+    )
+    lake.store(position)
+    return held
+
+
+def queue(
+    lake: Lake, source: PostgresSource, table_names: Sequence[str] | None = None, note: str = ""
+) -> list[str]:
+    """Queues new snapshots of tables (None: all); gives the names of those that were queued now."""
+    wanted = [
+        table.queued(note or "asked for")
+        for table in lake.tables.read(source.name).values()
+        if table.state != ENDED and (table_names is None or table.table_name in table_names)
+    ]
+    return [table.table_name for table in lake.tables.put(source.name, wanted)]
+
+
+def _publish(
+    lake: Lake, source: PostgresSource, connection: Connection, writer: int
+) -> dict[str, int]:
+    """See to the publication; what is published then, and queued, by table_id with its `rev`."""
+    usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
+    known = lake.tables.read(source.name)
+    seen = {table.relation_id for table in known.values()}
+    publications.ensure(connection, source.publication_of(writer), usable, seen)
+    ids = [table.table_id(source.name) for table in usable]
+    return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
+
+
 class PostgresFeed:
-    """The batches of one writer. Made with what `open_writer` gave; `start` it, `read` until done, `stop`.
+    """The batches of one writer. Made with what `open_writer` gave; `start` it, `read` until done,
+    `stop`.
 
     queued: called from `read` when the stream showed a table whose snapshot has to be taken.
     """
@@ -105,7 +172,8 @@ class PostgresFeed:
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """What came next; None: nothing within `timeout` seconds.
 
-        A Restart: what was read of an open transaction comes again. Raises Failure when there is no going on.
+        A Restart: what was read of an open transaction comes again. Raises Failure when there is no
+        going on.
         """
         item = self._pipe.get(timeout)
         if isinstance(item, Restart):
@@ -132,7 +200,10 @@ class PostgresFeed:
         self._link.close()
 
     def _selected(self, batch: EventBatch) -> EventBatch:
-        """Without the rows of tables that are published but not selected; they have had their ordinals."""
+        """Without the rows of tables that are published but not selected.
+
+        They have had their ordinals.
+        """
         if not self._registry.unselected or not batch.events.num_rows:
             return batch
         others = pa.array(sorted(self._registry.unselected), pa.string())
@@ -146,7 +217,7 @@ class PostgresFeed:
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
                 stored = self._stored
-                slots.check(connection, replication, stored)
+                slots.check(connection, replication, stored, to_stream=True)
         except BaseException:
             replication.close()
             raise

@@ -1,7 +1,7 @@
 """What a look at the catalogue means for the generations registered in the lake. Pure.
 
-Names what is new, what has gone, and which alterations make the lake's rows differ from the source's, so
-that a new snapshot has to replace them.
+Names what is new, what has gone, and which alterations make the lake's rows differ from the
+source's, so that a new snapshot has to replace them.
 """
 
 import re
@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 
 from ingest.lake.tables import ENDED, Column, Leaf, SourceTable
 
-
 _SHAPE = ("columns", "leaves", "attributes", "published_id")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A usable table as the catalogue has it now. row: what raw.source_tables says of it when it is new.
+    """A usable table as the catalogue has it now. row: what raw.source_tables says of it when it is
+    new.
 
-    published: whether the writer's publication sends all of it. filled: attnums of columns that were added with
-    a default, whose values no record tells. empty: oids of leaves that hold nothing.
+    published: whether the writer's publication sends all of it. filled: attnums of columns that
+    were added with a default, whose values no record tells. empty: oids of leaves that hold
+    nothing.
     """
 
     row: SourceTable
@@ -29,9 +30,11 @@ class Seen:
 
 
 def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[SourceTable]:
-    """The rows to be put into raw.source_tables so that they say what was seen; in the order of `seen`.
+    """The rows to be put into raw.source_tables so that they say what was seen; in the order of
+    `seen`.
 
-    known: all of a source's generations, by table_id. Those that have gone are not among the result.
+    known: all of a source's generations, by table_id. Those that have gone are not among the
+    result.
     """
     changes = []
     for table in seen:
@@ -46,10 +49,11 @@ def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[So
 
 
 def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -> list[SourceTable]:
-    """The generations that are no longer there: their table was dropped, renamed, or has another key now.
+    """The generations that are no longer there: their table was dropped, renamed, or has another
+    key now.
 
-    present: (table_id, oid) of all selected tables, usable or not. A generation is there as long as its table is
-    and has none that is registered in its place.
+    present: (table_id, oid) of all selected tables, usable or not. A generation is there as long as
+    its table is and has none that is registered in its place.
     """
     ids, oids = set(), set()
     for table_id, oid in present:
@@ -71,7 +75,8 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
     why = "it is back" if before.state == ENDED else _why(table, before)
     if why:
         return replace(before.queued(why), **{name: getattr(now, name) for name in _SHAPE})
-    # A snapshot that is being read compares with what it began with, so nothing is put in its place.
+    # A snapshot that is being read compares with what it began with, so nothing is put in its
+    # place.
     harmless = {name: getattr(now, name) for name in _SHAPE}
     if before.done_lsn is None or all(getattr(before, name) == harmless[name] for name in _SHAPE):
         return None
@@ -105,7 +110,9 @@ def _why_columns(table: Seen, before: SourceTable) -> str:
 
 
 def _family(kind: str) -> str:
-    """Types of one family print a value alike if the table was not rewritten on the way between them."""
+    """Types of one family print a value alike if the table was not rewritten on the way between
+    them.
+    """
     bare = re.sub(r"\(.*?\)", "", kind)
     return "text" if bare == "character varying" else bare
 

@@ -1,7 +1,8 @@
-"""Publications: made if missing, with exactly the tables that are selected; an existing one is used as it is.
+"""Publications: made if missing, with exactly the tables that are selected; an existing one is used
+as it is.
 
-To a publication that Tidemark made (its comment says so) new tables are added when they are seen; never one
-that was in it before, as a person may have taken it out.
+To a publication that Tidemark made (its comment says so) new tables are added when they are seen;
+never one that was in it before, as a person may have taken it out.
 """
 
 import logging
@@ -39,8 +40,8 @@ def ensure(
 ) -> Mapping[int, Published]:
     """What the publication sends, by oid of table or leaf, once it has been made or added to.
 
-    tables: those to publish, all without a problem. known: oids of tables that have been seen before. Raises
-    Failure if it can't be made or doesn't suit.
+    tables: those to publish, all without a problem. known: oids of tables that have been seen
+    before. Raises Failure if it can't be made or doesn't suit.
     """
     row = connection.execute(
         "SELECT pubviaroot, puballtables, obj_description(oid, 'pg_publication') = %s, "
@@ -72,7 +73,8 @@ def _sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
     return all(leaf.leaf_id in published for leaf in table.leaves)
 
 
-# A table is published by itself or under one of its roots, else by its schema, else with all tables.
+# A table is published by itself or under one of its roots, else by its schema, else with all
+# tables.
 _PUBLISHED = """
 SELECT c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
     (SELECT max(r.oid) FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid IN (

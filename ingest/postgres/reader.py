@@ -1,9 +1,10 @@
 """The replication socket: payloads as they come, in hand-overs that a decoder can be fed with.
 
 `Reader` is a thread. It starts at the stored position and comes back to it, with back-off, when the
-connection is cut; a `Restart` in its output says that what comes next was partly given out before. It
-acknowledges stored positions only, every few seconds and when asked, however slow its taker is: a full
-pipe stops the reading, never the status. It ends when told to, or with a Failure in the pipe.
+connection is cut; a `Restart` in its output says that what comes next was partly given out before.
+It acknowledges stored positions only, every few seconds and when asked, however slow its taker is:
+a full pipe stops the reading, never the status. It ends when told to, or with a Failure in the
+pipe.
 """
 
 import logging
@@ -66,7 +67,10 @@ class Pipe:
             return True
 
     def get(self, timeout: float) -> Payloads | Restart | None:
-        """The next item, or None if there is none within `timeout` seconds. Raises a Failure that is next."""
+        """The next item, or None if there is none within `timeout` seconds.
+
+        Raises a Failure that is next.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._items), timeout):
                 return None
@@ -87,8 +91,9 @@ class Pipe:
 class Reader(threading.Thread):
     """Reads one slot into a `Pipe`.
 
-    connect: gives a checked replication connection and the position to start at, or raises; CannotConnect and
-    psycopg's OperationalError are for now, and but the first time tried again; a Failure is for good. stored: the position that may be acknowledged.
+    connect: gives a checked replication connection and the position to start at, or raises;
+    CannotConnect and psycopg's OperationalError are for now, and but the first time tried again; a
+    Failure is for good. stored: the position that may be acknowledged.
     """
 
     def __init__(
@@ -150,7 +155,7 @@ class Reader(threading.Thread):
             retry=retry_if_exception_type((psycopg.OperationalError, CannotConnect)),
             wait=wait_random_exponential(multiplier=0.2, max=15),
             stop=lambda _: first or self._stop_reading.is_set(),
-            sleep=self._stop_reading.wait,
+            sleep=self._pause,
             after=_report,
             reraise=True,
         ):
@@ -161,6 +166,9 @@ class Reader(threading.Thread):
                 self._await_copy()
                 self._acknowledged = 0
                 self._next_status = 0.0
+
+    def _pause(self, seconds: float) -> None:
+        self._stop_reading.wait(seconds)
 
     def _await_copy(self) -> None:
         assert self._connection is not None
@@ -175,7 +183,7 @@ class Reader(threading.Thread):
         pgconn = self._connection.pgconn
         get, socket = pgconn.get_copy_data, [pgconn.socket]
         held: Payloads = []
-        size, since = 0, 0.0
+        size, since, length = 0, 0.0, 0
         while not self._stop_reading.is_set():
             for _ in range(512):
                 length, data = get(1)

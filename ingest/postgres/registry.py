@@ -1,9 +1,10 @@
 """What the decoder asks about relations: the table that each is of, and its key in key order.
 
-The stream says how a relation looked when it was changed; the catalogue, how it looks now. The stream's word
-counts; the catalogue adds the root of a partition and the order of the key, and a generation registered in
-the lake answers for what the catalogue has forgotten. Each answer is preceded by a look whether the table
-is still what the lake takes it for: a new snapshot is queued before the first changed row can be seen.
+The stream says how a relation looked when it was changed; the catalogue, how it looks now. The
+stream's word counts; the catalogue adds the root of a partition and the order of the key, and a
+generation registered in the lake answers for what the catalogue has forgotten. Each answer is
+preceded by a look whether the table is still what the lake takes it for: a new snapshot is queued
+before the first changed row can be seen.
 """
 
 import logging
@@ -25,8 +26,9 @@ _log = logging.getLogger(__name__)
 class CatalogRegistry:
     """The decoder's `Registry` of one source.
 
-    unselected: generations that are published, but not selected in sources.yml; their rows are not to be
-    landed. queued: called when a snapshot was queued. wait: waits so many seconds, true if it is to give up.
+    unselected: generations that are published, but not selected in sources.yml; their rows are not
+    to be landed. queued: called when a snapshot was queued. wait: waits so many seconds, true if it
+    is to give up.
     """
 
     def __init__(
@@ -48,21 +50,25 @@ class CatalogRegistry:
 
     def describe(self, relation: Relation) -> TableInfo:
         """See `Registry`. Asks again for as long as the source can't be reached."""
-        while True:
-            try:
-                now = catalog.table_of(self._link.get(), relation.oid)
-                if now is not None and self._survey.one(now):
-                    self._queued()
-                break
-            except (CannotConnect, psycopg.OperationalError) as error:
-                if self._wait(1.0):
-                    raise
-                _log.warning("the catalogue can't be read at the moment (%s)", error)
+        now = self._look(relation.oid)
         known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
         info = describe(self._source, relation, now, known)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
         return info
+
+    def _look(self, oid: int) -> CatalogTable | None:
+        """The catalogue's table, once the lake knows what has become of it."""
+        while True:
+            try:
+                now = catalog.table_of(self._link.get(), oid)
+                if now is not None and self._survey.one(now):
+                    self._queued()
+                return now
+            except (CannotConnect, psycopg.OperationalError) as error:
+                if self._wait(1.0):
+                    raise
+                _log.warning("the catalogue can't be read at the moment (%s)", error)
 
 
 def describe(
@@ -89,7 +95,9 @@ def _holds(table: SourceTable, oid: int) -> bool:
 def _key(
     relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]
 ) -> tuple[str, ...] | None:
-    """The key in key order, of the catalogue or else of a registered generation, if it is the stream's."""
+    """The key in key order, of the catalogue or else of a registered generation, if it is the
+    stream's.
+    """
     candidates = [now.key_columns] if now and now.identity == relation.identity else []
     candidates += [t.key_columns for t in known if t.replica_identity == relation.identity]
     if relation.identity == "f":

@@ -1,10 +1,12 @@
-"""Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake keeps its own.
+"""Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake
+keeps its own.
 
-`chunk_source` makes the Python Data Source; its rows tell how each chunk went, the data goes straight to its
-file, and the driver commits what counts. The connection string is in the class's closure, so it is in no
-option, plan or setting. A chunk is a range of blocks of one leaf, read by COPY under the snapshot's
-transaction; after the read, in the same transaction, the table's storage and columns are compared with the
-registered ones: under a held snapshot a rewritten table looks empty.
+`chunk_source` makes the Python Data Source; its rows tell how each chunk went, the data goes
+straight to its file, and the driver commits what counts. The connection string is in the class's
+closure, so it is in no option, plan or setting. A chunk is a range of blocks of one leaf, read by
+COPY under the snapshot's transaction; after the read, in the same transaction, the table's storage
+and columns are compared with the registered ones: under a held snapshot a rewritten table looks
+empty.
 """
 
 import json
@@ -27,8 +29,8 @@ from ingest.rowkey import row_keys
 
 FORMAT = "tidemark_chunks"
 RESULT = "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, detail STRING"
-# Why a chunk was not read: its storage or columns are no longer the registered ones; it may not be read; the
-# snapshot that it was to be read in is gone; the source can't be reached; anything else.
+# Why a chunk was not read: its storage or columns are no longer the registered ones; it may not be
+# read; the snapshot that it was to be read in is gone; the source can't be reached; anything else.
 CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
     "changed",
     "forbidden",
@@ -68,7 +70,10 @@ class ChunkTask:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """How it went: a file (path None if there were no rows), or a problem and what the source said."""
+    """How it went.
+
+    A file (path None if there were no rows), or a problem and what the source said.
+    """
 
     snapshot_id: str
     chunk: int
@@ -104,7 +109,10 @@ def _unpack(found: dict[str, Any]) -> ChunkTask:
 
 
 def chunk_source(dsn: str, connect_seconds: float) -> type[DataSource]:
-    """The Data Source class of one source; register it, then read FORMAT with the option `tasks`."""
+    """The Data Source class of one source.
+
+    Register it, then read FORMAT with the option `tasks`.
+    """
 
     class Chunks(DataSource):
         @classmethod
@@ -170,7 +178,7 @@ def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
 
 
 def _statement(connection: Connection, task: ChunkTask) -> str:
-    """The COPY of a chunk: all its columns, in order."""
+    """The COPY of a chunk: all its columns, in order. Raises UndefinedTable if it has gone."""
     conditions = [f"ctid >= '({task.lower},0)'"] if task.lower else []
     if task.upper is not None:
         conditions.append(f"ctid < '({task.upper},0)'")
@@ -178,9 +186,13 @@ def _statement(connection: Connection, task: ChunkTask) -> str:
         conditions.append(f"({task.row_filter})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     names = sql.SQL(", ").join(map(sql.Identifier, task.columns)).as_string(connection)
-    # By its oid: a name may have dots in it, and may have changed. With this search_path it comes whole.
-    row = connection.execute("SELECT %s::oid::regclass::text", [task.leaf_id]).fetchone()
-    assert row is not None
+    row = connection.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid",
+        [task.leaf_id],
+    ).fetchone()
+    if row is None:
+        raise psycopg.errors.UndefinedTable(f"relation {task.leaf_id} is gone")
     return f"COPY (SELECT {names} FROM ONLY {row[0]}{where}) TO STDOUT"
 
 
@@ -208,7 +220,8 @@ def _table(task: ChunkTask, now: datetime, row_key: pa.Array, columns: pa.Array)
     )
 
 
-# pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a rewrite.
+# pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a
+# rewrite.
 _STORAGE = """
 SELECT c.oid::bigint, c.relfilenode::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint
 FROM pg_class c WHERE c.oid = ANY (%s::oid[])

@@ -1,7 +1,7 @@
 """Slots, publications and exported snapshots: where a writer starts, and whether it may.
 
-`start` gives the position to stream from. Every way in which the log can have been lost between the stored
-position and the slot is a Failure that says so: a gap is never passed over in silence.
+`start` gives the position to stream from. Every way in which the log can have been lost between the
+stored position and the slot is a Failure that says so: a gap is never passed over in silence.
 """
 
 import logging
@@ -35,10 +35,12 @@ class System:
 
 @dataclass
 class Held:
-    """A snapshot of the source that any number of sessions may import by `name`, until it is closed.
+    """A snapshot of the source that any number of sessions may import by `name`, until it is
+    closed.
 
-    lsn: its stamp; what committed before is in it, all else comes with the stream. made_for: tables that had been
-    published and queued before it was made, by table_id, with the `rev` they had then.
+    lsn: its stamp; what committed before is in it, all else comes with the stream. made_for: tables
+    that had been published and queued before it was made, by table_id, with the `rev` they had
+    then.
     """
 
     lsn: int
@@ -62,7 +64,10 @@ def identify(replication: Connection) -> System:
 
 
 def state(connection: Connection, slot: str) -> dict[str, Any] | None:
-    """The row of pg_replication_slots, whatever the server's version has in it; None: there is no such slot."""
+    """The row of pg_replication_slots, whatever the server's version has in it; None.
+
+    There is no such slot.
+    """
     row = connection.execute(
         "SELECT to_jsonb(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s", [slot]
     ).fetchone()
@@ -80,9 +85,11 @@ def create(
     waiting: Callable[[], None] | None = None,
     seconds: float = 10.0,
 ) -> Held:
-    """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at once.
+    """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at
+    once.
 
-    It waits for all transactions that are open; waiting: called every second of that, may raise `GivenUp`.
+    It waits for all transactions that are open; waiting: called every second of that, may raise
+    `GivenUp`.
     """
     replication = connect(dsn, replication=True, connect_seconds=seconds)
     watch = connect(dsn, connect_seconds=seconds)
@@ -97,7 +104,8 @@ def create(
             _Waits(watch, name, waiting),
         )
         lsn, exported = parse_lsn(str(row["consistent_point"])), str(row["snapshot_name"])
-        # The holder is a plain transaction: a slot would keep the log for as long as the snapshot is read.
+        # The holder is a plain transaction: a slot would keep the log for as long as the snapshot
+        # is read.
         watch.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         watch.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported))
         held = watch.execute("SELECT pg_export_snapshot()").fetchone()
@@ -111,6 +119,22 @@ def create(
         raise
     finally:
         replication.close()
+
+
+def drop(connection: Connection, slot: str) -> None:
+    """Drops a slot, if it is there. Raises Failure while it is in use."""
+    try:
+        connection.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+            "WHERE slot_name = %s",
+            [slot],
+        )
+    except psycopg.errors.ObjectInUse as error:
+        raise Failure(
+            f"the slot can't be dropped ({error.diag.message_primary})",
+            f"slot {slot}",
+            "End the stream first",
+        ) from None
 
 
 class _Waits:
@@ -162,38 +186,39 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
 
 
 def check(
-    connection: Connection, replication: Connection, position: Position, *, wait: bool = True
+    connection: Connection, replication: Connection, position: Position, *, to_stream: bool
 ) -> None:
-    """Whether `position` can be gone on from; a Failure says why not. Waits a little for a slot in use."""
-    system = identify(replication)
+    """Raises a Failure that says why `position` can't be gone on from, if so.
+
+    to_stream: the slot has to be free; waits a little, as a walsender notices late that its client was killed.
+    """
     where = f"source {position.source}, slot {position.slot}"
-    if system.system_id != position.system_id:
-        raise Failure(
-            f"another database cluster is behind the DSN (system {system.system_id}, not {position.system_id})",
-            where,
-            f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
-        )
-    if system.timeline != position.timeline:
-        _check_timeline(replication, system, position, where)
+    _check_system(replication, position, where)
     deadline = time.monotonic() + _RELEASE_SECONDS
     found = state(connection, position.slot)
-    while wait and found and found["active"] and time.monotonic() < deadline:
-        time.sleep(0.2)
+    while to_stream and found and found["active"] and time.monotonic() < deadline:
+        time.sleep(0.1)
         found = state(connection, position.slot)
     usable(connection, found, position.slot, position.source)
     assert found is not None
+    if to_stream and found["active"]:
+        raise Failure(
+            f"the replication slot is in use by process {found['active_pid']} of the server",
+            where,
+            "End the other reader, or name another slot in sources.yml",
+        )
     confirmed = parse_lsn(found["confirmed_flush_lsn"])
     if confirmed > position.position:
         raise Failure(
-            f"the slot was advanced by somebody else to {format_lsn(confirmed)}, past what is stored "
-            f"({format_lsn(position.position)}), so changes were lost",
+            f"the slot was advanced by somebody else to {format_lsn(confirmed)}, past what is "
+            f"stored ({format_lsn(position.position)}), so changes were lost",
             where,
             f"Find out who uses the slot; then {RESNAPSHOT}",
         )
 
 
 def usable(connection: Connection, found: dict[str, Any] | None, slot: str, source: str) -> None:
-    """A Failure if the slot, as `state` gave it, can't be streamed from."""
+    """Raises a Failure if the slot, as `state` gave it, can't be streamed from by anybody."""
     where = f"source {source}, slot {slot}"
     if found is None:
         raise Failure("the replication slot is gone, and changes with it", where, RESNAPSHOT)
@@ -211,19 +236,26 @@ def usable(connection: Connection, found: dict[str, Any] | None, slot: str, sour
             "Name another slot in sources.yml",
         )
     reason = found.get("invalidation_reason") or ("conflict" if found.get("conflicting") else None)
-    if found["wal_status"] == "lost" or reason or found["confirmed_flush_lsn"] is None:
+    if found["wal_status"] == "lost" or reason:
         detail = f" ({reason})" if reason else ""
         raise Failure(
             f"the server has invalidated the replication slot{detail}, and changes are lost",
             where,
             f"Raise max_slot_wal_keep_size; then {RESNAPSHOT}",
         )
-    if found["active"]:
+
+
+def _check_system(replication: Connection, position: Position, where: str) -> None:
+    system = identify(replication)
+    if system.system_id != position.system_id:
         raise Failure(
-            f"the replication slot is in use by process {found['active_pid']} of the server",
+            f"another database cluster is behind the DSN (system {system.system_id}, not "
+            f"{position.system_id})",
             where,
-            "End the other reader, or name another slot in sources.yml",
+            f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
         )
+    if system.timeline != position.timeline:
+        _check_timeline(replication, system, position, where)
 
 
 def _check_timeline(

@@ -1,7 +1,9 @@
-"""Postgres tables for the snapshotter: what there is to read, under which snapshot, and the reading itself.
+"""Postgres tables for the snapshotter: what there is to read, under which snapshot, and the reading
+itself.
 
-The snapshot is one that the making of a slot exported: the writer's own for the first tables, a temporary
-slot's for later ones. It is held by a transaction of this process for as long as tables are read in it.
+The snapshot is one that the making of a slot exported: the writer's own for the first tables, a
+temporary slot's for later ones. It is held by a transaction of this process for as long as tables
+are read in it.
 """
 
 import logging
@@ -26,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresTables:
-    """One source's tables. held: a snapshot to begin with, closed here; None: make one when it is needed."""
+    """One source's tables.
+
+    held: a snapshot to begin with, closed here; None: make one when it is needed.
+    """
 
     def __init__(
         self,
@@ -50,24 +55,29 @@ class PostgresTables:
         self._survey.all()
 
     def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
-        """See `Source`. Under the snapshot a table has to look as it does now: else a newer one is made."""
+        """See `Source`. Under the snapshot a table has to look as it does now: else a newer is made."""
         wanted = {table.table_id: table.rev for table in queued}
         try:
-            if self._held is None or not self._held.covers(wanted):
-                self._hold(wanted)
+            held = self._hold(wanted)
             for _ in range(3):
-                tables = self._alike(wanted)
+                tables = self._alike(held, wanted)
                 if len(tables) == len(wanted.keys() & self._survey.seen.keys()):
                     break
                 # Altered since the snapshot was made: it sees no rows, or old columns.
-                self._hold(wanted)
+                self.rest()
+                held = self._hold(wanted)
                 self._survey.all()
+            found = self._alike(held, wanted)
         except slots.GivenUp:
             return []
         return [
-            Plan(self._survey.seen[i].row, self._held.lsn, self._chunks(self._survey.tables[i]))
-            for i in tables
+            Plan(self._survey.seen[i].row, held.lsn, self._chunks(self._survey.tables[i]))
+            for i in found
         ]
+
+    def obstacle(self, table: SourceTable) -> str:
+        """See `Source`. A generation that has gone is none: it will be ended."""
+        return self._survey.obstacles.get(table.table_id, "")
 
     def weight(self, table: SourceTable, chunk: Chunk) -> int:
         """See `Source`: its part of the leaf's size, as of the last survey."""
@@ -79,20 +89,22 @@ class PostgresTables:
         return 0
 
     def at_once(self, table: SourceTable) -> bool:
-        """See `Source`: rows without a key are counted, so a row must not be seen from two moments."""
+        """See `Source`.
+
+        Rows without a key are counted, so a row must not be seen from two moments.
+        """
         return table.key_columns is None
 
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
         """See `Source`."""
-        if self._held is None or self._held.connection.broken:
-            self._hold({})
+        held = self._hold({})
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
-            if self.at_once(table) and table.snapshot_lsn != self._held.lsn:
+            if self.at_once(table) and table.snapshot_lsn != held.lsn:
                 del claimed[chunk.snapshot_id, chunk.chunk]
                 yield Read(chunk, problem="its snapshot was lost, and it has no key", restart=True)
         tasks = [
-            (self.weight(table, chunk), self._task(table, chunk, self._held, folder))
+            (self.weight(table, chunk), self._task(table, chunk, held, folder))
             for table, chunk in chunks
             if (chunk.snapshot_id, chunk.chunk) in claimed
         ]
@@ -176,18 +188,20 @@ class PostgresTables:
             planned += zip([leaf.leaf_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
-    def _alike(self, wanted: Mapping[str, int]) -> list[str]:
-        """Of the wanted tables those that the snapshot sees with the storage and columns they have now."""
-        assert self._held is not None
-        connection = self._held.connection
+    def _alike(self, held: Held, wanted: Mapping[str, int]) -> list[str]:
+        """Of the wanted tables those that the snapshot sees with the storage and columns of now."""
         tables = self._survey.tables
-        return [i for i in wanted if i in tables and _same_in(connection, tables[i])]
+        return [i for i in wanted if i in tables and _same_in(held.connection, tables[i])]
 
-    def _hold(self, wanted: Mapping[str, int]) -> None:
-        """Make a snapshot now; wanted: the queued tables that it is made for."""
-        self.rest()
-        seconds = self._settings.connect_seconds
-        self._held = slots.create(self._dsn, None, wanted, self._give_up_if_cancelled, seconds)
+    def _hold(self, wanted: Mapping[str, int]) -> Held:
+        """The snapshot at hand, or one made now if it is older than the queueing of these tables."""
+        held = self._held
+        if held is None or held.connection.broken or not held.covers(wanted):
+            self.rest()
+            seconds = self._settings.connect_seconds
+            held = slots.create(self._dsn, None, wanted, self._give_up_if_cancelled, seconds)
+            self._held = held
+        return held
 
     def _give_up_if_cancelled(self) -> None:
         if self._cancelled.is_set():
@@ -197,7 +211,8 @@ class PostgresTables:
 def _same_in(connection: Connection, table: CatalogTable) -> bool:
     """Whether a snapshot sees the leaves, storage and columns that a table has now.
 
-    Queries of the catalogue see it as of the snapshot; what `table` says came from functions that see it now.
+    Queries of the catalogue see it as of the snapshot; what `table` says came from functions that
+    see it now.
     """
     oids = [leaf.leaf_id for leaf in table.leaves]
     try:

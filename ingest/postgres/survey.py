@@ -1,11 +1,13 @@
-"""The catalogue against the lake: registers what is new, queues what was altered, ends what has gone.
+"""The catalogue against the lake: registers what is new, queues what was altered, ends what has
+gone.
 
-Done by every job now and then, and by the stream before it lands the first change of a relation's new
-shape, so that nobody takes the rows for complete. What can't be replicated is reported by name, once.
+Done by every job now and then, and by the stream before it lands the first change of a relation's
+new shape, so that nobody takes the rows for complete. What can't be replicated is reported by name,
+once.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ingest.config import PostgresSource
@@ -23,8 +25,8 @@ _log = logging.getLogger(__name__)
 class Survey:
     """The tables of one source; each thread needs one of its own.
 
-    After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all. published: what the
-    publication sends, by oid of table or leaf.
+    After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all.
+    published: what the publication sends, by oid of table or leaf.
     """
 
     def __init__(self, lake: Lake, source: PostgresSource, link: Link, writer: int = 1) -> None:
@@ -36,6 +38,7 @@ class Survey:
         self._source = source
         self._link = link
         self._writer = writer
+        self.obstacles: dict[str, str] = {}
         self._reported: set[str] = set()
 
     def all(self) -> None:
@@ -49,14 +52,16 @@ class Survey:
         self.published = publications.ensure(connection, publication, usable, seen)
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
-        for table in found:
-            self._report(table)
+        self._report(found)
         changes = reconcile(self.seen.values(), self.known)
         self._lake.tables.put(self._source.name, changes)
         self._end(connection, found)
 
     def one(self, table: CatalogTable) -> bool:
-        """Look at one table, as the stream has just shown a change of it; whether a snapshot was queued."""
+        """Look at one table, as the stream has just shown a change of it.
+
+        Whether a snapshot was queued.
+        """
         if table.problem or not self._source.selects(table.table_name):
             return False
         if any(leaf.leaf_id not in self.published for leaf in table.leaves):
@@ -105,14 +110,23 @@ class Survey:
         rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
         self._lake.tables.put(self._source.name, rows)
 
-    def _report(self, table: CatalogTable) -> None:
-        problem = table.problem
+    def _report(self, found: Sequence[CatalogTable]) -> None:
+        """Say what is left out and why, each once."""
+        self.obstacles = {}
+        for table in found:
+            why = table.problem or self._unpublished(table)
+            if not why:
+                continue
+            self.obstacles[table.table_id(self._source.name)] = why
+            if f"{table.oid} {why}" not in self._reported:
+                self._reported.add(f"{table.oid} {why}")
+                _log.error("%s is left out: %s", table.table_name, why)
+
+    def _unpublished(self, table: CatalogTable) -> str:
+        if publications.sends(self.published, table):
+            return ""
         publication = self._source.publication_of(self._writer)
-        if not problem and not publications.sends(self.published, table):
-            problem = (
-                f"it is not in publication {publication}, so the lake keeps it as it was; "
-                f'ALTER PUBLICATION "{publication}" ADD TABLE "{table.schema}"."{table.name}"'
-            )
-        if problem and f"{table.oid} {problem}" not in self._reported:
-            self._reported.add(f"{table.oid} {problem}")
-            _log.error("%s is left out: %s", table.table_name, problem)
+        return (
+            f"it is not in publication {publication}, so the lake keeps it as it was; "
+            f'ALTER PUBLICATION "{publication}" ADD TABLE "{table.schema}"."{table.name}"'
+        )

@@ -1,0 +1,91 @@
+"""One Spark, with one lake in a folder of its own, for all tests; sources of one test each."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from ingest.spark import session
+from tests.conftest import Database
+from tests.integration.replay import Jobs
+
+PROJECT = Path(__file__).parents[2]
+
+# py4j leaves a socket per thread to the garbage collector.
+_PY4J = (
+    "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
+    "ignore:unclosed <socket.socket:ResourceWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for warning in _PY4J:
+            item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture(scope="session")
+def lake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("lake")
+
+
+@pytest.fixture(scope="session")
+def spark(lake_folder: Path) -> Iterator[SparkSession]:
+    before = dict(os.environ)
+    os.environ["TIDEMARK_LAKE"] = str(lake_folder)
+    os.environ["TIDEMARK_CORES"] = "2"
+    # Tests are over before the optimizing compiler has paid.
+    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    yield session("local", PROJECT / "profiles", lake_folder / "spark.log")
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture(scope="session")
+def lake(spark: SparkSession) -> Lake:
+    return Lake(spark)
+
+
+@pytest.fixture
+def settings() -> JobSettings:
+    """Quick: nothing here waits for a time to pass."""
+    return JobSettings(
+        landing_seconds=0.05, announce_seconds=0.2, status_seconds=0.5, catalogue_seconds=0.5
+    )
+
+
+@pytest.fixture
+def new_source(database: Database) -> Callable[..., PostgresSource]:
+    """Makes a source of the test's database, all of whose tables in `public` are replicated."""
+
+    def make(**options: Any) -> PostgresSource:
+        name = f"s{uuid.uuid4().hex[:12]}"
+        return PostgresSource(
+            name=name,
+            dsn=SecretStr(options.pop("dsn", database.dsn)),
+            **{"tables": ("public.*",), "slot": name, "publication": name, **options},
+        )
+
+    return make
+
+
+@pytest.fixture
+def source(new_source: Callable[..., PostgresSource]) -> PostgresSource:
+    return new_source()
+
+
+@pytest.fixture
+def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
+    found = Jobs(lake, source, settings)
+    yield found
+    found.close()

@@ -1,0 +1,233 @@
+"""What the lake says a table holds, folded row by row, and what the source says: they have to be equal."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake, SourceTable
+from ingest.lake.tables import DONE, ENDED
+from ingest.positions import current, persisted, visible
+from ingest.postgres import catalog
+from ingest.postgres.connection import connect, copy_out
+from ingest.postgres.feed import PostgresFeed, open_writer, queue, start_over
+from ingest.postgres.slots import Held
+from ingest.postgres.snapshots import PostgresTables
+from ingest.settings import JobSettings
+from ingest.snapshot import Snapshotter, SnapshotHooks
+from ingest.stream import Hooks, Progress, StreamWriter
+
+Row = tuple[str | None, ...]
+
+
+class Killed(BaseException):
+    """Raised by a hook: the job ends there as if it had been killed."""
+
+
+@dataclass
+class Jobs:
+    """A source's stream writer and snapshotter, made anew for each run as a process would."""
+
+    lake: Lake
+    source: PostgresSource
+    settings: JobSettings
+    held: Held | None = field(default=None, repr=False)
+
+    def watermark(self) -> int:
+        with connect(self.source.dsn.get_secret_value()) as connection:
+            return catalog.watermark(connection)
+
+    def open(self) -> None:
+        """Make slot and publication, so that what is committed from here on is streamed."""
+        _, held = open_writer(self.lake, self.source, self.settings)
+        self.held = held or self.held
+
+    def close(self) -> None:
+        """Let go of the snapshot at hand, if it was not used."""
+        if self.held is not None:
+            self.held.close()
+            self.held = None
+
+    def resnapshot(self) -> None:
+        """What `tidemark resnapshot --all` does."""
+        self.close()
+        self.held = start_over(self.lake, self.source, self.settings)
+
+    def queue(self, *table_names: str) -> None:
+        """What `tidemark resnapshot TABLE` does."""
+        assert queue(self.lake, self.source, table_names) == list(table_names)
+
+    def landed(self) -> int:
+        """How many rows of the stream are in the lake, seen or not."""
+        query = f"SELECT count(*) FROM raw.wal_events WHERE source = '{self.source.name}'"
+        return int(self.lake.spark.sql(query).collect()[0][0])
+
+    def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
+        position, held = open_writer(self.lake, self.source, self.settings, writer)
+        self.held = held or self.held
+        feed = PostgresFeed(self.lake, self.source, self.settings, position)
+        return StreamWriter(self.lake, feed, position, self.settings, hooks)
+
+    def stream(self, hooks: Hooks | None = None) -> Progress:
+        """Stream all that is committed by now."""
+        writer = self.writer(hooks)
+        return writer.run(until=self.watermark())
+
+    def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
+        _, held = open_writer(self.lake, self.source, self.settings)
+        held, self.held = held or self.held, None
+        tables = PostgresTables(self.lake, self.source, self.settings, held)
+        return Snapshotter(self.lake, tables, self.source.name, self.settings, hooks)
+
+    def snapshot(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
+        """Take all snapshots that are due."""
+        snapshotter = self.snapshotter(hooks)
+        snapshotter.run(until_done=True)
+        return snapshotter
+
+    def settle(self) -> None:
+        """Stream and take snapshots until the lake has all that is committed by now."""
+        self.stream()
+        self.snapshot()
+        self.stream()
+
+    @contextmanager
+    def streaming(self, hooks: Hooks | None = None) -> Iterator[StreamWriter]:
+        """With the stream running in a thread; what ends it before is raised."""
+        writer = self.writer(hooks)
+        failures: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                writer.run()
+            except BaseException as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            yield writer
+        finally:
+            writer.stop()
+            thread.join(60)
+        for failure in failures:
+            raise failure
+
+    def table(self, table_name: str) -> SourceTable:
+        """The generation of a table that is there now."""
+        tables = self.lake.tables.read(self.source.name).values()
+        (found,) = [t for t in tables if t.table_name == table_name and t.state != ENDED]
+        return found
+
+    def events(self, table_id: str | None = None) -> list[dict[str, Any]]:
+        """What may be read of the stream, each record once, in order."""
+        stored = self.lake.positions(self.source.name)
+        intervals = {w: visible(stored, self.source.name, w) for _, w in current(stored)}
+        found: dict[tuple[int, int, int], dict[str, Any]] = {}
+        query = f"SELECT * FROM raw.wal_events WHERE source = '{self.source.name}'"
+        for row in self.lake.spark.sql(query).collect():
+            event = row.asDict()
+            at = event["commit_lsn"]
+            if not any(low <= at < high for low, high in intervals.get(event["writer"], [])):
+                continue
+            key = (event["writer"], at, event["commit_index"])
+            same = {k: v for k, v in event.items() if k != "ingested_at"}
+            assert found.setdefault(key, same) == same, "a replay gave a record another pair"
+        events = sorted(
+            found.values(), key=lambda e: (e["commit_lsn"], e["change_lsn"], e["commit_index"])
+        )
+        return [e for e in events if table_id is None or e["table_id"] == table_id]
+
+    def lake_rows(self, table_name: str) -> Counter[Row]:
+        """The table's rows as snapshot and stream have them, values in column order."""
+        table = self.table(table_name)
+        assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
+        position = persisted(self.lake.positions(self.source.name), self.source.name)
+        assert position is not None
+        assert table.done_lsn is not None
+        assert position > table.done_lsn
+        counted = table.key_columns is None
+        rows: dict[str, tuple[dict[str, Any], int, int]] = {}
+        for row in self.snapshot_rows(table):
+            copies = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
+            assert counted or row["row_key"] not in rows, "a snapshot has a row twice"
+            rows[row["row_key"]] = (row["columns"], copies + 1, row["leaf_id"])
+        for event in self.events(table.table_id):
+            if event["commit_lsn"] >= (table.snapshot_lsn or 0):
+                _fold(rows, event, counted)
+        names = [column.name for column in table.columns]
+        found: Counter[Row] = Counter()
+        for columns, copies, _ in rows.values():
+            found[tuple(columns.get(name) for name in names)] += copies
+        return +found
+
+    def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
+        """The rows of a table's snapshot that count."""
+        query = f"""
+            SELECT r.* FROM raw.snapshot_rows r LEFT SEMI JOIN raw.chunks c
+            ON r.snapshot_id = c.snapshot_id AND r.chunk = c.chunk AND r.attempt = c.attempt
+            AND c.state = 'done'
+            WHERE r.snapshot_id = '{table.snapshot_id}'"""
+        return [row.asDict() for row in self.lake.spark.sql(query).collect()]
+
+    def source_rows(self, table_name: str) -> Counter[Row]:
+        """The table's rows as SQL on the source has them."""
+        names = ", ".join('"' + c.name.replace('"', '""') + '"' for c in self.table(table_name).columns)
+        schema, _, name = table_name.partition(".")
+        quoted = f'"{schema}"."{name}"'.replace('"' + name + '"', '"' + name.replace('"', '""') + '"')
+        with connect(self.source.dsn.get_secret_value()) as connection:
+            text = b"".join(copy_out(connection, f"COPY (SELECT {names} FROM {quoted}) TO STDOUT"))
+        lines = text.decode().split("\n")[:-1]
+        return Counter(tuple(map(_value, line.split("\t"))) for line in lines)
+
+    def assert_equal(self, *table_names: str) -> None:
+        """Lake and source have the same rows."""
+        for table_name in table_names:
+            lake, source = self.lake_rows(table_name), self.source_rows(table_name)
+            assert lake == source, f"{table_name}: only lake {lake - source}, only source {source - lake}"
+
+
+def _fold(rows: dict[str, tuple[dict[str, Any], int, int]], event: dict[str, Any], counted: bool) -> None:
+    key, op = event["row_key"], event["op"]
+    if op == "truncate":
+        for row in [k for k, v in rows.items() if event["leaf_id"] in (None, v[2])]:
+            del rows[row]
+    elif op == "delete":
+        columns, copies, leaf = rows.get(key, (event["columns"], 0, event["leaf_id"]))
+        rows[key] = (columns, copies - 1 if counted else 0, leaf)
+    else:
+        before = rows.get(event["prev_row_key"] or key, ({}, 0, 0))
+        columns = {**before[0], **event["columns"]} if event["partial"] else event["columns"]
+        added = op == "insert" or event["prev_row_key"] is not None
+        copies = rows.get(key, ({}, 0, 0))[1] + added if counted else 1
+        rows[key] = (columns, copies, event["leaf_id"])
+
+
+_ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+def _value(text: str) -> str | None:
+    if text == "\\N":
+        return None
+    parts = iter(text)
+    return "".join(_ESCAPES.get(n := next(parts), n) if c == "\\" else c for c in parts)
+
+
+def call_once(work: Callable[[], object]) -> Callable[[object], None]:
+    """A hook that does `work` when it is first called."""
+    done = threading.Event()
+
+    def hook(_: object) -> None:
+        if not done.is_set():
+            done.set()
+            work()
+
+    return hook
+
+
+def kill(_: object) -> None:
+    """A hook that ends its job at once."""
+    raise Killed

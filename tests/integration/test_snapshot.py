@@ -1,0 +1,421 @@
+"""Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.lake import Chunk, Lake
+from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
+from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
+from tests.conftest import Database
+from tests.integration.replay import Jobs, Killed, call_once, kill
+
+PAGES = 8192
+
+
+@pytest.fixture
+def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
+    """Chunks of two blocks, one at a time."""
+    small = settings.model_copy(update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1})
+    found = Jobs(lake, source, small)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def accounts(database: Database) -> Database:
+    database.execute(
+        "create table accounts (id int primary key, owner text, balance int not null);"
+        "insert into accounts select i, repeat('o', 100), 10 from generate_series(1, 500) i"
+    )
+    return database
+
+
+Hook = Callable[[object], None]
+
+
+def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
+    """Does `work` once, after the first group of chunks was landed."""
+    return SnapshotHooks(after_land=call_once(work))
+
+
+# Rows that change while they are read
+
+
+@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "after_land"])
+def test_rows_changed_at_any_moment_end_as_in_the_source(
+    chunked: Jobs, accounts: Database, place: str
+) -> None:
+    def change() -> None:
+        accounts.execute("delete from accounts where id % 10 = 1")
+        accounts.execute("update accounts set balance = 20 where id % 10 = 2")
+        accounts.execute("insert into accounts values (1000, 'late', 1), (0, 'early', 1)")
+        accounts.execute("update accounts set id = id + 2000 where id % 10 = 3")
+        accounts.execute("update accounts set id = -id where id % 10 = 4")
+
+    with chunked.streaming():
+        chunked.snapshot(SnapshotHooks(**{place: call_once(change)}))
+    chunked.stream()
+    chunked.assert_equal("public.accounts")
+
+
+def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Database) -> None:
+    """The sum of all balances is the same at the stamp and at every later moment."""
+
+    def transfer(_: object) -> None:
+        with accounts.connect(autocommit=False) as connection:
+            connection.execute("update accounts set balance = balance - 5 where id = 1")
+            connection.execute("update accounts set balance = balance + 5 where id = 500")
+
+    chunked.snapshot(SnapshotHooks(after_claim=transfer))
+    rows = chunked.snapshot_rows(chunked.table("public.accounts"))
+    assert sum(int(row["columns"]["balance"]) for row in rows) == 5000
+    chunked.stream()
+    chunked.assert_equal("public.accounts")
+
+
+def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(
+    jobs: Jobs, accounts: Database
+) -> None:
+    jobs.open()
+    accounts.execute("update accounts set balance = 11")
+    accounts.execute("delete from accounts where id > 400")
+    accounts.execute("insert into accounts values (401, 'new', 5)")
+    jobs.close()  # so that the snapshot is taken later than the slot was made
+    jobs.snapshot()
+    jobs.stream()
+    jobs.assert_equal("public.accounts")
+
+
+def test_truncate_in_the_middle(chunked: Jobs, accounts: Database) -> None:
+    def truncate() -> None:
+        accounts.execute("truncate accounts")
+        accounts.execute("insert into accounts values (7, 'after', 7)")
+
+    with chunked.streaming():
+        chunked.snapshot(between_chunks(truncate))
+    chunked.settle()
+    chunked.assert_equal("public.accounts")
+
+
+def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
+    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
+    with psycopg.connect(accounts.dsn) as connection:
+        connection.execute("update accounts set balance = 0 where id = 1")
+        released = threading.Timer(2.5, connection.commit)
+        released.start()
+        jobs.open()
+        released.join()
+    assert "waits for open transactions: pid" in caplog.text
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
+
+
+# Kills, claims, leases
+
+
+@pytest.mark.parametrize(
+    "place", ["after_plan", "after_claim", "before_land", "after_land", "before_done"]
+)
+def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
+) -> None:
+    quick = settings.model_copy(
+        update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1, "lease_seconds": 0.5}
+    )
+    jobs = Jobs(lake, source, quick)
+    calls: list[object] = []
+
+    def third(_: object) -> None:
+        calls.append(None)
+        if place in ("after_plan", "before_done") or len(calls) == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(**{place: third}))
+    before = done_chunks(jobs)
+    accounts.execute("update accounts set balance = 20 where id = 1")
+    accounts.execute("delete from accounts where id = 2")
+    accounts.execute("insert into accounts values (2, 'again', 1)")
+    jobs.settle()
+    assert before.items() <= done_chunks(jobs).items()
+    jobs.assert_equal("public.accounts")
+    jobs.close()
+
+
+def done_chunks(jobs: Jobs) -> dict[int, int]:
+    """Of the running or done snapshot: the attempts that were named done, by chunk."""
+    tables = jobs.lake.tables.read(jobs.source.name).values()
+    chunks = jobs.lake.chunks.read(str(table.snapshot_id) for table in tables)
+    return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
+
+
+def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts: Database) -> None:
+    chunked.open()
+    first, second = chunked.snapshotter(), chunked.snapshotter()
+    failures: list[BaseException] = []
+
+    def work(snapshotter: Any) -> None:
+        try:
+            snapshotter.run(until_done=True)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    table = chunked.table("public.accounts")
+    chunks = chunked.lake.chunks.read([str(table.snapshot_id)])
+    assert all(chunk.attempt == 1 for chunk in chunks)
+    assert first.rows + second.rows == 500
+    chunked.stream()
+    chunked.assert_equal("public.accounts")
+
+
+def test_one_paused_past_its_lease_does_not_count(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    quick = settings.model_copy(update={"lease_seconds": 0.5})
+    jobs = Jobs(lake, source, quick)
+    jobs.open()
+
+    def another(_: object) -> None:
+        chunks = jobs.lake.chunks.read([str(jobs.table("public.accounts").snapshot_id)])
+        for chunk in chunks:  # as another snapshotter would, once the lease has run out
+            jobs.lake.chunks.claim([chunk], "another", 0.1)
+
+    paused = jobs.snapshotter(SnapshotHooks(before_land=call_once(lambda: another(None))))
+    paused.run(until_done=True)
+    table = jobs.table("public.accounts")
+    (chunk,) = jobs.lake.chunks.read([str(table.snapshot_id)])
+    assert (chunk.state, chunk.attempt) == (DONE, 3)
+    assert paused.rows == 500
+    jobs.stream()
+    jobs.assert_equal("public.accounts")
+    jobs.close()
+
+
+def test_a_snapshot_queued_while_another_is_marked_done_is_taken(
+    jobs: Jobs, accounts: Database
+) -> None:
+    snapshots: list[str] = []
+
+    def again(chunks: Any) -> None:
+        snapshots.append(chunks[0].snapshot_id)
+        if len(snapshots) == 1:
+            table = jobs.table("public.accounts")
+            assert jobs.lake.tables.put(jobs.source.name, [table.queued("asked for")])
+
+    jobs.snapshot(SnapshotHooks(before_done=again))
+    assert len(set(snapshots)) == 2
+    assert jobs.table("public.accounts").snapshot_id == snapshots[1]
+    jobs.stream()
+    jobs.assert_equal("public.accounts")
+
+
+# Tables that are altered, dropped, or can't be read
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table accounts alter balance type bigint",
+        "vacuum full accounts",
+        "alter table accounts add at timestamptz default clock_timestamp()",
+        "truncate accounts",
+    ],
+)
+def test_a_rewrite_between_two_chunks_begins_the_snapshot_anew(
+    chunked: Jobs, accounts: Database, statement: str
+) -> None:
+    with chunked.streaming():
+        chunked.snapshot(between_chunks(lambda: accounts.execute(statement)))
+    chunked.settle()
+    chunked.assert_equal("public.accounts")
+
+
+def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(
+    jobs: Jobs, accounts: Database
+) -> None:
+    jobs.open()
+    accounts.execute("alter table accounts alter balance type bigint")
+    jobs.settle()
+    assert sum(jobs.lake_rows("public.accounts").values()) == 500
+    jobs.assert_equal("public.accounts")
+
+
+@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "before_done"])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_table_dropped_while_it_is_read_holds_up_nobody(
+    chunked: Jobs, accounts: Database, place: str, again: bool
+) -> None:
+    accounts.execute("create table other (id int primary key); insert into other values (1)")
+
+    def drop() -> None:
+        accounts.execute("drop table accounts")
+        if again:
+            accounts.execute("create table accounts (id int primary key, other text)")
+            accounts.execute("insert into accounts values (1, 'anew')")
+
+    chunked.snapshot(SnapshotHooks(**{place: call_once(drop)}))
+    chunked.settle()
+    states = [
+        table.state
+        for table in chunked.lake.tables.read(chunked.source.name).values()
+        if table.table_name == "public.accounts"
+    ]
+    assert sorted(states) == ([DONE, ENDED] if again else [ENDED])
+    chunked.assert_equal("public.other", *(["public.accounts"] if again else []))
+
+
+def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    accounts: Database,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    role = f"reader_{accounts.name}"
+    accounts.execute(
+        f"create role {role} login replication; grant select on accounts to {role};"
+        "create table secrets (id int primary key);"
+        "create publication shared for table accounts, secrets"
+    )
+    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, user=role)
+    jobs = Jobs(lake, new_source(dsn=dsn, publication="shared"), settings)
+    try:
+        jobs.settle()
+        assert "public.secrets is left out: no permission" in caplog.text
+        assert [t.table_name for t in lake.tables.read(jobs.source.name).values()] == [
+            "public.accounts"
+        ]
+        jobs.assert_equal("public.accounts")
+        accounts.execute(f"revoke select on accounts from {role}")
+        jobs.queue("public.accounts")
+        jobs.snapshot()
+        assert "public.accounts is left out: no permission" in caplog.text
+    finally:
+        jobs.close()
+        accounts.execute(f"drop owned by {role}; drop role {role}")
+
+
+def test_tables_without_a_usable_key_are_named_and_left_out(
+    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    accounts.execute(
+        "create table keyless (a int);"
+        "create table nothing (id int primary key); alter table nothing replica identity nothing;"
+        "create unlogged table unlogged (id int primary key);"
+        "create table counted (a int); alter table counted replica identity full;"
+        "insert into counted values (1), (1), (null)"
+    )
+    jobs.settle()
+    for name in ("keyless", "nothing", "unlogged"):
+        assert f"public.{name} is left out" in caplog.text
+    accounts.execute("update keyless set a = 1; update nothing set id = 2")  # still possible
+    accounts.execute("delete from counted where a is null; insert into counted values (1), (2)")
+    jobs.stream()
+    jobs.assert_equal("public.accounts", "public.counted")
+
+
+def test_an_empty_table_and_one_that_grows_are_read(jobs: Jobs, database: Database) -> None:
+    database.execute("create table empty (id int primary key)")
+    jobs.settle()
+    assert jobs.table("public.empty").row_count == 0
+    database.execute("insert into empty select generate_series(1, 1000)")
+    jobs.stream()
+    jobs.assert_equal("public.empty")
+
+
+KEYS = {
+    "int2": ("smallint", "i"),
+    "int8": ("bigint", "i * 1000000007"),
+    "uuid": ("uuid", "md5(i::text)::uuid"),
+    "collated": ('text collate "und-x-icu"', "chr(64 + i) || 'ä\"\\' || i"),
+    "floats": ("double precision", "case i when 1 then 'NaN' when 2 then '-0' else i / 3.0 end"),
+    "days": ("date", "case i when 1 then '-infinity' else '2000-01-01'::date + i end"),
+    "numbers": ("numeric", "case i when 1 then 'NaN' else i::numeric ^ 20 end"),
+    "bytes": ("bytea", "decode(lpad(to_hex(i), 4, '0'), 'hex')"),
+}
+
+
+def test_keys_of_odd_types_are_the_same_in_snapshot_and_stream(
+    jobs: Jobs, database: Database
+) -> None:
+    for name, (kind, value) in KEYS.items():
+        database.execute(f"create table {name} (id {kind} primary key, n int)")
+        database.execute(f"insert into {name} select {value}, i from generate_series(1, 50) i")
+    database.execute(
+        "create table pairs (b int, a text, n int, primary key (a, b));"
+        "insert into pairs select i, 'a' || i, i from generate_series(1, 50) i"
+    )
+    names = [*KEYS, "pairs"]
+    jobs.settle()
+    for name in names:
+        database.execute(f"update {name} set n = -n where n % 2 = 0; delete from {name} where n = 1")
+    jobs.stream()
+    jobs.assert_equal(*(f"public.{name}" for name in names))
+
+
+def test_names_with_dots_quotes_and_capitals(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    database: Database,
+) -> None:
+    database.execute(
+        'create schema "S.p""ä"; create table "S.p""ä"."T.x""y" ("I d" int primary key, "sel\'ect" text);'
+        'insert into "S.p""ä"."T.x""y" values (1, \'x\')'
+    )
+    jobs = Jobs(lake, new_source(tables=("S.p*",)), settings)
+    jobs.settle()
+    database.execute('update "S.p""ä"."T.x""y" set "sel\'ect" = null, "I d" = 2')
+    jobs.stream()
+    (table,) = lake.tables.read(jobs.source.name).values()
+    assert table.table_name == 'S.p"ä.T.x"y'
+    assert [(e["row_key"], e["columns"]) for e in jobs.events()][-1] == (
+        '["2"]',
+        {"I d": "2", "sel'ect": None},
+    )
+    jobs.close()
+
+
+def test_many_small_tables_are_begun_landed_and_done_together(
+    jobs: Jobs, database: Database
+) -> None:
+    for n in range(30):
+        database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
+    groups: list[list[Chunk]] = []
+    jobs.snapshot(SnapshotHooks(after_land=lambda chunks: groups.append(list(chunks))))
+    assert [len(group) for group in groups] == [30]
+    assert {t.state for t in lake_tables(jobs)} == {DONE}
+    assert len({t.done_lsn for t in lake_tables(jobs)}) == 1
+
+
+def lake_tables(jobs: Jobs) -> list[Any]:
+    return list(jobs.lake.tables.read(jobs.source.name).values())
+
+
+def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, accounts: Database) -> None:
+    snapshotter = chunked.snapshotter()
+    snapshotter._hooks.after_land = lambda _: snapshotter.stop()
+    snapshotter.run(until_done=True)
+    table = chunked.table("public.accounts")
+    assert table.state == RUNNING
+    states = {chunk.state for chunk in chunked.lake.chunks.read([str(table.snapshot_id)])}
+    assert states == {DONE, QUEUED}
+    ((sessions,),) = accounts.execute(
+        "select count(*) from pg_stat_activity where datname = current_database() "
+        "and application_name = 'tidemark'"
+    )
+    assert sessions == 0

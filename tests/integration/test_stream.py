@@ -1,0 +1,381 @@
+"""The stream of a Postgres source: what lands, where it goes on after a kill, and what stops it."""
+
+import threading
+from collections.abc import Callable
+
+import psycopg
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.positions import current, parse_lsn
+from ingest.settings import JobSettings
+from ingest.stream import Hooks, Landing
+from tests.conftest import Database
+from tests.integration.replay import Jobs, Killed, call_once, kill
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def accounts(database: Database) -> Database:
+    database.execute(
+        "create table accounts (id int primary key, owner text, balance numeric);"
+        "insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i"
+    )
+    return database
+
+
+def slot_row(database: Database, slot: str) -> dict[str, str]:
+    ((row,),) = database.execute(
+        "select to_jsonb(s) from pg_replication_slots s where slot_name = %s", [slot]
+    )
+    return dict(row)
+
+
+# What lands
+
+
+def test_inserts_updates_and_deletes_land(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    accounts.execute("insert into accounts values (101, null, 1), (102, '', 2)")
+    accounts.execute("update accounts set balance = balance + 1 where id <= 3")
+    accounts.execute("delete from accounts where id = 4")
+    jobs.settle()
+    events = jobs.events()
+    assert [e["op"] for e in events] == ["insert"] * 2 + ["update"] * 3 + ["delete"]
+    assert [e["columns"]["owner"] for e in events[:2]] == [None, ""]
+    jobs.assert_equal("public.accounts")
+
+
+def test_changes_of_one_row_in_one_transaction_are_kept_in_order(
+    jobs: Jobs, accounts: Database
+) -> None:
+    jobs.open()
+    with accounts.connect(autocommit=False) as connection:
+        for n in range(8):
+            connection.execute("update accounts set balance = %s where id = 1", [n])
+    jobs.stream()
+    events = jobs.events()
+    assert [e["columns"]["balance"] for e in events] == [str(n) for n in range(8)]
+    assert [e["commit_index"] for e in events] == list(range(8))
+    assert len({e["commit_lsn"] for e in events}) == 1
+
+
+def test_transactions_land_in_the_order_of_their_commits(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    with accounts.connect(autocommit=False) as first, accounts.connect(autocommit=False) as second:
+        first.execute("update accounts set owner = 'first' where id = 1")
+        second.execute("update accounts set owner = 'second' where id = 2")
+        second.commit()
+        first.commit()
+    jobs.stream()
+    assert [e["columns"]["owner"] for e in jobs.events()] == ["second", "first"]
+
+
+def test_what_is_rolled_back_leaves_nothing(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    with accounts.connect(autocommit=False) as connection:
+        connection.execute("update accounts set owner = 'x'")
+        connection.rollback()
+        connection.execute("update accounts set owner = 'kept' where id = 1")
+        connection.execute("savepoint s")
+        connection.execute("update accounts set owner = 'undone' where id = 2")
+        connection.execute("rollback to savepoint s")
+        connection.execute("update accounts set owner = 'kept' where id = 3")
+    jobs.stream()
+    events = jobs.events()
+    assert [e["columns"]["owner"] for e in events] == ["kept", "kept"]
+    assert [e["commit_index"] for e in events] == [0, 1]
+
+
+def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    with accounts.connect(autocommit=False) as connection:
+        connection.execute("insert into accounts values (201, 'in', 1)")
+        connection.execute("delete from accounts where id = 201")
+        connection.execute("delete from accounts where id = 1")
+        connection.execute("insert into accounts values (1, 'again', 1)")
+        connection.execute("delete from accounts where id = 2")
+        connection.execute("insert into accounts values (2, 'again', 1)")
+        connection.execute("delete from accounts where id = 2")
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
+
+
+def test_keys_change_swap_and_follow_each_other(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    accounts.execute("update accounts set id = -1 where id = 1")
+    with accounts.connect(autocommit=False) as connection:
+        connection.execute("update accounts set id = -2 where id = 2")
+        connection.execute("update accounts set id = 2 where id = 3")
+        connection.execute("update accounts set id = 3 where id = -2")
+    accounts.execute("delete from accounts where id = 10")
+    accounts.execute("update accounts set id = 10 where id = 11")
+    for old, new in ((20, 120), (120, 220), (220, 320)):
+        accounts.execute("update accounts set id = %s where id = %s", [new, old])
+    jobs.settle()
+    moved = [e for e in jobs.events() if e["prev_row_key"]]
+    assert [(e["prev_row_key"], e["row_key"]) for e in moved[-3:]] == [
+        ('["20"]', '["120"]'),
+        ('["120"]', '["220"]'),
+        ('["220"]', '["320"]'),
+    ]
+    jobs.assert_equal("public.accounts")
+
+
+def test_truncate_is_a_record_per_table(jobs: Jobs, accounts: Database) -> None:
+    accounts.execute("create table notes (id int primary key, account int references accounts)")
+    accounts.execute("insert into notes values (1, 1)")
+    jobs.settle()
+    with accounts.connect(autocommit=False) as connection:
+        connection.execute("truncate accounts cascade")
+        connection.execute("insert into accounts values (1, 'new', 0)")
+    jobs.stream()
+    truncates = [e for e in jobs.events() if e["op"] == "truncate"]
+    assert {e["table_name"] for e in truncates} == {"public.accounts", "public.notes"}
+    assert all(e["row_key"] is None and e["columns"] is None for e in truncates)
+    jobs.assert_equal("public.accounts", "public.notes")
+
+
+def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    jobs = Jobs(lake, source, small)
+    jobs.open()
+    accounts.execute(
+        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
+    )
+    seen: list[tuple[int, int]] = []
+
+    def look(landing: Landing) -> None:
+        seen.append((landing.rows, len(jobs.events())))
+
+    progress = jobs.stream(Hooks(after_land=look))
+    assert progress.landings > 3
+    assert {visible for _, visible in seen} == {0}
+    events = jobs.events()
+    assert [e["commit_index"] for e in events] == list(range(20000))
+    jobs.close()
+
+
+# Where it goes on
+
+
+@pytest.mark.parametrize("place", ["before_land", "after_land", "before_store", "after_store"])
+def test_after_a_kill_every_record_comes_again_with_its_pair(
+    jobs: Jobs, accounts: Database, place: str
+) -> None:
+    jobs.open()
+    accounts.execute("update accounts set balance = balance + 1 where id <= 50")
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(**{place: kill}))
+    accounts.execute("update accounts set balance = balance + 1 where id <= 50")
+    jobs.settle()
+    assert len(jobs.events()) == 100
+    jobs.assert_equal("public.accounts")
+
+
+def test_half_a_landed_transaction_comes_again_after_a_kill(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    jobs = Jobs(lake, source, small)
+    jobs.open()
+    accounts.execute(
+        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
+    )
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(after_land=kill))
+    assert jobs.events() == []
+    assert jobs.landed() > 0
+    jobs.settle()
+    assert len(jobs.events()) == 20000
+    jobs.assert_equal("public.accounts")
+    jobs.close()
+
+
+def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    jobs = Jobs(lake, source, small)
+    jobs.settle()
+    accounts.execute(
+        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
+    )
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(after_land=kill))
+    accounts.execute("select pg_drop_replication_slot(%s)", [source.slot])
+    jobs.resnapshot()
+    accounts.execute("delete from accounts where id > 1000")
+    jobs.settle()
+    assert all(e["op"] == "delete" for e in jobs.events())
+    jobs.assert_equal("public.accounts")
+    jobs.close()
+
+
+def test_killed_between_the_slot_and_its_first_position_it_takes_the_slot_over(
+    jobs: Jobs, accounts: Database
+) -> None:
+    accounts.execute(
+        "select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot]
+    )
+    start = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
+    jobs.open()
+    stored = current(jobs.lake.positions(jobs.source.name))
+    assert stored[jobs.source.name, 1].start_position == start
+    accounts.execute("update accounts set balance = 0")
+    jobs.settle()
+    assert len(jobs.events()) == 100
+    jobs.assert_equal("public.accounts")
+
+
+def test_only_stored_positions_are_acknowledged(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    before = slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"]
+    accounts.execute("update accounts set balance = 1")
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(before_store=kill))
+    assert slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"] == before
+    progress = jobs.stream()
+    confirmed = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
+    assert confirmed == progress.position.position
+
+
+def test_an_idle_database_moves_the_slot(jobs: Jobs, accounts: Database) -> None:
+    jobs.stream()
+    moved = threading.Event()
+    with jobs.streaming(Hooks(after_store=lambda _: moved.set())):
+        accounts.execute("create table unlogged_elsewhere (id int)")
+        target = jobs.watermark()
+        while slot_lag(accounts, jobs.source.slot, target) > 0:
+            moved.wait(5)
+            moved.clear()
+    assert jobs.landed() == 0
+
+
+def slot_lag(database: Database, slot: str, target: int) -> int:
+    return target - parse_lsn(slot_row(database, slot)["confirmed_flush_lsn"])
+
+
+def test_a_cut_connection_is_made_again(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    cut = call_once(
+        lambda: accounts.execute(
+            "select pg_terminate_backend(active_pid) from pg_replication_slots "
+            "where slot_name = %s",
+            [jobs.source.slot],
+        )
+    )
+    accounts.execute("update accounts set balance = 1")
+    reached = threading.Event()
+    with jobs.streaming(Hooks(before_land=cut, after_store=lambda _: reached.set())) as writer:
+        assert reached.wait(60)
+        accounts.execute("update accounts set balance = 2")
+        target = jobs.watermark()
+        while writer.progress.position.position <= target:
+            reached.clear()
+            reached.wait(1)
+    jobs.settle()
+    assert len(jobs.events()) == 200
+    jobs.assert_equal("public.accounts")
+
+
+def test_a_slow_landing_keeps_the_status_going(
+    jobs: Jobs, accounts: Database, postgres_server: str
+) -> None:
+    """The server would end a stream that it hears nothing of for wal_sender_timeout."""
+    jobs.open()
+    dsn = jobs.source.dsn.get_secret_value()
+    name = accounts.name
+    accounts.execute(f"alter database {name} set wal_sender_timeout = '1s'")
+    accounts.execute("update accounts set balance = 1")
+    pids: set[int] = set()
+
+    def slowly(_: Landing) -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for _tenth in range(30):
+                row = connection.execute(
+                    "select active_pid, pg_sleep(0.1) from pg_replication_slots "
+                    "where slot_name = %s",
+                    [jobs.source.slot],
+                ).fetchone()
+                assert row is not None
+                pids.add(row[0])
+
+    jobs.stream(Hooks(before_land=slowly))
+    assert len(pids) == 1
+    assert None not in pids
+
+
+# What stops it
+
+
+def test_a_slot_that_is_gone_is_refused(jobs: Jobs, accounts: Database) -> None:
+    jobs.stream()
+    accounts.execute("select pg_drop_replication_slot(%s)", [jobs.source.slot])
+    with pytest.raises(Failure, match="slot is gone.*resnapshot --all"):
+        jobs.stream()
+
+
+def test_a_slot_that_somebody_else_advanced_is_refused(jobs: Jobs, accounts: Database) -> None:
+    jobs.stream()
+    accounts.execute("update accounts set balance = 1")
+    accounts.execute(
+        "select pg_replication_slot_advance(%s, pg_current_wal_lsn())", [jobs.source.slot]
+    )
+    with pytest.raises(Failure, match="advanced by somebody else.*resnapshot --all"):
+        jobs.stream()
+
+
+def test_a_slot_of_another_plugin_is_refused(jobs: Jobs, accounts: Database) -> None:
+    accounts.execute("select pg_create_physical_replication_slot(%s)", [jobs.source.slot])
+    try:
+        with pytest.raises(Failure, match="not of pgoutput"):
+            jobs.stream()
+    finally:
+        accounts.execute("select pg_drop_replication_slot(%s)", [jobs.source.slot])
+
+
+def test_a_slot_in_use_is_refused(jobs: Jobs, accounts: Database) -> None:
+    jobs.open()
+    started = threading.Event()
+    accounts.execute("update accounts set balance = 1")
+    with jobs.streaming(Hooks(after_store=lambda _: started.set())):
+        assert started.wait(60)
+        with pytest.raises(Failure, match="in use by process"):
+            jobs.stream()
+
+
+def test_another_cluster_behind_the_dsn_is_refused(jobs: Jobs, accounts: Database) -> None:
+    position = jobs.stream().position
+    elsewhere = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
+    jobs.lake.store(type(position)(**{**elsewhere, "position": position.position + 1}))
+    with pytest.raises(Failure, match="another database cluster"):
+        jobs.stream()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dbname": "nowhere"}, "does not exist"),
+        ({"user": "nobody_here"}, "does not exist"),
+        ({"host": "/nowhere"}, "can't connect"),
+    ],
+)
+def test_a_wrong_dsn_is_one_line(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    database: Database,
+    change: dict[str, str],
+    message: str,
+) -> None:
+    dsn = psycopg.conninfo.make_conninfo(database.dsn, password="hidden", **change)
+    with pytest.raises(Failure, match=message) as caught:
+        Jobs(lake, new_source(dsn=dsn), settings).stream()
+    assert "\n" not in str(caught.value)
+    assert "hidden" not in str(caught.value)
