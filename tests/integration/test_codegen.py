@@ -1,0 +1,359 @@
+"""The generated expressions on what Postgres really prints: Spark has the source's values."""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import Environment
+from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession
+
+from ingest.config import PostgresSource
+from ingest.postgres import catalog, copytext
+from ingest.postgres.codegen import domains, staging_models, write_models
+from ingest.postgres.connection import Connection, connect, copy_out
+from ingest.settings import JobSettings
+from tests.conftest import Database
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A type with a type of Spark's: values, and the same number or text by SQL on either side.
+
+    same: makes what Spark gave comparable with what Postgres gave.
+    """
+
+    type: str
+    values: list[str]
+    on_source: str
+    on_spark: str = "{}"
+    same: Callable[[Any], Any] = lambda value: value
+
+
+_MICROS = "case when isfinite({0}) and {0} between '0001-01-01' and '294247-01-01' then {1} end"
+_EPOCH = "(extract(epoch from {0}) * 1000000)::bigint"
+_TIMES = [
+    *("2024-02-29 23:59:59.999999", "1969-12-31 23:59:59.000001", "0001-01-01", "9999-12-31"),
+    *("10000-01-01", "200000-06-05 04:03:02.1", "294276-12-31 23:59:59.999999"),
+    *("infinity", "-infinity", "0044-03-15 10:00:00 BC", "4713-01-01 BC", "1582-10-10"),
+]
+
+TYPED = [
+    Typed("boolean", ["true", "false"], "{}::int", "int({})"),
+    Typed("smallint", ["-32768", "32767", "0"], "{}"),
+    Typed("integer", ["-2147483648", "2147483647"], "{}"),
+    Typed("bigint", ["-9223372036854775808", "9223372036854775807"], "{}"),
+    Typed("oid", ["0", "4294967295"], "{}::bigint"),
+    Typed(
+        "real",
+        ["0.1", "-0", "NaN", "Infinity", "-Infinity", "3.4028235e38", "1e-45", "16777216"],
+        "encode(float4send({}), 'hex')",
+        same=lambda value: struct.pack(">f", value).hex(),
+    ),
+    Typed(
+        "double precision",
+        ["0.1", "-0", "NaN", "Infinity", "-Infinity", "1.7976931348623157e308", "5e-324", "1e15"],
+        "encode(float8send({}), 'hex')",
+        same=lambda value: struct.pack(">d", value).hex(),
+    ),
+    *(
+        Typed(kind, values, "nullif({}, 'NaN')", same=Decimal)
+        for kind, values in {
+            "numeric(10,2)": ["0", "-0.005", "99999999.99", "-1.5", "NaN"],
+            "numeric(38,0)": ["9" * 38, "-" + "9" * 38],
+            "numeric(38,38)": ["0." + "9" * 38, "-0." + "0" * 37 + "1"],
+            "numeric(5,-2)": ["9999949", "-123", "NaN"],
+            "numeric(2,4)": ["0.0099", "-0.0001"],
+            "nested": ["123456.78", "-999.99", "NaN"],
+        }.items()
+    ),
+    Typed(
+        "date",
+        [
+            *("1970-01-01", "2024-02-29", "0001-01-01", "1582-10-10", "9999-12-31", "10000-01-01"),
+            *("5874897-12-31", "infinity", "-infinity", "0001-12-31 BC", "4713-01-01 BC"),
+        ],
+        "case when isfinite({0}) and {0} >= '0001-01-01' then {0} - date '1970-01-01' end",
+        "unix_date({})",
+    ),
+    Typed("timestamp", _TIMES, _MICROS.format("{0}", _EPOCH), "unix_micros(timestamp({}))"),
+    Typed("timestamp(0)", ["2024-01-01 00:00:00.5"], _EPOCH, "unix_micros(timestamp({}))"),
+    Typed(
+        "timestamptz",
+        [*_TIMES, "2024-03-31 02:30:00+02", "1883-11-18 12:03:57 America/New_York"],
+        _MICROS.format("{0}", _EPOCH),
+        "unix_micros({})",
+    ),
+    Typed(
+        "bytea", ["", r"\x00ff275c0a", r"\x" + "ab" * 5000], "encode({}, 'hex')", "lower(hex({}))"
+    ),
+]
+
+# Types that stay text: as the type's output function prints it.
+TEXT = {
+    "numeric": ["NaN", "Infinity", "-Infinity", "1" + "0" * 500, "-0." + "0" * 300 + "1", "1.10"],
+    "numeric(39,1)": ["1" * 38 + ".5"],
+    "numeric(2,39)": ["0." + "0" * 37 + "12"],
+    "text": ["", "a\\b\t\r\n'\"`{{ x }}", "\\N", "日本 \u2028 😀", " padded "],
+    "varchar(9)": ["abc"],
+    "char(5)": ["ab", ""],
+    "name": ["n"],
+    '"char"': ["x", r"\377"],
+    "time": ["24:00", "23:59:59.999999", "00:00"],
+    "timetz": ["24:00:00-15:59", "10:00+02"],
+    "interval": ["-1 year 2 mons -3 days 04:05:06.789", "0", "178000000 years"],
+    "uuid": ["A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11"],
+    "json": ['{"a":  1e400, "a": null}', "null"],
+    "jsonb": ['{"b": 1, "a": "\\n"}', "null"],
+    "jsonpath": ["$.a[*] ? (@ > 1)"],
+    "xml": [],  # the embedded server is built without it
+    "money": ["-92233720368547758.08"],
+    "inet": ["::ffff:1.2.3.4/96", "10.0.0.1"],
+    "cidr": ["10.0.0.0/8"],
+    "macaddr": ["08:00:2b:01:02:03"],
+    "macaddr8": ["08:00:2b:01:02:03:04:05"],
+    "bit(3)": ["101"],
+    "varbit": ["", "1010"],
+    "point": ["(1e300,-0)", "(NaN,Infinity)"],
+    "line": ["{1,2,3}"],
+    "lseg": ["[(0,0),(1,1)]"],
+    "box": ["(1,1),(0,0)"],
+    "path": ["((0,0),(1,1))"],
+    "polygon": ["((0,0),(1,1),(1,0))"],
+    "circle": ["<(0,0),5>"],
+    "int4range": ["[1,10)", "empty", "(,)"],
+    "int8range": ["[1,2]"],
+    "numrange": ["(1.5,)"],
+    "daterange": ["[2024-01-01,infinity)"],
+    "tsrange": ['["2024-01-01 10:00",)'],
+    "tstzrange": ['["2024-01-01 10:00+02",)'],
+    "int4multirange": ["{[1,2),[5,6)}"],
+    "int8multirange": ["{}"],
+    "nummultirange": ["{[1.5,2)}"],
+    "datemultirange": ["{[2024-01-01,2024-02-01)}"],
+    "tsmultirange": ['{["2024-01-01 10:00",)}'],
+    "tstzmultirange": ['{["2024-01-01 10:00+02",)}'],
+    "tsvector": ["'a':1A 'it''s':2"],
+    "tsquery": ["'a' & !'b'"],
+    "pg_lsn": ["FFFFFFFF/FFFFFFFF"],
+    "pg_snapshot": ["10:20:10,14"],
+    "txid_snapshot": ["10:20:10,14"],
+    "xid": ["4294967295"],
+    "xid8": ["18446744073709551615"],
+    "cid": ["7"],
+    "tid": ["(1,2)"],
+    "aclitem": ["postgres=r/postgres"],
+    "refcursor": ["c"],
+    "regclass": ["pg_class", "typed"],
+    "regcollation": ['"C"'],
+    "regconfig": ["english"],
+    "regdictionary": ["simple"],
+    "regnamespace": ["public"],
+    "regoper": ["||/"],
+    "regoperator": ["-(integer,integer)"],
+    "regproc": ["now"],
+    "regprocedure": ["lower(text)"],
+    "regrole": ["postgres"],
+    "regtype": ["mood", "integer"],
+    "int2vector": ["1 2"],
+    "oidvector": ["1 2"],
+    "integer[]": ["{1,NULL,3}", "[0:1]={1,2}", "{}"],
+    "text[]": ['{"a,b","c\\"d",NULL,"NULL",""}'],
+    "timestamptz[]": ['{"2024-01-01 10:00+02",infinity}'],
+    "price[]": ["{1.50}"],
+    "mood": ["it's", "ok"],
+    "pair": ['(1,"a b")', "(,)"],
+}
+# Types of the catalogue's own, whose input functions refuse everything.
+WITHOUT_INPUT = {
+    *("gtsvector", "pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list"),
+    *("pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"),
+}
+
+
+@pytest.fixture
+def connection(database: Database) -> Iterator[Connection]:
+    """A session as the jobs have it, on a database whose defaults would print values otherwise."""
+    for setting, value in {
+        "datestyle": "German, DMY",
+        "timezone": "Asia/Kathmandu",
+        "intervalstyle": "sql_standard",
+        "bytea_output": "escape",
+        "extra_float_digits": "-3",
+    }.items():
+        statement = sql.SQL("alter database {} set {} = {}")
+        names = sql.Identifier(database.name), sql.Identifier(setting), sql.Literal(value)
+        database.execute(statement.format(*names))
+    with connect(database.dsn) as connection:
+        yield connection
+
+
+def make_typed_table(connection: Connection) -> None:
+    """public.typed: a column for each type, each value of it in a row, and a row of NULLs."""
+    connection.execute("set search_path = public, pg_catalog")
+    connection.execute("""
+        create type mood as enum ('it''s', 'ok');
+        create type pair as (a int, b text);
+        create domain price as numeric(8,2);
+        create domain nested as price check (value > -1000)
+    """)
+    kinds = {case.type: case.values for case in TYPED} | TEXT
+    columns = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
+    connection.execute(f"create table typed (n serial primary key, {columns})".encode())
+    for number, values in enumerate(kinds.values()):
+        for value in values:
+            insert = sql.SQL("insert into typed ({}) values ({})")
+            column = sql.Identifier(f"c{number}")
+            connection.execute(insert.format(column, sql.Literal(value)))
+    connection.execute("insert into typed default values")
+    connection.execute("set search_path = pg_catalog")
+
+
+def staged(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
+    """The generated view of each table, on rows as COPY prints them; equal ones counted."""
+    tables = catalog.tables(connection, source.selects)
+    rows = [row for table in tables for row in _rows(connection, source.name, table)]
+    schema = "source string, table_name string, row_key string, checkpoint_id long, "
+    schema += "columns map<string,string>, deleted boolean, copies int"
+    spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
+    files = staging_models(source, tables, domains(connection))
+    jinja = Environment(autoescape=False)
+    return [
+        spark.sql(jinja.from_string(text).render(config=lambda **_: "", ref=lambda name: name))
+        for name, text in files.items()
+        if name.endswith(".sql")
+    ]
+
+
+def _rows(
+    connection: Connection, source: str, table: catalog.CatalogTable
+) -> Iterator[tuple[Any, ...]]:
+    names = [column.name for column in table.columns]
+    copy = sql.SQL("COPY {} ({}) TO STDOUT").format(
+        sql.Identifier(table.schema, table.name), sql.SQL(", ").join(map(sql.Identifier, names))
+    )
+    counted: dict[str, tuple[dict[str, str], int]] = {}
+    for batch in copytext.decode(copy_out(connection, copy.as_string(connection)), names):
+        for pairs in batch.columns.to_pylist():
+            key = str(pairs)
+            counted[key] = dict(pairs), counted.get(key, ({}, 0))[1] + 1
+    for key, (columns, copies) in counted.items():
+        yield source, table.table_name, key, 7, columns, False, copies
+        yield source, table.table_name, f"{key} of a deleted row", 7, columns, True, 0
+        yield "another", table.table_name, key, 7, columns, False, copies
+
+
+@pytest.mark.both_versions
+def test_every_type_has_the_values_that_the_source_has(
+    spark: SparkSession, connection: Connection, source: PostgresSource
+) -> None:
+    make_typed_table(connection)
+    (view,) = staged(spark, connection, source)
+    printed = range(len(TYPED), len(TYPED) + len(TEXT))
+    wanted = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
+    wanted += [
+        f"case when c{number} is distinct from null then format('%s', c{number}) end"
+        for number in printed
+    ]
+    got = [
+        f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)
+    ]
+    got += [f"c{number}" for number in printed]
+    on_source = connection.execute(
+        f"select {', '.join(wanted)} from public.typed order by n".encode()
+    ).fetchall()
+    on_spark = view.selectExpr("n", *got).orderBy("n").drop("n").collect()
+    assert len(on_spark) == len(on_source) > 100
+    converters = [case.same for case in TYPED] + [lambda value: value] * len(TEXT)
+    for wanted_row, row in zip(on_source, on_spark, strict=True):
+        found = [
+            value if value is None else same(value)
+            for value, same in zip(row, converters, strict=True)
+        ]
+        assert found == list(wanted_row)
+
+
+def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
+    spark: SparkSession, connection: Connection, source: PostgresSource
+) -> None:
+    connection.execute("""
+        create table public.odd
+            (id int primary key, d date, t timestamp, z timestamptz, n numeric(9,1));
+        insert into public.odd values
+            (1, 'infinity', '-infinity', 'infinity', 'NaN'),
+            (2, '0044-03-15 BC', '0044-03-15 BC', '0044-03-15 BC', 1.5)
+    """)
+    (view,) = staged(spark, connection, source)
+    texts = [f"_columns['{name}'] as {name}_text" for name in "dtzn"]
+    rows = view.orderBy("id").selectExpr("d", "t", "z", "n", *texts).collect()
+    assert [tuple(row) for row in rows] == [
+        (None, None, None, None, "infinity", "-infinity", "infinity", "NaN"),
+        (
+            *(None, None, None, Decimal("1.5"), "0044-03-15 BC"),
+            *("0044-03-15 00:00:00 BC", "0044-03-15 00:00:00+00 BC", "1.5"),
+        ),
+    ]
+
+
+def test_the_cases_above_are_all_built_in_types(connection: Connection) -> None:
+    make_typed_table(connection)
+    missing = connection.execute("""
+        select typname from pg_type
+        where typnamespace = 'pg_catalog'::regnamespace and typtype in ('b', 'r', 'm')
+            and typcategory <> 'A'
+            and oid not in (
+                select atttypid from pg_attribute where attrelid = 'public.typed'::regclass
+            )
+    """).fetchall()
+    assert {name for (name,) in missing} == WITHOUT_INPUT
+
+
+ODD_NAMES = [
+    *("ID", "id", "_row_key", "_Columns", "a b", "select", "it's", "back`tick", "a\\b", "{{ x }}"),
+    *("{% y", "{# z", 'quo"te', "é", "new\nline", "1e5", "columns", "deleted", "copy", "x.y"),
+]
+
+
+def test_odd_names_and_equal_rows_come_through(
+    spark: SparkSession, connection: Connection, source: PostgresSource
+) -> None:
+    table = sql.Identifier("public", "od'd \\ {{ name }}")
+    columns = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(n)) for n in ODD_NAMES)
+    values = [str(number) for number in range(len(ODD_NAMES))]
+    connection.execute(sql.SQL("create table {} ({})").format(table, columns))
+    connection.execute(sql.SQL("alter table {} replica identity full").format(table))
+    insert = sql.SQL("insert into {} select {} from generate_series(1, 3)")
+    literals = sql.SQL(", ").join(map(sql.Literal, values))
+    connection.execute(insert.format(table, literals))
+    connection.execute(sql.SQL("insert into {} default values").format(table))
+    (view,) = staged(spark, connection, source)
+    rows = view.collect()
+    assert len(rows) == 4
+    (nulls,) = [row for row in rows if row["id"] is None]
+    assert not nulls["_row_key"].endswith("#1")
+    full = [row for row in rows if row["id"] is not None]
+    assert [list(row[2:]) for row in full] == [values] * 3
+    first = min((row["_row_key"] for row in full), key=len)
+    assert {row["_row_key"] for row in full} == {first, f"{first}#2", f"{first}#3"}
+    assert view.columns[2:6] == ["ID_2", "id", "_row_key_2", "_Columns_2"]
+    assert view.columns[6:] == ODD_NAMES[4:]
+
+
+def test_write_models_tells_what_it_wrote_and_what_it_left(
+    database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
+) -> None:
+    database.execute("create table a (id int primary key); create table no_key (id int)")
+    sql_file, yml = (tmp_path / f"stg_{source.name}__a.{end}" for end in ("sql", "yml"))
+    wrote, wrote_yml, left_out, total = write_models(source, settings, tmp_path)
+    assert (wrote, wrote_yml) == (f"wrote {sql_file}", f"wrote {yml}")
+    assert left_out.startswith("left out public.no_key: it has no replica identity")
+    assert total == f"{source.name}: 1 tables, 0 files as they were"
+
+    sql_file.write_text("select 1")
+    left, _, total = write_models(source, settings, tmp_path)
+    assert left == f"left {sql_file}, which differs; --force writes over it"
+    assert total == f"{source.name}: 1 tables, 1 files as they were"
