@@ -36,7 +36,8 @@ class PostgresJobs:
         return StreamWriter(self._lake, feed, self._position, self._settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        """The snapshotter."""
+        """The snapshotter; the tables that there are now are registered, so that it can be waited for."""
+        self._tables.survey()
         return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks)
 
     def watermark(self) -> int:

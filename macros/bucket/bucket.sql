@@ -23,7 +23,7 @@
     {{ run_hooks(pre_hooks) }}
     {%- set done = {'put': 0, 'removed': 0} -%}
     {%- if plan.evaluates -%}
-        {%- set columns = tidemark.bucket_columns(sql, settings, model) -%}
+        {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
         {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
         {%- set last_op = tidemark.highest(tidemark.ops_relation(this), 'op_id') -%}
         {%- call statement('rows') -%}

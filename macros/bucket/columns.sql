@@ -1,5 +1,15 @@
-{#- The columns that a definition brings, as [{name, type}] without `_row_key`; checked against its settings. -#}
-{% macro bucket_columns(sql, settings, model) -%}
+{#-
+  The columns that a definition brings, as [{name, type}] without `_row_key`; checked against its settings. One that is
+  published unchanged has been checked: its columns are known, without types.
+-#}
+{% macro bucket_columns(sql, settings, model, plan) -%}
+    {%- if plan.is_published -%}
+        {%- set known = [] -%}
+        {%- for name in plan.published_columns -%}
+            {%- do known.append({'name': name}) -%}
+        {%- endfor -%}
+        {{ return(known) }}
+    {%- endif -%}
     {%- set columns = [] -%}
     {%- set names = [] -%}
     {%- for row in run_query('describe query ' ~ sql) -%}

@@ -1,5 +1,5 @@
 {#-
-  What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, reason}. `scope` is
+  What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, is_published, reason}. `scope` is
   'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
   its old hash: it is evaluated, as changed, when its inputs are ready.
 -#}
@@ -16,6 +16,7 @@
     {%- set plan = {
         'evaluates': false, 'scope': 'changes', 'since': mine, 'standing': standing,
         'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
+        'is_published': published.definition_hash == definition.hash,
     } -%}
     {%- if same and standing == tidemark._without_publication(mine) -%}
         {%- do plan.update({'reason': 'unchanged'}) -%}

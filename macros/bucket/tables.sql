@@ -16,7 +16,7 @@
         {%- do adapter.cache_added(tidemark.ops_relation(relation)) -%}
         {{ return({'before': none, 'rewritten': false, 'is_new': true}) }}
     {%- endif -%}
-    {%- if plan.scope == 'changes' -%}
+    {%- if plan.is_published -%}
         {{ return({'before': none, 'rewritten': false, 'is_new': false}) }}
     {%- endif -%}
     {%- set before = tidemark.refs([relation]).get(relation | string, {}).get('main') -%}

@@ -19,9 +19,6 @@
         {%- call statement('append') -%}
             insert into {{ this }} select * from ({{ sql }})
         {%- endcall -%}
-        {%- if model.name == 'checkpoints' -%}
-            {%- do tidemark.remember_checkpoints(this) -%}
-        {%- endif -%}
     {%- endif %}
     {%- set standing = tidemark.standing(model.name) -%}
     {%- if new and supersedes %}

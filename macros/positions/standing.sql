@@ -23,16 +23,12 @@
     {{ return(lowest) }}
 {%- endmacro %}
 
-{#- After `checkpoints` has run: lets the models after it know of the checkpoints that it has staged. -#}
-{% macro remember_checkpoints(checkpoints) -%}
+{#- By `checkpoints`: lets the models after it know of the checkpoint that it stages. `moved`: {source: position}. -#}
+{% macro remember_checkpoints(moved, checkpoint_id) -%}
     {%- set newest = {} -%}
-    {%- set published = tidemark.marks().get('checkpoints', {}) -%}
-    {%- do newest.update(published) -%}
-    {%- set staged = run_query(
-        'select source, checkpoint_id, lsn from ' ~ checkpoints ~ ' where checkpoint_id > ' ~ tidemark.newest(published)
-    ) -%}
-    {%- for row in staged -%}
-        {%- do newest.update({row['source']: {'checkpoint_id': row['checkpoint_id'] | int, 'position': row['lsn'] | int}}) -%}
+    {%- do newest.update(tidemark.marks().get('checkpoints', {})) -%}
+    {%- for source, position in moved.items() -%}
+        {%- do newest.update({source: {'checkpoint_id': checkpoint_id, 'position': position}}) -%}
     {%- endfor -%}
     {%- do tidemark.run_memory().update({'checkpoints': newest}) -%}
 {%- endmacro %}

@@ -1,10 +1,11 @@
 {#-
-  Commits the manifest of a publication and returns its id. `seen`: the newest publication that each model of the run knew.
-  If another one is there by now, the run was computed from a state that is no longer the newest and is refused.
+  Commits the manifest of a publication, and carries it out. `seen`: the newest publication that each model of the run
+  knew. If another one is there by now, the run was computed from a state that is no longer the newest, and is refused.
 -#}
 {% macro commit_manifest(models, seen) -%}
     {%- set publications = tidemark.core_relation('publications') -%}
-    {%- set main = tidemark.refs([publications]).get(publications | string, {}).get('main') -%}
+    {%- set refs = tidemark.refs(models | map(attribute='tables') | sum(start=[]) + [publications | string]) -%}
+    {%- set main = refs.get(publications | string, {}).get('main') -%}
     {%- set newest = 0 -%}
     {%- if main -%}
         {%- set query = 'select max(publication_id) as newest from ' ~ publications ~ ' version as of ' ~ main -%}
@@ -19,40 +20,51 @@
     {%- if main -%}
         {%- do run_query('alter table ' ~ publications ~ ' create branch ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
     {%- endif -%}
-    {%- do run_query(tidemark._insert_manifest(publications, models, newest + 1)) -%}
+    {%- set manifest = tidemark._manifest(models, refs) -%}
+    {%- do run_query(tidemark._insert_manifest(publications, manifest, newest + 1)) -%}
     {%- do tidemark.fast_forward(publications) -%}
-    {{ return(newest + 1) }}
+    {%- do refs.setdefault(publications | string, {}).update({tidemark.branch(): none}) -%}
+    {%- do tidemark.finish(newest + 1, manifest, refs) -%}
 {%- endmacro %}
 
-{% macro _insert_manifest(publications, models, publication_id) -%}
-    {%- set tables = models | map(attribute='tables') | sum(start=[]) -%}
-    {%- set refs = tidemark.refs(tables) -%}
+{#- The rows of a manifest: one for each table; the first of a model's has its marks. -#}
+{% macro _manifest(models, refs) -%}
+    {%- set rows = [] -%}
+    {%- for model in models -%}
+        {%- for table in model.tables -%}
+            {%- do rows.append({
+                'checkpoint_id': tidemark.newest(model.report.standing),
+                'model': model.name,
+                'table': table,
+                'snapshot_id': refs.get(table, {}).get(tidemark.branch()),
+                'branch': tidemark.branch(),
+                'standing': model.report.standing if loop.first else {},
+                'definition_hash': model.report.definition_hash,
+                'columns': tojson(model.report.columns),
+            }) -%}
+        {%- endfor -%}
+    {%- endfor -%}
+    {{ return(rows) }}
+{%- endmacro %}
+
+{% macro _insert_manifest(publications, manifest, publication_id) -%}
     insert into {{ publications }}
     select
         {{ publication_id }}L,
-        col1,
-        col2,
-        col3,
-        col4,
-        '{{ tidemark.branch() }}',
-        col5,
-        col6,
-        col7,
+        *,
         current_timestamp()
     from values
-    {%- for model in models %}
-        {%- set last_model = loop.last %}
-        {%- for table in model.tables %}
+    {%- for row in manifest %}
         (
-            {{ tidemark.newest(model.report.standing) }}L,
-            '{{ model.name }}',
-            '{{ table }}',
-            cast({{ refs.get(table, {}).get(tidemark.branch(), 'null') }} as bigint),
-            {{ tidemark._marks_array(model.report.standing if loop.first else {}) }},
-            {{ "'" ~ model.report.definition_hash ~ "'" if model.report.definition_hash else 'cast(null as string)' }},
-            {{ tidemark.literal(tojson(model.report.columns)) }}
-        ){{ ',' if not (loop.last and last_model) }}
-        {%- endfor %}
+            {{ row.checkpoint_id }}L,
+            {{ tidemark.literal(row.model) }},
+            {{ tidemark.literal(row.table) }},
+            cast({{ row.snapshot_id or 'null' }} as bigint),
+            '{{ row.branch }}',
+            {{ tidemark._marks_array(row.standing) }},
+            {{ tidemark.literal(row.definition_hash) if row.definition_hash else 'cast(null as string)' }},
+            {{ tidemark.literal(row.columns) }}
+        ){{ ',' if not loop.last }}
     {%- endfor %}
 {%- endmacro %}
 

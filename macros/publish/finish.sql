@@ -1,23 +1,19 @@
 {#-
-  Carries out a committed publication, from its manifest alone: each table's main goes to the published snapshot, then the
+  Carries out a committed publication, by its manifest and the branches (`refs`) of its tables: each table's main goes to the published snapshot, then the
   marks are written. Doing it twice, or by two at once, changes nothing: a table whose branch is gone has been moved on.
   Branches that runs left behind in these tables are dropped: whoever staged them can no longer publish.
 -#}
-{% macro finish(publication_id) -%}
-    {%- set publications = tidemark.core_relation('publications') -%}
-    {%- set manifest = run_query(
-        'select `table`, branch, columns from ' ~ publications
-        ~ ' where snapshot_id is not null and publication_id = ' ~ publication_id
-    ) -%}
-    {%- set refs = tidemark.refs(manifest | map(attribute='table') | list + [publications | string]) -%}
+{% macro finish(publication_id, manifest, refs) -%}
+    {%- set marks = tidemark.marks() -%}
     {%- for row in manifest if row['branch'] in refs.get(row['table'], {}) -%}
         {%- do tidemark.fast_forward(row['table'], row['branch']) -%}
         {%- set columns = fromjson(row['columns']) -%}
-        {%- if columns and not row['table'].endswith('__ops') -%}
+        {%- set before = marks.get(row['model'], {}).values() | map(attribute='columns') | first | default([], true) -%}
+        {%- if columns != before and not row['table'].endswith('__ops') -%}
             {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- do run_query(tidemark._write_marks(publications, publication_id)) -%}
+    {%- do run_query(tidemark._write_marks(tidemark.core_relation('publications'), publication_id)) -%}
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- for table, branches in refs.items() -%}
         {%- for branch in branches if branch.startswith('run_') -%}

@@ -21,8 +21,7 @@
     {%- endfor -%}
     {%- if news -%}
         {%- set seen = passed | map(attribute='report') | map(attribute='seen') | unique | list -%}
-        {%- set publication_id = tidemark.commit_manifest(news, seen) -%}
-        {%- do tidemark.finish(publication_id) -%}
+        {%- do tidemark.commit_manifest(news, seen) -%}
     {%- endif -%}
 {%- endmacro %}
 
@@ -35,7 +34,12 @@
             'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'
         ) -%}
         {%- for row in open -%}
-            {%- do tidemark.finish(row['publication_id']) -%}
+            {%- set manifest = run_query(
+                'select model, `table`, branch, columns from ' ~ publications
+                ~ ' where snapshot_id is not null and publication_id = ' ~ row['publication_id']
+            ) -%}
+            {%- set tables = manifest | map(attribute='table') | list -%}
+            {%- do tidemark.finish(row['publication_id'], manifest, tidemark.refs(tables + [publications | string])) -%}
         {%- endfor -%}
     {%- endif -%}
 {%- endmacro %}

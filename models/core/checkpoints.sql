@@ -7,6 +7,7 @@
 {%- if not moved %}
 {{ nothing_new(columns) }}
 {%- else %}
+{%- do tidemark.remember_checkpoints(moved, tidemark.newest(marks) + 1) %}
 select
     {{ tidemark.newest(marks) + 1 }}L as checkpoint_id,
     source,

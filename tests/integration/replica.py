@@ -1,0 +1,170 @@
+"""A source and its replica, for tests: landed by the real jobs, modelled by the real dbt project.
+
+The project is a copy of this one with the test's own staging views and definitions; the lake is the session's.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dbt.adapters.spark.session import Cursor
+from pyspark.sql import SparkSession
+
+from ingest.config import PostgresSource, Settings
+from ingest.jobs import Jobs
+from ingest.lake import Lake
+from ingest.project import Outcome, Project
+from ingest.run import Pipeline
+from ingest.settings import JobSettings
+
+ROOT = Path(__file__).parents[2]
+_SKELETON = ("dbt_project.yml", "macros", "profiles", "models/core", "models/raw", "tests/data_tests")
+
+# dbt leaves its log file to the garbage collector.
+os.environ.setdefault("DBT_LOG_LEVEL_FILE", "none")
+
+Row = tuple[Any, ...]
+
+
+class Killed(BaseException):
+    """Raised in place of a statement: what comes after it doesn't happen either."""
+
+
+class Replica:
+    """One source on its way through a lake. `sync` brings all that is committed to the outputs."""
+
+    def __init__(
+        self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path
+    ) -> None:
+        self.source = source
+        self.lake = lake
+        self.spark: SparkSession = lake.spark
+        self.settings = Settings(sources={source.name: source}, settings=settings)
+        self.folder = folder
+        self._project: Project | None = None
+        for part in _SKELETON:
+            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+            (folder / part).parent.mkdir(parents=True, exist_ok=True)
+            copy(ROOT / part, folder / part)
+
+    def view(self, table: str, columns: Mapping[str, str]) -> str:
+        """Adds a staging view of `public.<table>`, columns cast to types; gives its name."""
+        name = f"stg_{self.source.name}__{table}"
+        casts = "".join(f",\n    cast(columns['{c}'] as {t}) as {c}" for c, t in columns.items())
+        return self.write(
+            f"models/staging/{name}.sql",
+            f"{{{{ config(meta={{'source': '{self.source.name}', 'table': 'public.{table}'}}) }}}}\n"
+            f"select\n    row_key as _row_key,\n    checkpoint_id as _checkpoint_id{casts}\n"
+            f"from {{{{ ref('row_state') }}}}\n"
+            f"where source = '{self.source.name}' and table_name = 'public.{table}' and not deleted\n",
+        )
+
+    def definition(self, name: str, query: str, **meta: Any) -> str:
+        """Adds, or replaces, a definition; its table's name is unique to the source."""
+        full = f"{name}_{self.source.name}"
+        return self.write(
+            f"models/buckets/{full}.sql", f"{{{{ config(meta={meta!r}) }}}}\n{query}\n"
+        )
+
+    def write(self, path: str, text: str) -> str:
+        """A file of the project; gives its stem."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        self._project = None
+        return file.stem
+
+    def remove(self, path: str) -> None:
+        """Removes a file of the project."""
+        (self.folder / path).unlink()
+        self._project = None
+
+    @property
+    def project(self) -> Project:
+        """Parsed when it was changed."""
+        if self._project is None:
+            self._project = Project(folder=self.folder)
+        return self._project
+
+    def land(self) -> None:
+        """Land all that is committed, snapshots included."""
+        jobs = Jobs(self.lake, self.settings)
+        with jobs.running():
+            jobs.wait(until_caught_up=True)
+
+    def model(self, *arguments: str) -> dict[str, Outcome]:
+        """Run dbt: `build`, without unit tests, or with the arguments given."""
+        chosen = arguments or ("build", "--exclude", "resource_type:unit_test")
+        return {outcome.name: outcome for outcome in self.project.invoke(*chosen)}
+
+    def sync(self) -> dict[str, Outcome]:
+        """`land`, then `model`."""
+        self.land()
+        return self.model()
+
+    def pipeline(self) -> Pipeline:
+        """The warm loop over it."""
+        return Pipeline(self.lake, self.settings, self.project)
+
+    def rows(self, query: str) -> list[Row]:
+        """Sorted rows of a query on the lake."""
+        return _sorted(tuple(row) for row in self.spark.sql(query).collect())
+
+    def bucket(self, definition: str, columns: str) -> list[Row]:
+        """Sorted (bucket, *columns) of a definition's rows."""
+        return self.rows(f"select bucket, {columns} from buckets.{definition}")
+
+    def replayed(self, definition: str) -> list[Row]:
+        """Sorted (bucket, object_id, row_key, data) of a definition's log, applied op by op."""
+        state: dict[Row, str] = {}
+        ops = self.spark.sql(f"select * from buckets.{definition}__ops order by op_id").collect()
+        for op in ops:
+            key = (op.bucket, op.object_type, op.object_id, op.row_key)
+            if op.op == "PUT":
+                state[key] = op.data
+            else:
+                del state[key]  # a REMOVE of what is not there is a fault
+        assert len({op.op_id for op in ops}) == len(ops)
+        return _sorted((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
+
+    def logged_rows(self, definition: str) -> list[Row]:
+        """The same of its rows: each as the op that wrote it has it."""
+        return self.rows(
+            f"select r.bucket, r.object_id, r.row_key, o.data from buckets.{definition} r "
+            f"left join buckets.{definition}__ops o on r._op_id = o.op_id and r._checksum = o.checksum"
+        )
+
+    def snapshot_ids(self, *tables: str) -> dict[str, int]:
+        """The Iceberg snapshot that each table's main is at."""
+        return {
+            table: self.spark.sql(
+                f"select snapshot_id from {table}.refs where name = 'main'"
+            ).collect()[0][0]
+            for table in tables
+        }
+
+
+@contextmanager
+def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
+    """dbt dies before the first statement that matches: none of its statements happen from there on."""
+    execute, dead = Cursor.execute, []
+
+    def until_then(cursor: Cursor, sql: str, *parameters: Any) -> None:
+        if dead or pattern(sql):
+            dead.append(sql)
+            raise Killed(sql)
+        execute(cursor, sql, *parameters)
+
+    Cursor.execute = until_then  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Cursor.execute = execute  # type: ignore[method-assign]
+    assert dead, "no statement matched"
+
+
+def _sorted(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row))

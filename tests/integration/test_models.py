@@ -1,0 +1,269 @@
+"""From a real Postgres to buckets: after every run tables, bucket rows and replayed op logs equal SQL on the source."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.replica import Killed, Replica, killed_at
+
+ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
+COLUMNS = ", ".join(ORDERS)
+
+
+@pytest.fixture
+def replica(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> Replica:
+    """Orders in the source, a definition per customer and one that adds up."""
+    database.execute(
+        "create table orders (id bigint primary key, customer int, status text, total numeric(12, 2), note text);"
+        "alter table orders alter note set storage external;"
+        "insert into orders select i, i % 5, 'new', i, repeat('x', 3000) from generate_series(1, 40) i"
+    )
+    replica = Replica(lake, source, settings, tmp_path)
+    view = replica.view("orders", {**ORDERS, "note": "string"})
+    replica.definition(
+        "by_customer",
+        f"select _row_key, {COLUMNS} from {{{{ rows('{view}') }}}} where status <> 'archived'",
+        bucket_by=["customer"],
+        object_type="order",
+        object_id="id",
+        evaluate="rows",
+    )
+    replica.definition(
+        "totals",
+        f"select customer, sum(total) as total, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
+        bucket_by=[],
+        object_id="customer",
+        key=["customer"],
+    )
+    return replica
+
+
+def name(replica: Replica, definition: str) -> str:
+    return f"{definition}_{replica.source.name}"
+
+
+def assert_equal(replica: Replica, database: Database, condition: str = "status <> 'archived'") -> None:
+    """Everything in the lake is what SQL on the source says."""
+    view, by_customer, totals = (
+        f"staging.stg_{replica.source.name}__orders",
+        name(replica, "by_customer"),
+        name(replica, "totals"),
+    )
+    key = str
+    assert replica.rows(f"select {COLUMNS}, note from {view}") == sorted(
+        database.execute(f"select {COLUMNS}, note from orders"), key=lambda r: tuple((v is not None, key(v)) for v in r)
+    )
+    assert replica.bucket(by_customer, COLUMNS) == sorted(
+        database.execute(
+            f"""select '{by_customer}["' || customer || '"]', {COLUMNS} from orders where {condition}"""
+        ),
+        key=lambda r: tuple((v is not None, key(v)) for v in r),
+    )
+    assert replica.bucket(totals, "customer, total, orders") == sorted(
+        database.execute(
+            f"select '{totals}[]', customer, sum(total), count(*) from orders group by customer"
+        ),
+        key=lambda r: tuple((v is not None, key(v)) for v in r),
+    )
+    for definition in (by_customer, totals):
+        assert replica.replayed(definition) == replica.logged_rows(definition)
+
+
+CHANGES = [
+    "update orders set status = 'paid' where id = 1; update orders set status = 'sent' where id = 1",
+    "insert into orders values (100, 1, 'new', 5, 'short'); delete from orders where id = 2",
+    "insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101",
+    "delete from orders where id = 3; insert into orders values (3, 4, 'back', 9, 'other')",
+    "update orders set id = 200 where id = 4",  # its note is not sent: unchanged TOAST under a new key
+    "update orders set id = -1 where id = 5; update orders set id = 5 where id = 6; update orders set id = 6 where id = -1",
+    "update orders set customer = 9 where id = 7; update orders set status = 'archived' where id in (8, 9)",
+    "update orders set status = 'new' where id = 8",
+    "update orders set total = total where id < 20",  # changes nothing
+]
+
+
+def test_every_run_equals_the_source(replica: Replica, database: Database) -> None:
+    replica.sync()
+    assert_equal(replica, database)
+    ops = replica.snapshot_ids(f"buckets.{name(replica, 'by_customer')}__ops")
+    for change in CHANGES:
+        database.execute(change)
+        replica.sync()
+        assert_equal(replica, database)
+        # An update that changes no value of a definition makes no op.
+        before, ops = ops, replica.snapshot_ids(f"buckets.{name(replica, 'by_customer')}__ops")
+        assert (before == ops) == ("total = total" in change or "id = 101" in change)
+
+
+def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
+    replica.sync()
+    for change in CHANGES:
+        database.execute(change)
+    database.execute("begin; insert into orders values (300, 1, 'lost', 1, ''); truncate orders; "
+                     "insert into orders values (1, 1, 'only', 2, 'one'); commit")
+    replica.sync()
+    assert_equal(replica, database)
+    database.execute("insert into orders select i, 1, 'new', 1, 'n' from generate_series(10, 20) i")
+    replica.sync()
+    assert_equal(replica, database)
+
+
+def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
+    replica: Replica, database: Database
+) -> None:
+    database.execute("update orders set status = 'archived' where id in (1, 2, 3)")
+    replica.sync()
+    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
+    others = [f"buckets.{totals}", f"buckets.{totals}__ops", "core.row_state", "core.events", "core.checkpoints"]
+    before = replica.snapshot_ids(*others)
+    view = f"stg_{replica.source.name}__orders"
+    settings = {"bucket_by": ["customer"], "object_type": "order", "object_id": "id", "evaluate": "rows"}
+
+    def change(query: str) -> str:
+        replica.definition("by_customer", query, **settings)
+        done = replica.model()[by_customer].message
+        assert replica.replayed(by_customer) == replica.logged_rows(by_customer)
+        return done
+
+    # White space and comments are no change.
+    same = f"select  _row_key,{COLUMNS} -- all\nfrom {{{{ rows('{view}') }}}} where status<>'archived'"
+    assert change(same) == "unchanged"
+    wider = f"select _row_key, {COLUMNS} from {{{{ rows('{view}') }}}}"
+    assert change(wider) == "definition changed, PUT 3, REMOVE 0"
+    narrower = wider + " where id > 10"
+    assert change(narrower) == "definition changed, PUT 0, REMOVE 10"
+    assert change(wider) == "definition changed, PUT 10, REMOVE 0"
+    renamed = wider.replace("status", "status as state")
+    assert change(renamed) == "definition changed, PUT 40, REMOVE 0"
+    assert "status" not in replica.spark.table(f"buckets.{by_customer}").columns
+    assert replica.bucket(by_customer, "id, state")[0][2] is not None
+    retyped = wider.replace("total", "cast(total as string) as total")
+    assert change(retyped) == "definition changed, PUT 40, REMOVE 0"
+    assert change(wider) == "definition changed, PUT 40, REMOVE 0"
+    assert replica.snapshot_ids(*others) == before
+    assert_equal(replica, database, "true")
+
+
+def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+    log = f"select * from buckets.{by_customer}__ops"
+    before = replica.rows(log)
+    replica.model("run", "--full-refresh", "--select", by_customer)
+    assert replica.rows(log) == before
+    database.execute("delete from orders where id = 1")
+    replica.sync()
+    assert len(replica.rows(log)) == len(before) + 1
+    assert_equal(replica, database)
+
+
+STATEMENTS: dict[str, Callable[[str], bool]] = {
+    "before the events": lambda sql: "insert into core.events" in sql,
+    "between the statements of row_state": lambda sql: "merge into core.row_state" in sql,
+    "between rows and op log": lambda sql: "__ops" in sql and "insert into" in sql,
+    "before the manifest": lambda sql: "insert into core.publications" in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('core.publications'" in sql,
+    "between manifest and tables": lambda sql: "fast_forward('core.events'" in sql,
+    "between tables": lambda sql: "fast_forward('buckets." in sql,
+    "before the marks": lambda sql: "insert overwrite core.progress" in sql,
+}
+
+
+@pytest.mark.parametrize("place", STATEMENTS)
+def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Database, place: str) -> None:
+    replica.sync()
+    database.execute(";".join(CHANGES))
+    replica.land()
+    view = f"staging.stg_{replica.source.name}__orders"
+    before = replica.rows(f"select {COLUMNS} from {view}")
+    with pytest.raises((Failure, Killed)), killed_at(STATEMENTS[place]):
+        replica.model()
+    # Readers see all of the run's rows of a table, or none.
+    after = replica.rows(f"select {COLUMNS} from {view}")
+    assert after == before or "fast" in place or place in ("between tables", "before the marks")
+    replica.model()
+    assert_equal(replica, database)
+
+
+def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
+    before = replica.rows(f"select * from buckets.{by_customer}")
+    replica.write(
+        f"tests/data_tests/no_refunds_{replica.source.name}.sql",
+        f"select * from {{{{ ref('{by_customer}') }}}} where total < 0",
+    )
+    database.execute("update orders set total = -1 where id = 1")
+    replica.land()
+    with pytest.raises(Failure, match="no_refunds"):
+        replica.model()
+    assert replica.rows(f"select * from buckets.{by_customer}") == before
+    assert replica.bucket(totals, "customer, total") == sorted(
+        database.execute(f"select '{totals}[]', customer, sum(total) from orders group by customer"),
+        key=lambda row: str(row[1]),
+    )
+    database.execute("update orders set total = 1 where id = 1")
+    replica.sync()
+    assert_equal(replica, database)
+
+
+def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute("delete from orders where id < 5")
+    replica.land()
+    late = Replica(replica.lake, replica.source, replica.settings.settings, replica.folder / "late")
+    for path in ("models/staging", "models/buckets"):
+        for file in (replica.folder / path).iterdir():
+            late.write(f"{path}/{file.name}", file.read_text())
+
+    def overtaken(sql: str) -> bool:
+        if "insert into core.publications" in sql and not done:
+            done.append(sql)
+            late.model()
+        return False
+
+    done: list[str] = []
+    with pytest.raises((Failure, AssertionError)), killed_at(overtaken):
+        replica.model()
+    assert done
+    assert_equal(replica, database)
+
+
+def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
+    randomly = random.Random(7)
+    replica.sync()
+    with database.connect(autocommit=False) as connection:
+        for _ in range(4):
+            for _ in range(40):
+                for _ in range(randomly.randint(1, 4)):
+                    connection.execute("savepoint s")
+                    try:
+                        connection.execute(_random_change(randomly))
+                    except Exception:  # noqa: BLE001  # a duplicate key
+                        connection.execute("rollback to s")
+                (connection.rollback if randomly.random() < 0.1 else connection.commit)()
+            replica.sync()
+            assert_equal(replica, database)
+
+
+def _random_change(randomly: random.Random) -> str:
+    a, b = randomly.randint(1, 60), randomly.randint(1, 60)
+    return randomly.choice(
+        [
+            f"insert into orders values ({a}, {b % 6}, 'new', {b}, repeat('{b}', {randomly.choice([1, 2500])}))",
+            f"update orders set status = '{randomly.choice(['paid', 'archived', 'new'])}' where id = {a}",
+            f"update orders set customer = {b % 6}, total = {b} where id between {a} and {a + 5}",
+            f"update orders set note = repeat('y', {randomly.choice([1, 2500])}) where id = {a}",
+            f"update orders set id = {b} where id = {a}",
+            f"delete from orders where id = {a}",
+        ]
+    )
