@@ -1,8 +1,8 @@
 """Real Postgres servers for the tests: one for the session, a database of its own for each test.
 
 `--postgres 18|15|all` picks versions. By default every test runs on the embedded one, and those
-marked `both_versions` also on Debian's, if it is installed. TIDEMARK_TEST_POSTGRES_DSN names another
-server instead (its user has to be allowed to create databases and replication slots).
+marked `both_versions` also on Debian's, if it is installed. TIDEMARK_TEST_POSTGRES_DSN names
+another server instead (its user has to be allowed to create databases and replication slots).
 """
 
 import contextlib
