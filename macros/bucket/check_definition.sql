@@ -1,4 +1,4 @@
-{#- For `tidemark check`: refuses a definition whose settings or inputs are not as they have to be. Asks nothing of Spark. -#}
+{#- For `tidemark check`: refuses a definition whose settings or inputs are not right. Asks nothing of Spark. -#}
 {% macro check_definition(unique_id) -%}
     {%- set model = graph.nodes[unique_id] -%}
     {%- set settings = tidemark.bucket_settings(model) -%}

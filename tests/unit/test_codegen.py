@@ -1,9 +1,14 @@
 """Staging views from a catalogue: their text, their names, and what `write` leaves alone."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from dbt_extractor import (  # type: ignore[import-untyped]
+    ExtractionError,
+    py_extract_from_source,
+)
 from jinja2 import Environment
 from pydantic import SecretStr
 
@@ -175,6 +180,23 @@ def test_odd_names_are_pardoned_to_sqlfluff_and_plain_ones_need_no_pardon() -> N
     assert head[0] == r"{{ config(meta={'source': 'shop', 'table': 'public.t\'\\' ~ ''}) }}"
     assert head[1] == "-- noqa: disable=CV10,LT05,RF05,RF06"
     assert "noqa" not in staging_models(SHOP, [table("t")], {})["stg_shop__t.sql"]
+
+
+@pytest.mark.parametrize("name", ["plain", "{{ x }}", 'a"b'])
+def test_dbt_finds_the_table_without_rendering(name: str) -> None:
+    text = next(t for f, t in staging_models(SHOP, [table(name)], {}).items() if f.endswith("sql"))
+    meta = {"source": "shop", "table": f"public.{name}"}
+    assert py_extract_from_source(text)["configs"] == [("meta", meta)]
+
+
+@pytest.mark.parametrize("name", ["it's", "a\\b"])
+def test_dbt_renders_where_it_would_take_a_backslash_as_it_stands(name: str) -> None:
+    text = next(t for f, t in staging_models(SHOP, [table(name)], {}).items() if f.endswith("sql"))
+    with pytest.raises(ExtractionError):
+        py_extract_from_source(text)
+    seen: dict[str, Any] = {}
+    Environment(autoescape=True).from_string(text).render(config=seen.update, ref=str)
+    assert seen["meta"]["table"] == f"public.{name}"
 
 
 def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""`tidemark check`: what would go wrong with the profile, the dbt project, definitions and sources.
+
+Changes nothing but dbt's own `target/` and log; starts no Spark. The definitions' rules are those
+of the macros, which dbt runs for each.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from dbt.cli.main import dbtRunner
+from dbt.contracts.graph.manifest import Manifest
+from dbt.contracts.graph.nodes import ModelNode
+from dbt_common.events.base_types import EventMsg
+
+from ingest import findings, spark
+from ingest.config import Settings
+from ingest.errors import TidemarkError, one_line
+from ingest.findings import Finding
+from ingest.postgres import preflight
+
+
+def check_all(
+    settings: Settings, target: str | None = None, folder: Path | str = "."
+) -> list[Finding]:
+    """What is found of the project and of every source."""
+    found = check_project(settings, target, folder)
+    for source in settings.postgres:
+        found += preflight.check(source, settings.settings)
+    for mongo in settings.mongodb:
+        found.append(Finding("warning", "MongoDB is not checked yet", f"source {mongo.name}"))
+    return found
+
+
+def check_project(
+    settings: Settings, target: str | None = None, folder: Path | str = "."
+) -> list[Finding]:
+    """What is found of the Spark profile, the dbt project in `folder`, and its definitions."""
+    profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
+    options = ["--project-dir", str(folder), "--profiles-dir", profiles]
+    options += ["--target", target] if target else []
+    try:
+        spark.settings(target, profiles)
+    except TidemarkError as error:
+        return [findings.of(error)]
+    said = _Said()
+    parsed = dbtRunner(callbacks=[said]).invoke([*_QUIETLY, "parse", *options])
+    if not isinstance(parsed.result, Manifest):
+        what = _readable(str(parsed.exception)) if parsed.exception else said.line()
+        return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
+    return list(_check_definitions(settings, parsed.result, options))
+
+
+_QUIETLY = ("--quiet", "--log-level", "none")
+_MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
+
+
+def _check_definitions(
+    settings: Settings, manifest: Manifest, options: list[str]
+) -> Iterator[Finding]:
+    models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
+    definitions = [model for model in models if model.config.materialized == "bucket"]
+    good = 0
+    for model in sorted(definitions, key=lambda model: model.name):
+        said = _Said()
+        arguments = json.dumps({"unique_id": model.unique_id})
+        operation = ["run-operation", "tidemark.check_definition", "--args", arguments]
+        dbt = dbtRunner(manifest=manifest, callbacks=[said])
+        if not dbt.invoke([*_QUIETLY, *operation, *options]).success:
+            yield _refused(model, said.line())
+            continue
+        good += 1
+        for table in sorted(_unselected(settings, manifest, model)):
+            yield Finding(
+                "warning",
+                f"it reads {table}, which sources.yml does not select, and will stand still",
+                model.original_file_path,
+                "Correct sources.yml, or `meta` of the staging view",
+            )
+    yield Finding("ok", f"{good} of {len(definitions)} definitions are as they have to be", "dbt")
+
+
+def _refused(model: ModelNode, line: str) -> Finding:
+    """What the macro `_refuse` said, taken apart again; anything else as it is."""
+    parts = re.fullmatch(r"(.+?) \((\S+)\)\. (.+)", line)
+    if parts:
+        return Finding("error", parts[1], parts[2], parts[3])
+    return Finding("error", line, model.original_file_path)
+
+
+def _unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set[str]:
+    """The tables below a definition, as `<source>.<table>`, that no source brings."""
+    left, seen, tables = list(model.depends_on.nodes), set(), set()
+    while left:
+        unique_id = left.pop()
+        node = manifest.nodes.get(unique_id)
+        if unique_id in seen or not isinstance(node, ModelNode):
+            continue
+        seen.add(unique_id)
+        left += node.depends_on.nodes
+        name, table = (str(node.config.meta.get(key, "")) for key in ("source", "table"))
+        source = settings.sources.get(name)
+        if table and not (source and source.selects(table)):
+            tables.add(f"{name}.{table}")
+    return tables
+
+
+class _Said:
+    """What dbt says of an error: its exceptions don't always come back from an invocation."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def __call__(self, event: EventMsg) -> None:
+        if event.info.level == "error":
+            self._texts.append(event.info.msg)  # type: ignore[attr-defined]  # protobuf's
+
+    def line(self) -> str:
+        return _readable(self._texts[0]) if self._texts else "see logs/dbt.log"
+
+
+def _readable(message: str) -> str:
+    """A message of dbt's on one line, without its headings and the macros that it came through."""
+    lines = [line.strip() for line in message.splitlines()]
+    told = [line for line in lines if line and not _is_heading(line) and not line.startswith(">")]
+    return one_line(" ".join(told or lines)).rstrip(".")
+
+
+def _is_heading(line: str) -> bool:
+    return line.endswith(" Error") or " Error in macro " in line

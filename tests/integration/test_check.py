@@ -1,0 +1,95 @@
+"""`tidemark check` on the project's side: one clear line for each mistake in a definition."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from ingest.check import check_project
+from ingest.config import PostgresSource, Settings
+
+PROJECT = Path(__file__).parents[2]
+SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=("public.*",))
+SETTINGS = Settings(sources={"shop": SHOP})
+
+VIEW = """\
+{{ config(meta={'source': '%s', 'table': '%s'}) }}
+select row_key as _row_key, columns['id'] as id from {{ ref('row_state') }}
+"""
+DEFINITION = """\
+{{ config(meta={'bucket_by': [], 'object_id': 'id', 'key': ['id']%s}) }}
+select id from %s
+"""
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """The folder `models` of a copy of the project that has no definitions and views yet."""
+    for folder in ("macros", "profiles", "models/core", "models/raw", "tests/data_tests"):
+        shutil.copytree(PROJECT / folder, tmp_path / folder)
+    shutil.copy(PROJECT / "dbt_project.yml", tmp_path)
+    for folder in ("staging", "buckets"):
+        (tmp_path / "models" / folder).mkdir()
+    return tmp_path / "models"
+
+
+def lines(folder: Path, target: str | None = None) -> list[str]:
+    return [f"{f.level} {f}" for f in check_project(SETTINGS, target, folder)]
+
+
+def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) -> None:
+    (models / "staging/stg_shop__t.sql").write_text(VIEW % ("shop", "public.t"))
+    (models / "staging/stg_shop__u.sql").write_text(VIEW % ("shop", "private.u"))
+    buckets: dict[str, tuple[str, str]] = {
+        "good": ("", "{{ ref('stg_shop__t') }}"),
+        "misspelt": (", 'object': 'x'", "{{ ref('stg_shop__t') }}"),
+        "rootless": ("", "range(3)"),
+        "unselected": ("", "{{ ref('stg_shop__u') }}"),
+    }
+    for name, values in buckets.items():
+        (models / f"buckets/{name}.sql").write_text(DEFINITION % values)
+    assert lines(models.parent) == [
+        (
+            "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
+            "Known are: bucket_by, object_type, object_id, evaluate, key."
+        ),
+        (
+            "error reads no staging view: models/buckets/rootless.sql. "
+            "Select from one: meta.source and meta.table of a view name its table."
+        ),
+        (
+            "warning it reads shop.private.u, which sources.yml does not select, and will stand "
+            "still: models/buckets/unselected.sql. "
+            "Correct sources.yml, or `meta` of the staging view."
+        ),
+        "ok 2 of 4 definitions are as they have to be: dbt.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("break_it", "line"),
+    [
+        (
+            lambda models: (models / "buckets/b.sql").write_text("select {{ ref('gone') }}"),
+            "error dbt can't read the project (Model 'model.tidemark.b' (models/buckets/b.sql)",
+        ),
+        (
+            lambda models: (models.parent / "profiles/profiles.yml").unlink(),
+            "error no profile: ",
+        ),
+    ],
+)
+def test_a_project_that_can_not_be_read_is_one_line(
+    models: Path, break_it: Callable[[Path], object], line: str
+) -> None:
+    break_it(models)
+    (found,) = lines(models.parent)
+    assert found.startswith(line)
+
+
+def test_a_target_that_is_not_there_is_one_line(models: Path) -> None:
+    (found,) = lines(models.parent, "nowhere")
+    assert found.startswith("error no target 'nowhere': ")
+    assert found.endswith("Known are: local, cluster, thrift.")
