@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingest.config import Settings, load
+from ingest.config import load
 from ingest.errors import TidemarkError, one_line, redact
 
 if TYPE_CHECKING:
+    from ingest.jobs import Jobs
     from ingest.lake import Lake
 
 LOG = Path("logs/tidemark.log")
@@ -28,7 +29,9 @@ _UNTIL = click.option(
     "Otherwise run until SIGTERM.",
 )
 _TARGET = click.option(
-    "--target", metavar="NAME", help="Output of profiles/profiles.yml: local, cluster. Default: TIDEMARK_TARGET, or local."
+    "--target",
+    metavar="NAME",
+    help="Output of profiles/profiles.yml: local, cluster. Default: TIDEMARK_TARGET, or local.",
 )
 _SOURCES = click.option(
     "--sources",
@@ -71,8 +74,8 @@ def cli() -> None:
 def check(sources: str, target: str | None) -> None:
     """Look for what would go wrong, and say what to do about it.
 
-    Permissions, wal_level, replica identities, versions, the Spark profile, definitions. Changes nothing. Exit code 1 if
-    there is an error among the findings.
+    Permissions, wal_level, replica identities, versions, the Spark profile, definitions. Changes
+    nothing. Exit code 1 if there is an error among the findings.
     """
     from ingest.check import check_all
 
@@ -96,8 +99,10 @@ def codegen(sources: str, name: str | None, force: bool) -> None:
     from ingest.postgres.codegen import write_models
 
     settings = load(sources)
-    chosen = [settings.source(name)] if name else list(settings.postgres)
-    for source in chosen:
+    named = settings.source(name).name if name else None
+    for source in settings.postgres:
+        if named not in (None, source.name):
+            continue
         for line in write_models(source, settings.settings, Path("models/staging"), force=force):
             click.echo(line)
 
@@ -161,14 +166,20 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
     from ingest.status import read, render
 
     found = read(_lake(target), load(sources))
-    click.echo(found.to_json() if as_json else render(found), nl=as_json)
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        render(found)
 
 
 @cli.command()
 @_TARGET
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
 def plan(target: str | None, as_json: bool) -> None:
-    """Say what the next run will do with each definition: new, changed, unchanged or gone, and how many rows it will evaluate."""
+    """Say what the next run will do with each definition.
+
+    It is new, changed, unchanged or gone; and how many rows of its inputs will be evaluated. Runs nothing.
+    """
     from ingest.plan import make, render
 
     lake = _lake(target)
@@ -201,7 +212,10 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 @click.option("--seconds", default=30.0, show_default=True, help="How long the steady state is measured.")
 @click.option("--rate", default=500, show_default=True, help="Row changes per second.")
 def demo(seconds: float, rate: int) -> None:
-    """Replicate real flights from an embedded Postgres while they change; rebuild one definition; compare all with the source."""
+    """Replicate real flights from an embedded Postgres while they change, and compare all with the source.
+
+    Then one definition is changed, and rebuilt alone. Leaves the lake for you to look at.
+    """
     from ingest.demo import play
 
     play(seconds, rate)
@@ -214,10 +228,7 @@ def _lake(target: str | None) -> "Lake":
     return Lake(session(target))
 
 
-def _run_jobs(jobs: "object", until_caught_up: bool) -> None:
-    from ingest.jobs import Jobs
-
-    assert isinstance(jobs, Jobs)
+def _run_jobs(jobs: "Jobs", until_caught_up: bool) -> None:
     with jobs.running():
         _on_sigterm(jobs.end)
         jobs.wait(until_caught_up)

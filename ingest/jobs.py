@@ -30,7 +30,8 @@ class _Worker:
 class Jobs:
     """Streams and snapshots of the sources in `settings`; either may be left out.
 
-    on_stored: called by a writer's thread with each landing whose position is stored. on_failed: called when a job fails.
+    on_stored: called by a writer's thread with each landing whose position is stored.
+    on_failed: called when a job fails.
     """
 
     def __init__(

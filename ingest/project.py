@@ -62,7 +62,7 @@ class Project:
     def definitions(self) -> list[str]:
         """Names of the bucket models."""
         nodes = self.manifest.nodes.values()
-        return sorted(node.name for node in nodes if node.config.materialized == "bucket")  # type: ignore[union-attr]
+        return sorted(node.name for node in nodes if node.config.materialized == "bucket")
 
 
 def _outcome(result: RunResult) -> Outcome:
@@ -76,7 +76,7 @@ def _name(result: RunResult) -> str:
 
 
 def _first_line(result: RunResult) -> str:
-    """dbt's messages begin with a heading; Spark's go on with a plan."""
+    """Dbt's messages begin with a heading; Spark's go on with a plan."""
     lines: Iterable[str] = (line.strip() for line in str(result.message).splitlines())
     told = [line for line in lines if line and not line.endswith((")", "Error"))]
     return told[0] if told else str(result.message)

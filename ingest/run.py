@@ -73,11 +73,12 @@ class Pipeline:
 
     def loop(
         self,
-        on_run: Callable[[ModelRun], None] = lambda run: None,
+        on_run: Callable[[ModelRun], None] = lambda _: None,
         until_caught_up: bool = False,
     ) -> None:
         """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
-        the sources when this began is in the outputs."""
+        the sources when this began is in the outputs.
+        """
         targets = self.jobs.watermarks() if until_caught_up else {}
         caught_up = False
         while not self._stop.is_set() and not caught_up:

@@ -10,7 +10,7 @@ from ingest.postgres.connection import connect
 from ingest.postgres.feed import PostgresFeed, open_writer
 from ingest.postgres.snapshots import PostgresTables
 from ingest.settings import JobSettings
-from ingest.snapshot import Snapshotter, SnapshotHooks
+from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, StreamWriter
 
 

@@ -15,9 +15,11 @@
         {%- if operator and operator.group(1) not in allowed -%}
             {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ operator.group(1) ~ ' in the query', fix) -%}
         {%- endif -%}
-        {%- set call = modules.re.search('\\b(rand|randn|uuid|shuffle|current_timestamp|current_date|now|monotonically_increasing_id|scalar-subquery|exists|list)[(#]', line) -%}
-        {%- if call -%}
-            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ call.group(1) ~ ' in the query', fix) -%}
+        {%- set varying = '\\b(rand|randn|uuid|shuffle|current_timestamp|current_date|now|monotonically_increasing_id)\\(' -%}
+        {%- set subquery = '\\b(scalar-subquery|exists|list)#\\d+ \\[' -%}
+        {%- set found = modules.re.search(varying ~ '|' ~ subquery, line) -%}
+        {%- if found -%}
+            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ (found.group(1) or 'a subquery') ~ ' in the query', fix) -%}
         {%- endif -%}
     {%- endfor -%}
 {%- endmacro %}

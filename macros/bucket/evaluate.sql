@@ -102,9 +102,15 @@
     where false
     {%- elif plan.scope == 'changes' %}
     left semi join (
-        select row_state.row_key
+        select row_state.row_key as changed_key
         from {{ tidemark.core_relation('row_state') }} as row_state
         where {{ tidemark._touches(plan.definition, plan.since) }}
-    ) as changed using (row_key)
+    ) as changed
+        on {{ tidemark._key_of_copies('row_key') }} = changed.changed_key
     {%- endif %}
+{%- endmacro %}
+
+{#- The key of a row's copies: those of a row without a key are told apart by `#2`, `#3` behind it. -#}
+{% macro _key_of_copies(row_key) -%}
+    if({{ row_key }} like '%]', {{ row_key }}, regexp_replace({{ row_key }}, '#[0-9]+$', ''))
 {%- endmacro %}

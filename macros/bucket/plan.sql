@@ -18,7 +18,7 @@
         'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
         'is_published': published.definition_hash == definition.hash,
     } -%}
-    {%- if same and standing == tidemark._without_publication(mine) -%}
+    {%- if same and standing == tidemark.published_standing(definition.name) -%}
         {%- do plan.update({'reason': 'unchanged'}) -%}
         {{ return(plan) }}
     {%- endif -%}
@@ -26,7 +26,7 @@
     {%- if inputs.waiting -%}
         {%- do plan.update({
             'reason': 'stands still, waiting for ' ~ inputs.waiting | join(', '),
-            'standing': tidemark._without_publication(mine), 'definition_hash': published.definition_hash,
+            'standing': tidemark.published_standing(definition.name), 'definition_hash': published.definition_hash,
         }) -%}
     {%- elif not same -%}
         {%- do plan.update({
@@ -41,12 +41,4 @@
         {%- do plan.update({'reason': 'inputs unchanged'}) -%}
     {%- endif -%}
     {{ return(plan) }}
-{%- endmacro %}
-
-{% macro _without_publication(mine) -%}
-    {%- set standing = {} -%}
-    {%- for source, mark in mine.items() -%}
-        {%- do standing.update({source: {'checkpoint_id': mark.checkpoint_id, 'position': mark.position}}) -%}
-    {%- endfor -%}
-    {{ return(standing) }}
 {%- endmacro %}

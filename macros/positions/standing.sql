@@ -4,13 +4,12 @@
   there before it runs what comes after, or skips what comes after.
 -#}
 {% macro standing(model_name='checkpoints') -%}
-    {%- set marks = tidemark.marks() -%}
     {%- set inputs = {'events': ['checkpoints'], 'tables': ['checkpoints'], 'row_state': ['events', 'tables']} -%}
     {%- set selected = ('model.tidemark.' ~ model_name) in selected_resources -%}
     {%- if not selected -%}
-        {{ return(marks.get(model_name, {})) }}
+        {{ return(tidemark.published_standing(model_name)) }}
     {%- elif model_name not in inputs -%}
-        {{ return(tidemark.run_memory().get('checkpoints', marks.get('checkpoints', {}))) }}
+        {{ return(tidemark.run_memory().get('checkpoints', tidemark.published_standing('checkpoints'))) }}
     {%- endif -%}
     {%- set lowest = {} -%}
     {%- for input in inputs[model_name] -%}
@@ -23,10 +22,19 @@
     {{ return(lowest) }}
 {%- endmacro %}
 
+{#- Where a model stands by its marks alone. -#}
+{% macro published_standing(model_name) -%}
+    {%- set standing = {} -%}
+    {%- for source, mark in tidemark.marks().get(model_name, {}).items() -%}
+        {%- do standing.update({source: {'checkpoint_id': mark.checkpoint_id, 'position': mark.position}}) -%}
+    {%- endfor -%}
+    {{ return(standing) }}
+{%- endmacro %}
+
 {#- By `checkpoints`: lets the models after it know of the checkpoint that it stages. `moved`: {source: position}. -#}
 {% macro remember_checkpoints(moved, checkpoint_id) -%}
     {%- set newest = {} -%}
-    {%- do newest.update(tidemark.marks().get('checkpoints', {})) -%}
+    {%- do newest.update(tidemark.published_standing('checkpoints')) -%}
     {%- for source, position in moved.items() -%}
         {%- do newest.update({source: {'checkpoint_id': checkpoint_id, 'position': position}}) -%}
     {%- endfor -%}

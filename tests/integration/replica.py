@@ -36,9 +36,7 @@ class Killed(BaseException):
 class Replica:
     """One source on its way through a lake. `sync` brings all that is committed to the outputs."""
 
-    def __init__(
-        self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path
-    ) -> None:
+    def __init__(self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path) -> None:
         self.source = source
         self.lake = lake
         self.spark: SparkSession = lake.spark
@@ -65,9 +63,7 @@ class Replica:
     def definition(self, name: str, query: str, **meta: Any) -> str:
         """Adds, or replaces, a definition; its table's name is unique to the source."""
         full = f"{name}_{self.source.name}"
-        return self.write(
-            f"models/buckets/{full}.sql", f"{{{{ config(meta={meta!r}) }}}}\n{query}\n"
-        )
+        return self.write(f"models/buckets/{full}.sql", f"{{{{ config(meta={meta!r}) }}}}\n{query}\n")
 
     def write(self, path: str, text: str) -> str:
         """A file of the project; gives its stem."""
@@ -140,9 +136,7 @@ class Replica:
     def snapshot_ids(self, *tables: str) -> dict[str, int]:
         """The Iceberg snapshot that each table's main is at."""
         return {
-            table: self.spark.sql(
-                f"select snapshot_id from {table}.refs where name = 'main'"
-            ).collect()[0][0]
+            table: self.spark.sql(f"select snapshot_id from {table}.refs where name = 'main'").collect()[0][0]
             for table in tables
         }
 
@@ -150,7 +144,8 @@ class Replica:
 @contextmanager
 def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
     """dbt dies before the first statement that matches: none of its statements happen from there on."""
-    execute, dead = Cursor.execute, []
+    execute = Cursor.execute
+    dead: list[str] = []
 
     def until_then(cursor: Cursor, sql: str, *parameters: Any) -> None:
         if dead or pattern(sql):
@@ -158,7 +153,7 @@ def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
             raise Killed(sql)
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = until_then  # type: ignore[method-assign]
+    Cursor.execute = until_then  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:

@@ -18,9 +18,7 @@ COLUMNS = ", ".join(ORDERS)
 
 
 @pytest.fixture
-def replica(
-    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
-) -> Replica:
+def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
     """Orders in the source, a definition per customer and one that adds up."""
     database.execute(
         "create table orders (id bigint primary key, customer int, status text, total numeric(12, 2), note text);"
@@ -63,15 +61,11 @@ def assert_equal(replica: Replica, database: Database, condition: str = "status 
         database.execute(f"select {COLUMNS}, note from orders"), key=lambda r: tuple((v is not None, key(v)) for v in r)
     )
     assert replica.bucket(by_customer, COLUMNS) == sorted(
-        database.execute(
-            f"""select '{by_customer}["' || customer || '"]', {COLUMNS} from orders where {condition}"""
-        ),
+        database.execute(f"""select '{by_customer}["' || customer || '"]', {COLUMNS} from orders where {condition}"""),
         key=lambda r: tuple((v is not None, key(v)) for v in r),
     )
     assert replica.bucket(totals, "customer, total, orders") == sorted(
-        database.execute(
-            f"select '{totals}[]', customer, sum(total), count(*) from orders group by customer"
-        ),
+        database.execute(f"select '{totals}[]', customer, sum(total), count(*) from orders group by customer"),
         key=lambda r: tuple((v is not None, key(v)) for v in r),
     )
     for definition in (by_customer, totals):
@@ -108,8 +102,10 @@ def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: 
     replica.sync()
     for change in CHANGES:
         database.execute(change)
-    database.execute("begin; insert into orders values (300, 1, 'lost', 1, ''); truncate orders; "
-                     "insert into orders values (1, 1, 'only', 2, 'one'); commit")
+    database.execute(
+        "begin; insert into orders values (300, 1, 'lost', 1, ''); truncate orders; "
+        "insert into orders values (1, 1, 'only', 2, 'one'); commit"
+    )
     replica.sync()
     assert_equal(replica, database)
     database.execute("insert into orders select i, 1, 'new', 1, 'n' from generate_series(10, 20) i")

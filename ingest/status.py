@@ -1,0 +1,132 @@
+"""How far sources, snapshots and definitions have come, and what waits for what."""
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ingest.config import PostgresSource, Settings
+from ingest.errors import TidemarkError
+from ingest.lake import Lake
+from ingest.lake.tables import ENDED
+from ingest.positions import current, format_lsn, persisted
+from ingest.postgres import slots
+from ingest.postgres.connection import connect
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source: positions in its log (of the slowest writer, of the newest checkpoint), its tables, its slots.
+
+    retained_bytes: of the log that the server keeps for the slowest slot. problem: why it could not be asked.
+    """
+
+    name: str
+    position: int | None
+    checkpoint: int | None
+    retained_bytes: int | None = None
+    problem: str = ""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Status:
+    """All sources of sources.yml, and the definitions that have been published."""
+
+    sources: list[SourceStatus]
+    definitions: list[dict[str, Any]]
+
+    def to_json(self) -> str:
+        """As one JSON object; positions are integers."""
+        return json.dumps(dataclasses.asdict(self), default=str)
+
+
+def read(lake: Lake, settings: Settings) -> Status:
+    """The status now, by the lake and by asking the sources."""
+    marks = _marks(lake)
+    sources = [_source(lake, settings, name, marks) for name in settings.sources]
+    definitions = [
+        {
+            "definition": m["model"],
+            "source": m["source"],
+            "checkpoint_id": m["checkpoint_id"],
+            "position": m["position"],
+        }
+        for m in marks
+        if m["definition_hash"] is not None
+    ]
+    return Status(sources, definitions)
+
+
+def render(status: Status) -> None:
+    """Print it for a person."""
+    console = Console()
+    for source in status.sources:
+        behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
+        console.print(
+            f"[bold]{source.name}[/] landed to {_lsn(source.position)}, modelled to {_lsn(source.checkpoint)}{behind}"
+        )
+        if source.problem:
+            console.print(f"  [red]{source.problem}[/]")
+        tables = Table("table", "snapshot", "rows", "note")
+        for table in source.tables:
+            rows = "" if table["rows"] is None else f"{table['rows']:,}"
+            tables.add_row(table["table"], table["state"], rows, table["note"] or "")
+        if source.tables:
+            console.print(tables)
+    definitions = Table("definition", "source", "stands at")
+    for definition in status.definitions:
+        definitions.add_row(definition["definition"], definition["source"], _lsn(definition["position"]))
+    if status.definitions:
+        console.print(definitions)
+
+
+def _marks(lake: Lake) -> list[dict[str, Any]]:
+    if not lake.spark.catalog.tableExists("core.progress"):
+        return []
+    rows = lake.spark.sql("SELECT * FROM core.progress ORDER BY model, source").collect()
+    return [row.asDict() for row in rows]
+
+
+def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any]]) -> SourceStatus:
+    tables = [
+        {"table": table.table_name, "state": table.state, "rows": table.row_count, "note": table.note}
+        for table in sorted(lake.tables.read(name).values(), key=lambda table: table.table_name)
+        if table.state != ENDED
+    ]
+    checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
+    retained, problem = _asked(lake, settings, name)
+    return SourceStatus(
+        name,
+        persisted(lake.positions(name), name),
+        checkpoint[0] if checkpoint else None,
+        retained,
+        problem,
+        tables,
+    )
+
+
+def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
+    """Bytes of log that the source keeps for its slots; or why it can't be said."""
+    source = settings.sources[name]
+    if not isinstance(source, PostgresSource):
+        return None, ""
+    stored = current(lake.positions(name)).values()
+    try:
+        with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:
+            missing = [at.slot for at in stored if slots.state(connection, at.slot) is None]
+            row = connection.execute(
+                "SELECT max(pg_current_wal_lsn() - restart_lsn)::bigint FROM pg_replication_slots "
+                "WHERE slot_name = ANY(%s)",
+                [[at.slot for at in stored]],
+            ).fetchone()
+    except TidemarkError as error:
+        return None, str(error)
+    return (row[0] if row else None), "".join(f"slot {slot} is gone. " for slot in missing)
+
+
+def _lsn(position: int | None) -> str:
+    return "nowhere yet" if position is None else format_lsn(position)
