@@ -1,0 +1,248 @@
+"""What happens to the flights while they are replicated: real-looking transactions at a rate.
+
+`transaction` makes them, purely from a random generator; `Traffic` is the thread that commits
+them. New flights double as probes: each is noted with the time at which the client knew that its
+COMMIT was done.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import psycopg
+
+# What is made up for after a pause, of this machine or of the server: so many seconds' worth.
+_MOST_BEHIND = 1.0
+_COPIED = (
+    "year, month, day, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier, "
+    "flight, tailnum, origin, dest, air_time, distance, hour, minute, time_hour"
+)
+_NEW = (
+    f"insert into flights ({_COPIED}, dep_time) "
+    f"select {_COPIED}, coalesce(dep_time, sched_dep_time) from flights where id = any(%(ids)s) "
+    "returning id"
+)
+# A subselect is evaluated once, currval itself for every row of the table.
+_LAST = "(select currval(pg_get_serial_sequence('flights', 'id')))"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One statement with its parameters."""
+
+    statement: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """What is committed together, or rolled back."""
+
+    name: str
+    steps: tuple[Step, ...]
+    commits: bool = True
+
+
+def _delays(random: Random, ids: list[int]) -> list[Step]:
+    late = "update flights set dep_delay = dep_delay + %(late)s, arr_delay = arr_delay + %(late)s "
+    some = ids[: random.randint(2, 12)]
+    return [Step(late + "where id = any(%(ids)s)", {"late": random.randint(-5, 40), "ids": some})]
+
+
+def _day_of_a_flight(random: Random, ids: list[int]) -> list[Step]:
+    """One row, three times."""
+    late = random.randint(-10, 120)
+    return [
+        Step(
+            "update flights set dep_delay = %(late)s where id = %(id)s",
+            {"late": late, "id": ids[0]},
+        ),
+        Step(
+            "update flights set dep_time = sched_dep_time, dep_delay = 0 where id = %(id)s",
+            {"id": ids[0]},
+        ),
+        Step(
+            "update flights set arr_delay = %(late)s where id = %(id)s",
+            {"late": late // 2, "id": ids[0]},
+        ),
+    ]
+
+
+def _cancellation(random: Random, ids: list[int]) -> list[Step]:
+    nothing = ", ".join(
+        f"{name} = null" for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
+    )
+    return [
+        Step(
+            f"update flights set {nothing} where id = any(%(ids)s)",
+            {"ids": ids[: random.randint(1, 3)]},
+        )
+    ]
+
+
+def _reinstatement(random: Random, ids: list[int]) -> list[Step]:
+    back = (
+        "update flights set dep_time = sched_dep_time, dep_delay = 0, arr_time = sched_arr_time, "
+        "arr_delay = %(late)s where id = any(%(ids)s) and dep_time is null"
+    )
+    return [Step(back, {"ids": ids, "late": random.randint(-20, 20)})]
+
+
+def _planes_swapped(random: Random, ids: list[int]) -> list[Step]:  # noqa: ARG001
+    swap = (
+        "update flights as one set tailnum = other.tailnum from flights as other "
+        "where (one.id, other.id) in ((%(a)s, %(b)s), (%(b)s, %(a)s))"
+    )
+    return [Step(swap, {"a": ids[0], "b": ids[1]})]
+
+
+def _new_flights(random: Random, ids: list[int]) -> list[Step]:
+    return [Step(_NEW, {"ids": ids[: random.randint(1, 5)]})]
+
+
+def _removal(random: Random, ids: list[int]) -> list[Step]:
+    return [
+        Step("delete from flights where id = any(%(ids)s)", {"ids": ids[: random.randint(1, 4)]})
+    ]
+
+
+def _other_airport(random: Random, ids: list[int]) -> list[Step]:
+    origin = random.choice(("EWR", "JFK", "LGA"))
+    return [
+        Step(
+            "update flights set origin = %(to)s where id = any(%(ids)s)",
+            {"to": origin, "ids": ids[: random.randint(1, 3)]},
+        )
+    ]
+
+
+def _storm(random: Random, ids: list[int]) -> list[Step]:
+    """Several tables: an hour's weather, and all flights of that hour."""
+    hour = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
+    one = {"id": ids[0], "late": random.randint(10, 60)}
+    return [
+        Step(
+            f"update weather set visib = 0.5, precip = coalesce(precip, 0) + 0.11 where {hour}", one
+        ),
+        Step(f"update flights set dep_delay = dep_delay + %(late)s where {hour}", one),
+    ]
+
+
+def _new_registration(random: Random, ids: list[int]) -> list[Step]:
+    """A plane's key changes, and its flights with it."""
+    plane = {"id": ids[0], "to": f"N{random.randrange(10**9)}"}
+    rename = "set tailnum = %(to)s where tailnum = (select tailnum from flights where id = %(id)s)"
+    return [Step(f"update planes {rename}", plane), Step(f"update flights {rename}", plane)]
+
+
+def _second_thoughts(random: Random, ids: list[int]) -> list[Step]:
+    """A row that comes and goes within one transaction."""
+    return [
+        Step(_NEW, {"ids": ids[:1]}),
+        Step(
+            f"update flights set dep_delay = %(late)s where id = {_LAST}",
+            {"late": random.randint(0, 60)},
+        ),
+        Step(f"delete from flights where id = {_LAST}"),
+    ]
+
+
+_Maker = Callable[[Random, list[int]], list[Step]]
+# How often each happens, in a thousand.
+KINDS: dict[str, tuple[int, _Maker]] = {
+    "delays": (420, _delays),
+    "day of a flight": (150, _day_of_a_flight),
+    "cancellation": (90, _cancellation),
+    "reinstatement": (50, _reinstatement),
+    "planes swapped": (100, _planes_swapped),
+    "new flights": (80, _new_flights),
+    "removal": (40, _removal),
+    "other airport": (30, _other_airport),
+    "storm": (15, _storm),
+    "new registration": (3, _new_registration),
+    "second thoughts": (12, _second_thoughts),
+    "rolled back": (10, _delays),
+}
+
+
+def transaction(random: Random, flights: int) -> Transaction:
+    """The next one, on flights with ids from 1 to `flights`; some of them may be gone."""
+    (name,) = random.choices(list(KINDS), [weight for weight, _ in KINDS.values()])
+    ids = random.sample(range(1, flights + 1), 12)
+    return Transaction(name, tuple(KINDS[name][1](random, ids)), name != "rolled back")
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A new flight, and when the client knew that it was committed (seconds since the epoch)."""
+
+    flight: int
+    committed: float
+
+
+class Traffic:
+    """Commits `rate` row changes per second in a thread, from `start` to `stop`."""
+
+    def __init__(self, dsn: str, rate: int, flights: int, seed: int = 2013) -> None:
+        self.changes = 0
+        self.transactions = 0
+        self.probes: list[Probe] = []
+        self._dsn = dsn
+        self._rate = rate
+        self._flights = flights
+        self._random = Random(seed)  # noqa: S311 - flights, not keys
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the transaction at hand. Raises what ended the thread, if something did."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what ended the thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        try:
+            with psycopg.connect(self._dsn, autocommit=True) as connection:
+                self._commit_all(connection)
+        except BaseException as error:  # noqa: BLE001 - `check` raises it
+            self._failure = error
+
+    def _commit_all(self, connection: psycopg.Connection[Any]) -> None:
+        due = time.monotonic()
+        while not self._stop.is_set():
+            due = max(due, time.monotonic() - _MOST_BEHIND)
+            if self._stop.wait(max(0.0, due - time.monotonic())):
+                return
+            due += self._commit(connection, transaction(self._random, self._flights)) / self._rate
+
+    def _commit(self, connection: psycopg.Connection[Any], wanted: Transaction) -> int:
+        """How many rows it changed."""
+        changes, new = 0, []
+        with connection.transaction(force_rollback=not wanted.commits):
+            for step in wanted.steps:
+                cursor = connection.execute(step.statement.encode(), step.parameters)
+                changes += cursor.rowcount
+                if cursor.description:
+                    new = cursor.fetchall()
+        if not wanted.commits:
+            return 1
+        committed = time.time()
+        self.changes += changes
+        self.transactions += 1
+        if new and wanted.name == "new flights":
+            self.probes.append(Probe(new[0][0], committed))
+        return max(changes, 1)

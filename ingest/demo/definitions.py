@@ -1,0 +1,126 @@
+"""The demo's bucket definitions as SQL on the source: what their rows have to be.
+
+Written for Postgres by hand, beside models/buckets, so that one can be held against the other.
+"""
+
+from dataclasses import dataclass, replace
+
+import psycopg
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A definition: its columns in order, and the query that gives its rows from the source.
+
+    The query also gives the columns that every bucket table has.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    on_source: str
+
+    @property
+    def table(self) -> str:
+        """Where its rows are in the lake."""
+        return f"buckets.{self.name}"
+
+    @property
+    def log(self) -> str:
+        """Where its op log is."""
+        return f"{self.table}__ops"
+
+    def edited(self, old: str, new: str) -> "Definition":
+        """With a part of its query replaced."""
+        return replace(self, on_source=replaced(self.on_source, old, new))
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    """`text` with its one `old` replaced; ValueError if there is none, or there are several."""
+    if text.count(old) != 1:
+        raise ValueError(f"{old!r} is in it {text.count(old)} times")
+    return text.replace(old, new)
+
+
+def _definition(
+    name: str, bucket_by: str, object_type: str, object_id: str, columns: str, source: str
+) -> Definition:
+    names = tuple(column.split(" as ")[-1] for column in columns.split(", "))
+    query = f"""
+        select
+            '{name}' || json_build_array({bucket_by}::text) as bucket,
+            '{object_type}' as object_type,
+            {object_id}::text as object_id,
+            json_build_array({object_id}::text)::text as row_key,
+            {columns}
+        from {source}
+    """
+    return Definition(name, names, query)
+
+
+AIRPORT_DEPARTURES = _definition(
+    "airport_departures",
+    "origin",
+    "departure",
+    "id",
+    "id, origin, dest, carrier, flight, tailnum, time_hour, sched_dep_time, dep_time, dep_delay",
+    "public.flights where dep_time is not null",
+)
+CARRIER_FLIGHTS = _definition(
+    "carrier_flights",
+    "carrier",
+    "flight",
+    "id",
+    "id, carrier, flight, origin, dest, time_hour, arr_delay, "
+    "case when arr_delay is null then 'did not arrive' when arr_delay > 15 then 'late' "
+    "else 'on time' end as punctuality",
+    "public.flights",
+)
+PLANE_HISTORY = _definition(
+    "plane_history",
+    "tailnum",
+    "leg",
+    "id",
+    "id, tailnum, time_hour, carrier, flight, origin, dest, air_time, distance",
+    "public.flights where tailnum is not null",
+)
+CARRIER_DELAYS = _definition(
+    "carrier_delays",
+    "carrier",
+    "delays",
+    "carrier",
+    "carrier, name, scheduled, departed, arrived, delay_minutes, mean_delay",
+    """(
+        select
+            carrier,
+            airlines.name,
+            count(flights.id) as scheduled,
+            count(dep_time) as departed,
+            count(arr_delay) as arrived,
+            coalesce(sum(arr_delay), 0) as delay_minutes,
+            round(avg(arr_delay), 4) as mean_delay
+        from public.airlines left join public.flights using (carrier)
+        group by carrier, airlines.name
+    ) as delays""",
+)
+
+DEFINITIONS = (AIRPORT_DEPARTURES, CARRIER_DELAYS, CARRIER_FLIGHTS, PLANE_HISTORY)
+
+# The edit that the demo makes, in the model and in its query here: flights are late later.
+EDITED = CARRIER_FLIGHTS
+EDIT = ("arr_delay > 15", "arr_delay > 30")
+
+
+def rows_that_differ(dsn: str, before: Definition, after: Definition) -> int:
+    """How many ops lead from one definition's rows to the other's, by SQL on the source.
+
+    A PUT for each row that is new or different, a REMOVE for each that is no longer there.
+    """
+    rows = (
+        f"({before.on_source}) as old full join ({after.on_source}) as new using (bucket, row_key)"
+    )
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute(
+            f"select count(*) from {rows} where old is distinct from new".encode()
+        ).fetchone()
+    assert found is not None
+    return int(found[0])

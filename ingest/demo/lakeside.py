@@ -1,0 +1,39 @@
+"""What the demo shows of the lake, as any reader sees it: a bucket, ops, Iceberg snapshots."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ingest.demo.definitions import Definition
+from ingest.lake.sql import literal
+
+
+def bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
+    """The rows of a bucket, without what is Tidemark's own."""
+    table = f"buckets.{name.partition('[')[0]}"
+    ours = {
+        "bucket",
+        "object_type",
+        "object_id",
+        "row_key",
+        "_op_id",
+        "_checksum",
+        "_checkpoint_id",
+    }
+    rows = spark.sql(f"select * from {table} where bucket = {literal(name)} order by row_key")
+    return [{k: v for k, v in row.asDict().items() if k not in ours} for row in rows.collect()]
+
+
+def main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:
+    """The published Iceberg snapshot of each table."""
+    query = " union all ".join(
+        f"select {literal(table)} as name, snapshot_id from {table}.refs where name = 'main'"
+        for table in tables
+    )
+    return {row["name"]: row["snapshot_id"] for row in spark.sql(query).collect()}
+
+
+def ops_written(spark: SparkSession, definition: Definition) -> int:
+    """How many ops a definition's log holds."""
+    return spark.table(definition.log).count()

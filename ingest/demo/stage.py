@@ -1,0 +1,99 @@
+"""Where the demo plays: a Postgres, a copy of the dbt project, and a lake that is wiped first.
+
+Only a lake that a demo made is wiped, and only while it holds nothing but the demo's source.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ingest.demo.data import SOURCE
+from ingest.demo.definitions import DEFINITIONS
+from ingest.embedded import PostgresServer
+from ingest.errors import UsageError
+
+TARGET = "local"
+_MARK = ".made-by-tidemark-demo"
+_PARTS = ("dbt_project.yml", "models", "macros", "tests/data_tests")
+# It is made anew by every demo, so nothing is lost with the machine.
+_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The demo's places; the server is running."""
+
+    server: PostgresServer
+    project: Path
+    lake: Path
+
+
+@contextlib.contextmanager
+def stage(folder: Path = Path(".tidemark/demo")) -> Iterator[Stage]:
+    """A clean stage; the server is stopped at the end, the lake stays. Raises UsageError."""
+    folder = folder.absolute()
+    lake = Path(os.environ.get("TIDEMARK_LAKE") or ".tidemark/lake").absolute()
+    os.environ["TIDEMARK_LAKE"] = str(lake)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder):
+        wipe(lake)
+        project = _copy_project(folder / "project")
+        with PostgresServer(folder / "postgres", settings=_SETTINGS) as server:
+            yield Stage(server, project, lake)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fix = "Wait for it, or end it"
+            raise UsageError("another demo is running", str(folder), fix) from None
+        yield
+
+
+def wipe(lake: Path) -> None:
+    """Empty the lake of the last demo. Raises UsageError for any other lake."""
+    if lake.exists() and any(lake.iterdir()):
+        others = sorted(sources(lake) - {SOURCE})
+        if others or not (lake / _MARK).exists():
+            what = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
+            fix = "Give the demo one of its own: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"
+            raise UsageError(what, str(lake), fix)
+        shutil.rmtree(lake)
+    lake.mkdir(parents=True, exist_ok=True)
+    (lake / _MARK).touch()
+
+
+def sources(lake: Path) -> set[str]:
+    """The sources that a local lake holds, read from its files: no Spark is up yet."""
+    files = (lake / "raw" / "stream_positions").glob("**/*.parquet")
+    return {
+        name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()
+    }
+
+
+def _copy_project(copy: Path) -> Path:
+    """A copy of the dbt project in the current folder, to be edited without touching it."""
+    for model in DEFINITIONS:
+        if not Path(f"models/buckets/{model.name}.sql").exists():
+            fix = "Start in the project's folder, with the demo's models in it"
+            raise UsageError(
+                "a model of the demo is missing", f"models/buckets/{model.name}.sql", fix
+            )
+    shutil.rmtree(copy, ignore_errors=True)
+    for part in map(Path, _PARTS):
+        if part.is_dir():
+            shutil.copytree(part, copy / part)
+        else:
+            copy.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, copy / part)
+    os.environ["DBT_PROJECT_DIR"] = str(copy)
+    return copy

@@ -1,0 +1,16 @@
+{{ config(meta={'bucket_by': ['origin'], 'object_type': 'departure', 'object_id': 'id', 'evaluate': 'rows'}) }}
+
+select
+    _row_key,
+    id,
+    origin,
+    dest,
+    carrier,
+    flight,
+    tailnum,
+    time_hour,
+    sched_dep_time,
+    dep_time,
+    dep_delay
+from {{ rows('stg_nyc__flights') }}
+where dep_time is not null

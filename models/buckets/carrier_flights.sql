@@ -1,0 +1,17 @@
+{{ config(meta={'bucket_by': ['carrier'], 'object_type': 'flight', 'object_id': 'id', 'evaluate': 'rows'}) }}
+
+select
+    _row_key,
+    id,
+    carrier,
+    flight,
+    origin,
+    dest,
+    time_hour,
+    arr_delay,
+    case
+        when arr_delay is null then 'did not arrive'
+        when arr_delay > 15 then 'late'
+        else 'on time'
+    end as punctuality
+from {{ rows('stg_nyc__flights') }}

@@ -1,0 +1,15 @@
+{{ config(meta={'bucket_by': ['tailnum'], 'object_type': 'leg', 'object_id': 'id', 'evaluate': 'rows'}) }}
+
+select
+    _row_key,
+    id,
+    tailnum,
+    time_hour,
+    carrier,
+    flight,
+    origin,
+    dest,
+    air_time,
+    distance
+from {{ rows('stg_nyc__flights') }}
+where tailnum is not null

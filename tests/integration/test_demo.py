@@ -1,0 +1,109 @@
+"""The parts of the demo that need Postgres alone."""
+
+from importlib import import_module
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pytest
+from pydantic import SecretStr
+
+from ingest.config import PostgresSource
+from ingest.demo.changes import KINDS, Traffic
+from ingest.demo.compare import parse, read_source
+from ingest.demo.data import TABLES, as_arrow, copy_in
+from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, rows_that_differ
+from ingest.postgres.codegen import write_models
+from ingest.settings import JobSettings
+from tests.conftest import Database
+
+FLIGHTS = 60
+# Flights 1, 4, 7, ... were cancelled; the others are late by their id.
+FILL = f"""
+insert into airlines values ('UA', 'United'), ('AA', 'American');
+insert into planes (tailnum) select 'N' || n from generate_series(0, 9) n;
+insert into flights
+    (year, carrier, tailnum, origin, sched_dep_time, dep_time, dep_delay, arr_delay, time_hour)
+select 2013, case when n % 2 = 0 then 'UA' else 'AA' end, 'N' || n % 10, 'EWR', 515,
+    case when n % 3 <> 1 then 515 end, case when n % 3 <> 1 then n end,
+    case when n % 3 <> 1 then n end, timestamptz '2013-01-01 10:00+00'
+from generate_series(1, {FLIGHTS}) n;
+insert into weather (origin, time_hour, visib) values ('EWR', '2013-01-01 10:00+00', 10);
+"""
+
+
+@pytest.fixture
+def flights(database: Database) -> Database:
+    for table in TABLES:
+        database.execute(table.ddl)
+    database.execute(FILL)
+    return database
+
+
+def test_the_demos_views_are_what_codegen_writes(flights: Database, tmp_path: Path) -> None:
+    source = PostgresSource(name="nyc", dsn=SecretStr(flights.dsn), tables=("public.*",))
+    write_models(source, JobSettings(), tmp_path)
+    written = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert written == {path.name: path.read_text() for path in Path("models/staging").glob("stg_nyc__*")}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_transaction_is_taken_by_the_source(flights: Database, name: str) -> None:
+    with flights.connect(autocommit=False) as connection:
+        for step in KINDS[name][1](Random(5), list(range(2, 14))):
+            assert connection.execute(step.statement.encode(), step.parameters).rowcount >= 0
+
+
+def test_traffic_commits_what_it_says_and_notes_its_new_flights(flights: Database) -> None:
+    traffic = Traffic(flights.dsn, 100_000, FLIGHTS)
+    traffic.start()
+    while len(traffic.probes) < 5:
+        traffic.check()
+    traffic.stop()
+    assert traffic.changes >= traffic.transactions >= 5
+    known = {row[0] for row in flights.execute("select id from flights")}
+    assert {probe.flight for probe in traffic.probes} <= known
+
+
+def test_nothing_is_lost_between_arrow_and_copy(flights: Database) -> None:
+    pd = import_module("pandas")  # without types
+
+    frame = pd.DataFrame(
+        {
+            "tailnum": ["N100", "", 'a "quoted", name'],
+            "year": [2004.0, float("nan"), 1998.0],
+            "type": ["jet", None, ""],
+        }
+    )
+    rows = as_arrow(frame)
+    for name in ("manufacturer", "model", "engines", "seats", "speed", "engine"):
+        rows = rows.append_column(name, pa.nulls(3))
+    with flights.connect() as connection:
+        copy_in(connection, next(t for t in TABLES if t.name == "planes"), rows)
+    text = read_source(
+        flights.dsn,
+        "select tailnum, year, type from public.planes where tailnum !~ '^N.$' order by 1",
+    )
+    schema = pa.schema([("tailnum", pa.string()), ("year", pa.int32()), ("type", pa.string())])
+    assert [tuple(row.values()) for row in parse(text, schema).to_pylist()] == [
+        ("", None, None),
+        ("N100", 2004, "jet"),
+        ('a "quoted", name', 1998, ""),
+    ]
+
+
+def test_the_definitions_queries_run_on_the_source(flights: Database) -> None:
+    rows = {d.name: len(flights.execute(d.on_source)) for d in DEFINITIONS}
+    assert rows == {
+        "airport_departures": FLIGHTS * 2 // 3,
+        "carrier_delays": 2,
+        "carrier_flights": FLIGHTS,
+        "plane_history": FLIGHTS,
+    }
+
+
+def test_what_an_edit_changes_is_counted_by_the_source(flights: Database) -> None:
+    # Late by 16 to 30 minutes: no longer late.
+    expected = sum(16 <= n <= 30 and n % 3 != 1 for n in range(1, FLIGHTS + 1))
+    assert rows_that_differ(flights.dsn, EDITED, EDITED.edited(*EDIT)) == expected
+    assert rows_that_differ(flights.dsn, EDITED, EDITED) == 0

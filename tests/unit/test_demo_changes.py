@@ -1,0 +1,44 @@
+"""What the demo commits: made from a random generator alone."""
+
+from random import Random
+
+import pytest
+
+from ingest.demo.changes import KINDS, transaction
+
+
+def test_the_same_seed_makes_the_same_transactions() -> None:
+    one, other = (Random(7), Random(7))
+    assert [transaction(one, 100) for _ in range(50)] == [
+        transaction(other, 100) for _ in range(50)
+    ]
+
+
+def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:
+    random = Random(1)
+    names = [transaction(random, 1000).name for _ in range(20_000)]
+    assert sum(weight for weight, _ in KINDS.values()) == 1000
+    for name, (weight, _) in KINDS.items():
+        assert names.count(name) == pytest.approx(20 * weight, rel=0.4, abs=20)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_kind_touches_flights_that_there_are(name: str) -> None:
+    for step in KINDS[name][1](Random(3), list(range(5, 17))):
+        given = step.parameters
+        ids = {given[key] for key in ("id", "a", "b") if key in given} | {*given.get("ids", ())}
+        assert ids <= set(range(5, 17))
+
+
+def test_only_a_rolled_back_transaction_does_not_commit() -> None:
+    random = Random(2)
+    found = {t.name: t.commits for t in (transaction(random, 100) for _ in range(5000))}
+    assert [name for name, commits in found.items() if not commits] == ["rolled back"]
+
+
+def test_one_transaction_changes_a_row_several_times_and_another_several_tables() -> None:
+    day = KINDS["day of a flight"][1](Random(4), [8, 9])
+    assert [step.parameters["id"] for step in day] == [8, 8, 8]
+    storm = " ".join(step.statement for step in KINDS["storm"][1](Random(4), [8, 9]))
+    assert "update weather" in storm
+    assert "update flights" in storm

@@ -1,0 +1,48 @@
+"""A demo wipes what a demo made, and nothing else."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.demo.stage import stage, wipe
+from ingest.errors import UsageError
+
+
+def _landed(lake: Path, source: str) -> None:
+    folder = lake / "raw" / "stream_positions" / "data" / "l1"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"source": [source], "position": [1]}), folder / "1.parquet")
+
+
+def test_a_demos_lake_is_emptied(tmp_path: Path) -> None:
+    wipe(tmp_path / "lake")
+    _landed(tmp_path / "lake", "nyc")
+    wipe(tmp_path / "lake")
+    assert not (tmp_path / "lake" / "raw").exists()
+
+
+def test_a_lake_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
+    _landed(tmp_path, "nyc")
+    with pytest.raises(UsageError, match="not a demo's"):
+        wipe(tmp_path)
+    assert (tmp_path / "raw").exists()
+
+
+def test_a_demos_lake_with_another_source_in_it_is_left_alone(tmp_path: Path) -> None:
+    wipe(tmp_path)
+    _landed(tmp_path, "shop")
+    with pytest.raises(UsageError, match="holds shop"):
+        wipe(tmp_path)
+    assert (tmp_path / "raw").exists()
+
+
+def test_without_the_demos_models_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="model of the demo is missing"), stage(tmp_path / "demo"):
+        pass
+    assert not (tmp_path / "demo" / "postgres").exists()
