@@ -4,17 +4,19 @@ is.
 Pure. A position p says: everything with commit_lsn < p is landed. All intervals are half-open.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+_LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LSN_LIMIT = 1 << 64
 
 
 def parse_lsn(text: str) -> int:
     """`16/B374D848` as a number; ValueError if it is none."""
-    high, slash, low = text.partition("/")
-    if not slash or not 0 < len(high) <= 8 or not 0 < len(low) <= 8:
+    if not _LSN.fullmatch(text):
         raise ValueError(f"not an LSN: {text!r}")
+    high, _, low = text.partition("/")
     return int(high, 16) << 32 | int(low, 16)
 
 

@@ -202,9 +202,7 @@ class Snapshotter:
     def _pending(self) -> list[SourceTable]:
         tables = self._lake.tables.read(self._name).values()
         left = [t for t in tables if t.state in (QUEUED, RUNNING)]
-        return sorted(
-            (t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name
-        )
+        return sorted((t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name)
 
     def _begin(self, queued: Sequence[SourceTable]) -> None:
         """Plan snapshots under new ids, then claim the tables for them."""
@@ -260,9 +258,7 @@ class Snapshotter:
         for snapshot_id, table in work.tables.items():
             free = [chunk for chunk in work.chunks[snapshot_id] if chunk.claimable(now)]
             whole = self._source.at_once(table)
-            if whole and any(
-                c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]
-            ):
+            if whole and any(c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]):
                 continue
             for chunk in free:
                 size = self._source.weight(table, chunk)

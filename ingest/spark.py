@@ -51,27 +51,18 @@ def settings(target: str | None = None, profiles_dir: Path | str | None = None) 
     except FileNotFoundError:
         raise UsageError("no profile", str(path), "Start in the project's folder") from None
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise UsageError(
-            f"not a dbt profile with an entry {PROFILE!r}", str(path), str(error)
-        ) from None
+        raise UsageError(f"not a dbt profile with an entry {PROFILE!r}", str(path), str(error)) from None
     outputs = profile.get("outputs", {})
     name = target or _render(profile.get("target", ""), path)
     if name not in outputs:
         raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(outputs)}")
     if outputs[name].get("method") != "session":
-        raise UsageError(
-            f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`"
-        )
-    found = {
-        key: str(_render(value, path))
-        for key, value in outputs[name].get("server_side_parameters", {}).items()
-    }
+        raise UsageError(f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`")
+    found = {key: str(_render(value, path)) for key, value in outputs[name].get("server_side_parameters", {}).items()}
     return {key: value for key, value in found.items() if key not in _DBT_ONLY}
 
 
-def session(
-    target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG
-) -> SparkSession:
+def session(target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG) -> SparkSession:
     """A session of its own on the Spark of `target`; each call gives another one on the same Spark.
 
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
@@ -116,7 +107,7 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
 
 
 def _remote(found: Mapping[str, str]) -> SparkSession:
-    from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415  # loads gRPC
+    from pyspark.sql.connect.session import SparkSession as Remote  # loads gRPC
 
     spark = Remote.builder.remote(found["spark.remote"]).create()
     for key, value in found.items():
@@ -129,9 +120,7 @@ def _make_catalog_folder(found: Mapping[str, str]) -> None:
     """SQLite makes its file, but not the folder."""
     for key, value in found.items():
         if key.endswith(".uri") and value.startswith("jdbc:sqlite:"):
-            Path(value.removeprefix("jdbc:sqlite:").partition("?")[0]).parent.mkdir(
-                parents=True, exist_ok=True
-            )
+            Path(value.removeprefix("jdbc:sqlite:").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
 
 
 def _render(value: Any, path: Path) -> Any:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty, Full, Queue
 from typing import Protocol
@@ -33,11 +34,20 @@ ROW_GROUP_BYTES = 16 << 20
 class Feed(Protocol):
     """What a source gives a writer; see `postgres.feed.PostgresFeed`."""
 
-    def start(self) -> None: ...
-    def read(self, timeout: float) -> EventBatch | object | None: ...
-    def acknowledge(self, position: Position) -> None: ...
-    def finish(self) -> None: ...
-    def stop(self) -> None: ...
+    def start(self) -> None:
+        """Begin to read from the stored position."""
+
+    def read(self, timeout: float) -> EventBatch | object | None:
+        """What came next, None if nothing did; anything but a batch: the stream began again."""
+
+    def acknowledge(self, position: Position) -> None:
+        """`position` is stored."""
+
+    def finish(self) -> None:
+        """Read no more from the source; what was read may still be taken."""
+
+    def stop(self) -> None:
+        """Tell the source what is stored, and end."""
 
 
 def _nothing(landing: "Landing") -> None:
@@ -127,7 +137,7 @@ class StreamWriter:
                 self._step(until)
             self._feed.finish()
             self._drain(until)
-            self._landings.put(None)
+            self._hand_over(None)
             committer.join()
         except BaseException:
             self._give_up(committer)
@@ -204,11 +214,7 @@ class StreamWriter:
                 self._land()
         elif self._position.position > self._queued.position and self._idle():
             asked = isinstance(batch, EventBatch) and batch.reply_requested
-            if (
-                asked
-                or self._reaches(until)
-                or now - self._announced >= self._settings.announce_seconds
-            ):
+            if asked or self._reaches(until) or now - self._announced >= self._settings.announce_seconds:
                 self._land()
 
     def _reaches(self, until: int | None) -> bool:
@@ -224,14 +230,16 @@ class StreamWriter:
         self._sink, self._landing_bytes, self._since = None, 0, 0.0
         if not files and self._position == self._queued:
             return
-        landing = Landing(self._position, files)
+        if self._hand_over(Landing(self._position, files)):
+            self._queued, self._announced = self._position, time.monotonic()
+
+    def _hand_over(self, landing: Landing | None) -> bool:
+        """Queue it for the committer, waiting while that is busy; false if it has failed."""
         while self._failure is None:
-            try:
+            with suppress(Full):
                 self._landings.put(landing, timeout=0.2)
-                self._queued, self._announced = self._position, time.monotonic()
-                return
-            except Full:
-                continue
+                return True
+        return False
 
     def _commit_all(self) -> None:
         """The committer's thread."""
@@ -243,7 +251,7 @@ class StreamWriter:
                 self._committing.clear()
                 if not more:
                     return
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # whatever it is, `run` raises it
             self._failure = error
         finally:
             self._committing.clear()

@@ -59,9 +59,7 @@ class ChunkTable:
         wanted = ", ".join(literal(snapshot_id) for snapshot_id in snapshot_ids)
         if not wanted:
             return []
-        rows = self._spark.sql(
-            f"SELECT {', '.join(_FIELDS)} FROM {CHUNKS} WHERE snapshot_id IN ({wanted})"
-        ).collect()
+        rows = self._spark.sql(f"SELECT {', '.join(_FIELDS)} FROM {CHUNKS} WHERE snapshot_id IN ({wanted})").collect()
         found = [_chunk(row.asDict()) for row in rows]
         return sorted(found, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
 
@@ -71,9 +69,7 @@ class ChunkTable:
         Their ids are new, so nobody else can be at them.
         """
         names = ", ".join((*_FIELDS, "updated_at"))
-        rows = ", ".join(
-            f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks
-        )
+        rows = ", ".join(f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks)
         retried(lambda: self._spark.sql(f"INSERT INTO {CHUNKS} ({names}) VALUES {rows}"))
 
     def drop(self, snapshot_ids: Iterable[str]) -> None:
@@ -101,12 +97,8 @@ class ChunkTable:
 
     def finish(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> list[Chunk]:
         """Names claimed `chunks` done, with their numbers of rows; gives those that count."""
-        counts = " ".join(
-            f"WHEN {_is(chunk)} THEN {count}L" for chunk, count in zip(chunks, rows, strict=True)
-        )
-        return self._update(
-            chunks, chunks[0].owner, f"state = '{DONE}', row_count = CASE {counts} END"
-        )
+        counts = " ".join(f"WHEN {_is(chunk)} THEN {count}L" for chunk, count in zip(chunks, rows, strict=True))
+        return self._update(chunks, chunks[0].owner, f"state = '{DONE}', row_count = CASE {counts} END")
 
     def release(self, chunks: Sequence[Chunk]) -> None:
         """Gives claimed `chunks` back, for anybody to try at once."""
@@ -118,9 +110,7 @@ class ChunkTable:
         Gives those that `owner` has by it.
         """
         seen = " OR ".join(f"({_is(chunk)} AND rev = {chunk.rev})" for chunk in chunks)
-        statement = (
-            f"UPDATE {CHUNKS} SET {assignments}, rev = rev + 1, updated_at = {_now()} WHERE {seen}"
-        )
+        statement = f"UPDATE {CHUNKS} SET {assignments}, rev = rev + 1, updated_at = {_now()} WHERE {seen}"
         snapshots = {chunk.snapshot_id for chunk in chunks}
 
         def all_changed() -> bool:

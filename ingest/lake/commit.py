@@ -33,9 +33,7 @@ def lost_race(error: BaseException) -> bool:
     return "CommitStateUnknownException" not in text and bool(_LOST_RACE.search(text))
 
 
-def retried(
-    work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0
-) -> None:
+def retried(work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0) -> None:
     """Does `work`, and again with back-off while other commits come first.
 
     unless: asked before it is done again; true when there is nothing to be won any more.
@@ -102,9 +100,7 @@ class Committer:
         handle = self._table(table)
         mapping = handle.properties().get(_NAME_MAPPING)
         if mapping is None:
-            mapping = iceberg.mapping.NameMappingParser.toJson(
-                iceberg.mapping.MappingUtil.create(handle.schema())
-            )
+            mapping = iceberg.mapping.NameMappingParser.toJson(iceberg.mapping.MappingUtil.create(handle.schema()))
             handle.updateProperties().set(_NAME_MAPPING, mapping).commit()
         names = iceberg.mapping.NameMappingParser.fromJson(mapping)
         metrics = iceberg.MetricsConfig.forTable(handle)
@@ -138,6 +134,4 @@ class Committer:
 
     def _java_expire(self, table: str, older_than_ms: int, keep: int) -> None:
         self._table(table).refresh()
-        self._table(table).expireSnapshots().expireOlderThan(older_than_ms).retainLast(
-            keep
-        ).commit()
+        self._table(table).expireSnapshots().expireOlderThan(older_than_ms).retainLast(keep).commit()

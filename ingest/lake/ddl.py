@@ -173,9 +173,7 @@ def ensure(spark: SparkSession) -> None:
 def _create(spark: SparkSession, name: str, table: Table) -> None:
     columns = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in table.properties.items())
-    spark.sql(
-        f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})"
-    )
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
 
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:

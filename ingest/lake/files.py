@@ -20,6 +20,12 @@ from ingest.errors import Failure
 # Spark names S3 its own way, pyarrow knows but one.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
+# Values that come again and again; for others a dictionary is built only to be thrown away.
+_REPEATED = {
+    *("source", "writer", "commit_lsn", "commit_ts", "xid", "op", "table_name", "table_id"),
+    *("leaf_id", "snapshot_id", "chunk", "attempt", "snapshot_lsn", "read_lsn", "ingested_at"),
+}
+_NAMES = ["columns.key_value.key"]
 
 
 @dataclass(frozen=True)
@@ -83,9 +89,7 @@ class Sink:
             filesystem=self._system,
             compression="zstd",
             write_statistics=[name for name in schema.names if name in _STATISTICS],
-            use_dictionary=True,
-            dictionary_pagesize_limit=256 * 1024,
-            data_page_size=512 * 1024,
+            use_dictionary=[name for name in schema.names if name in _REPEATED] + _NAMES,
         )
 
     def write(self, rows: pa.Table) -> None:

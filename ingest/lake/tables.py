@@ -130,9 +130,7 @@ class SourceTables:
         )
         return [row for row, after in self._pairs(source, rows) if row == after]
 
-    def _pairs(
-        self, source: str, rows: Sequence[SourceTable]
-    ) -> list[tuple[SourceTable, SourceTable | None]]:
+    def _pairs(self, source: str, rows: Sequence[SourceTable]) -> list[tuple[SourceTable, SourceTable | None]]:
         """`rows` with what the table says of each."""
         found = self.read(source)
         return [(row, found.get(row.table_id)) for row in rows]

@@ -151,10 +151,7 @@ def _describe(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[
         for letter, holds in (("p", primary), ("i", chosen)):
             if holds:
                 keys.setdefault(oid, {})[letter] = tuple(names)
-    return [
-        _table(root, leaves.get(root[0], []), columns.get(root[0], []), keys.get(root[0], {}))
-        for root in roots
-    ]
+    return [_table(root, leaves.get(root[0], []), columns.get(root[0], []), keys.get(root[0], {})) for root in roots]
 
 
 def _table(
@@ -222,9 +219,7 @@ def watermark(connection: Connection) -> int:
     Whoever has read the log past it has everything that was committed before this call.
     """
     try:
-        row = connection.execute(
-            "SELECT pg_logical_emit_message(true, 'tidemark', '')::text"
-        ).fetchone()
+        row = connection.execute("SELECT pg_logical_emit_message(true, 'tidemark', '')::text").fetchone()
     except psycopg.errors.ReadOnlySqlTransaction:
         raise Failure(
             "the server is a standby, on which no watermark can be written",

@@ -67,9 +67,7 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
     version = connection.info.server_version
     if version < OLDEST_SERVER:
         connection.close()
-        raise Failure(
-            f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later"
-        )
+        raise Failure(f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later")
     if version >= 170000 and not replication:
         connection.execute("SET transaction_timeout = 0")
     return connection
@@ -170,10 +168,7 @@ def command(
 
 def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None]:
     values = (result.get_value(number, column) for column in range(len(names)))
-    return {
-        name: None if value is None else value.decode()
-        for name, value in zip(names, values, strict=True)
-    }
+    return {name: None if value is None else value.decode() for name, value in zip(names, values, strict=True)}
 
 
 def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:

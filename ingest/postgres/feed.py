@@ -75,9 +75,7 @@ def open_writer(
     return position, held
 
 
-def start_over(
-    lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1
-) -> slots.Held:
+def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1) -> slots.Held:
     """Makes a new slot in place of the writer's own, and queues new snapshots of all its tables.
 
     For when the log was lost. What was landed before stays as it was, up to the position that was
@@ -99,16 +97,12 @@ def start_over(
         made_for = _publish(lake, source, connection, writer)
         slots.drop(connection, slot)
         held = slots.create(dsn, slot, made_for, seconds=seconds)
-    position = Position(
-        source.name, writer, slot, system.system_id, system.timeline, held.lsn, held.lsn
-    )
+    position = Position(source.name, writer, slot, system.system_id, system.timeline, held.lsn, held.lsn)
     lake.store(position)
     return held
 
 
-def queue(
-    lake: Lake, source: PostgresSource, table_names: Sequence[str] | None = None, note: str = ""
-) -> list[str]:
+def queue(lake: Lake, source: PostgresSource, table_names: Sequence[str] | None = None, note: str = "") -> list[str]:
     """Queues new snapshots of tables (None: all); gives the names of those that were queued now."""
     wanted = [
         table.queued(note or "asked for")
@@ -118,9 +112,7 @@ def queue(
     return [table.table_name for table in lake.tables.put(source.name, wanted)]
 
 
-def _publish(
-    lake: Lake, source: PostgresSource, connection: Connection, writer: int
-) -> dict[str, int]:
+def _publish(lake: Lake, source: PostgresSource, connection: Connection, writer: int) -> dict[str, int]:
     """See to the publication; what is published then, and queued, by table_id with its `rev`."""
     usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
     known = lake.tables.read(source.name)
@@ -152,9 +144,7 @@ class PostgresFeed:
         self._ended = threading.Event()
         self._link = Link(self._dsn, settings.connect_seconds)
         survey = Survey(lake, source, self._link, position.writer)
-        self._registry = CatalogRegistry(
-            source.name, source.selects, self._link, survey, queued, self._ended.wait
-        )
+        self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._ended.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)
         self._pipe = Pipe(settings.landing_bytes)
         self._reader = Reader(
@@ -177,9 +167,7 @@ class PostgresFeed:
         """
         item = self._pipe.get(timeout)
         if isinstance(item, Restart):
-            self._decoder = Decoder(
-                self._source.name, self._stored.writer, self._registry, item.position
-            )
+            self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
         return None if item is None else self._selected(self._decoder.feed(item))
 

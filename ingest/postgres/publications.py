@@ -110,17 +110,14 @@ def _make(connection: Connection, publication: str, tables: Sequence[CatalogTabl
     try:
         with connection.transaction():
             connection.execute(statement)
-            connection.execute(
-                sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(name, sql.Literal(_COMMENT))
-            )
+            connection.execute(sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(name, sql.Literal(_COMMENT)))
     except psycopg.errors.DuplicateObject:
         return  # another process was first
     except psycopg.Error as error:
         raise Failure(
             f"can't make the publication ({error.diag.message_primary or error})",
             f"publication {publication}",
-            "Let the tables' owner make it, with CREATE on the database: "
-            f"{statement.as_string(connection)}",
+            f"Let the tables' owner make it, with CREATE on the database: {statement.as_string(connection)}",
         ) from None
 
 
@@ -128,9 +125,7 @@ def _add(connection: Connection, publication: str, tables: Sequence[CatalogTable
     for table in tables:
         try:
             connection.execute(
-                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
-                    sql.Identifier(publication), _identifiers([table])
-                )
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), _identifiers([table]))
             )
             _log.info("%s is published from now on", table.table_name)
         except psycopg.errors.DuplicateObject:

@@ -8,28 +8,28 @@ pipe.
 """
 
 import logging
-import select
 import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
-from psycopg import pq
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from ingest.errors import Failure
 from ingest.positions import format_lsn
+from ingest.postgres import copyboth
 from ingest.postgres.connection import CannotConnect, Connection
+from ingest.postgres.copyboth import CopyBoth, Payload, Refused
 
 _log = logging.getLogger(__name__)
 
 # A hand-over: so large that decoding it is cheap by the message, so young that nobody waits for it.
 HAND_OVER_BYTES = 2 << 20
 HAND_OVER_SECONDS = 0.05
+_START_SECONDS = 60.0
 # What a payload costs besides its bytes while it waits.
 _OVERHEAD = 200
 _POSTGRES_EPOCH = 946_684_800
@@ -37,7 +37,7 @@ _STATUS = struct.Struct(">cQQQqB")
 # The server ends these connections itself, and takes new ones sooner or later.
 _PASSING = ("57P", "08", "53")
 
-Payloads = list[bytes]
+Payloads = list[Payload]
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,7 @@ class Reader(threading.Thread):
         self._stop_reading = threading.Event()
         self._told_to_end = threading.Event()
         self._connection: Connection | None = None
+        self._stream: CopyBoth | None = None
         self._acknowledged = 0
         self._next_status = 0.0
 
@@ -131,9 +132,12 @@ class Reader(threading.Thread):
         first = True
         while not self._told_to_end.is_set():
             try:
-                self._open(first)
-                first = False
-                self._stream()
+                try:
+                    self._open(first)
+                    first = False
+                    self._read()
+                except Refused as refused:
+                    raise self._explain(refused) from None
             except Failure as failure:
                 self._give(failure, 0)
                 return
@@ -143,9 +147,7 @@ class Reader(threading.Thread):
                 if first:
                     self._give(Failure(f"the stream can't be started ({_line(error)})"), 0)
                     return
-                _log.warning(
-                    "the replication connection was cut (%s); connecting again", _line(error)
-                )
+                _log.warning("the replication connection was cut (%s); connecting again", _line(error))
             finally:
                 self._close()
 
@@ -162,49 +164,28 @@ class Reader(threading.Thread):
             with attempt:
                 self._connection, position = self._connect()
                 self._give(Restart(position), 0)
-                self._connection.pgconn.send_query(self._command_for(position).encode())
-                self._await_copy()
+                command = self._command_for(position)
+                self._stream = copyboth.start(self._connection, command, _START_SECONDS)
                 self._acknowledged = 0
                 self._next_status = 0.0
 
     def _pause(self, seconds: float) -> None:
         self._stop_reading.wait(seconds)
 
-    def _await_copy(self) -> None:
-        assert self._connection is not None
-        pgconn = self._connection.pgconn
-        result = pgconn.get_result()
-        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._ended(result)
-
-    def _stream(self) -> None:
+    def _read(self) -> None:
         """Until told to stop: read what is there, hand it over, tell the server."""
-        assert self._connection is not None
-        pgconn = self._connection.pgconn
-        get, socket = pgconn.get_copy_data, [pgconn.socket]
+        assert self._stream is not None
         held: Payloads = []
-        size, since, length = 0, 0.0, 0
+        size, since = 0, 0.0
         while not self._stop_reading.is_set():
-            for _ in range(512):
-                length, data = get(1)
-                if length <= 0:
-                    break
-                held.append(bytes(data))
-                size += length
+            wait = min(HAND_OVER_SECONDS if held else 0.5, self._status_seconds)
+            size += self._stream.receive(held, wait)
             if held:
                 since = since or time.monotonic()
                 if size >= HAND_OVER_BYTES or time.monotonic() - since >= HAND_OVER_SECONDS:
                     self._give(held, size + _OVERHEAD * len(held))
                     held, size, since = [], 0, 0.0
             self._status_if_due()
-            if length < 0:
-                raise self._ended(pgconn.get_result())
-            if length == 0:
-                until = self._next_status - time.monotonic()
-                select.select(
-                    socket, [], [], min(HAND_OVER_SECONDS if held else 0.5, max(until, 0))
-                )
-                pgconn.consume_input()
         if held:
             self._give(held, size + _OVERHEAD * len(held))
         while not self._told_to_end.wait(0.1):
@@ -220,37 +201,33 @@ class Reader(threading.Thread):
     def _status_if_due(self) -> None:
         """A status every few seconds, and sooner if there is something new to acknowledge."""
         now = time.monotonic()
-        if self._connection is None:
-            return
         early = self._next_status - self._status_seconds + min(1.0, self._status_seconds)
         if now >= self._next_status or (now >= early and self._stored() > self._acknowledged):
             self._status()
 
     def _status(self) -> None:
-        if self._connection is None:
+        if self._stream is None:
             return
         stored = self._stored()
         micros = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
-        pgconn = self._connection.pgconn
-        pgconn.put_copy_data(_STATUS.pack(b"r", stored, stored, stored, micros, 0))
-        pgconn.flush()
+        self._stream.send(_STATUS.pack(b"r", stored, stored, stored, micros, 0))
         self._acknowledged = stored
         self._next_status = time.monotonic() + self._status_seconds
 
-    def _ended(self, result: Any) -> Exception:
-        """Why the server has ended the stream: for good, or for now."""
-        state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
-        text = (result.error_message if result is not None else b"").decode(errors="replace")
-        if state is None or state.decode().startswith(_PASSING):
-            return psycopg.OperationalError(text or "the server ended the stream")
-        primary = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+    def _explain(self, refused: Refused) -> Exception:
+        """Why the server has ended the stream: for now, or for good."""
+        if refused.sqlstate.startswith(_PASSING):
+            return psycopg.OperationalError(refused.message)
         return Failure(
-            f"the server refuses the stream ({primary.decode(errors='replace')})",
+            f"the server refuses the stream ({refused.message})",
             f"position {format_lsn(self._stored())}",
             "Correct it at the server, or `tidemark resnapshot --all`",
         )
 
     def _close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None

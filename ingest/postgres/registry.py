@@ -71,9 +71,7 @@ class CatalogRegistry:
                 _log.warning("the catalogue can't be read at the moment (%s)", error)
 
 
-def describe(
-    source: str, relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]
-) -> TableInfo:
+def describe(source: str, relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> TableInfo:
     """The table that a relation of the stream is, or is a leaf of. Pure.
 
     now: the catalogue's, None if it has gone; known: registered generations that have the relation.
@@ -92,9 +90,7 @@ def _holds(table: SourceTable, oid: int) -> bool:
     return table.relation_id == oid or any(leaf.leaf_id == oid for leaf in table.leaves)
 
 
-def _key(
-    relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]
-) -> tuple[str, ...] | None:
+def _key(relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> tuple[str, ...] | None:
     """The key in key order, of the catalogue or else of a registered generation, if it is the
     stream's.
     """

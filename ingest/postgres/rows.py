@@ -28,7 +28,10 @@ from ingest.postgres.connection import CannotConnect, Connection, connect, copy_
 from ingest.rowkey import row_keys
 
 FORMAT = "tidemark_chunks"
-RESULT = "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, detail STRING"
+RESULT = (
+    "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
+    "detail STRING"
+)
 # Why a chunk was not read: its storage or columns are no longer the registered ones; it may not be
 # read; the snapshot that it was to be read in is gone; the source can't be reached; anything else.
 CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
@@ -122,7 +125,7 @@ def chunk_source(dsn: str, connect_seconds: float) -> type[DataSource]:
         def schema(self) -> str:
             return RESULT
 
-        def reader(self, schema: StructType) -> "DataSourceReader":
+        def reader(self, schema: StructType) -> "DataSourceReader":  # noqa: ARG002  # it is ours
             return ChunksReader(self.options["tasks"])
 
     class ChunksReader(DataSourceReader):
@@ -146,9 +149,7 @@ def read_chunk(dsn: str, task: ChunkTask, connect_seconds: float) -> ChunkResult
     try:
         with connect(dsn, connect_seconds=connect_seconds) as connection:
             _begin(connection, task)
-            sink = Sink(
-                Folder(task.folder), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
-            )
+            sink = Sink(Folder(task.folder), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet")
             _read(connection, task, sink)
             changed = _changed(connection, task)
         file = sink.close()
@@ -211,13 +212,10 @@ def _table(task: ChunkTask, now: datetime, row_key: pa.Array, columns: pa.Array)
         "ingested_at": now,
     }
     arrays = {
-        name: pa.repeat(pa.scalar(value, SNAPSHOT_ROWS.field(name).type), len(row_key))
-        for name, value in same.items()
+        name: pa.repeat(pa.scalar(value, SNAPSHOT_ROWS.field(name).type), len(row_key)) for name, value in same.items()
     }
     arrays |= {"row_key": row_key, "columns": columns}
-    return pa.Table.from_arrays(
-        [arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS
-    )
+    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)
 
 
 # pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a
@@ -230,10 +228,7 @@ FROM pg_class c WHERE c.oid = ANY (%s::oid[])
 
 def _changed(connection: Connection, task: ChunkTask) -> str:
     """What of the table is not as it was registered; empty if nothing is."""
-    found = {
-        oid: (then, now)
-        for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()
-    }
+    found = {oid: (then, now) for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()}
     for oid, node in task.storage.items():
         if found.get(oid) != (node, node):
             return f"the storage of relation {oid} is another one"

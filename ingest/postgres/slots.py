@@ -125,8 +125,7 @@ def drop(connection: Connection, slot: str) -> None:
     """Drops a slot, if it is there. Raises Failure while it is in use."""
     try:
         connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
-            "WHERE slot_name = %s",
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
             [slot],
         )
     except psycopg.errors.ObjectInUse as error:
@@ -173,24 +172,19 @@ def _in_recovery(connection: Connection) -> bool:
 def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     text = error.diag.message_primary or str(error)
     if "wal_level" in text:
-        return Failure(
-            text, slot, "Set wal_level = logical in the server's configuration and restart it"
-        )
+        return Failure(text, slot, "Set wal_level = logical in the server's configuration and restart it")
     if "replication slots are in use" in text:
         return Failure(text, slot, "Drop a slot that nobody uses, or raise max_replication_slots")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return Failure(
-            text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION"
-        )
+        return Failure(text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION")
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def check(
-    connection: Connection, replication: Connection, position: Position, *, to_stream: bool
-) -> None:
+def check(connection: Connection, replication: Connection, position: Position, *, to_stream: bool) -> None:
     """Raises a Failure that says why `position` can't be gone on from, if so.
 
-    to_stream: the slot has to be free; waits a little, as a walsender notices late that its client was killed.
+    to_stream: the slot has to be free; waits a little, as a walsender notices late that its client
+    was killed.
     """
     where = f"source {position.source}, slot {position.slot}"
     _check_system(replication, position, where)
@@ -249,8 +243,7 @@ def _check_system(replication: Connection, position: Position, where: str) -> No
     system = identify(replication)
     if system.system_id != position.system_id:
         raise Failure(
-            f"another database cluster is behind the DSN (system {system.system_id}, not "
-            f"{position.system_id})",
+            f"another database cluster is behind the DSN (system {system.system_id}, not {position.system_id})",
             where,
             f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
         )
@@ -258,9 +251,7 @@ def _check_system(replication: Connection, position: Position, where: str) -> No
         _check_timeline(replication, system, position, where)
 
 
-def _check_timeline(
-    replication: Connection, system: System, position: Position, where: str
-) -> None:
+def _check_timeline(replication: Connection, system: System, position: Position, where: str) -> None:
     """After a failover: fine if the new timeline left the old one no earlier than our position."""
     fork = 0
     if system.timeline > position.timeline:

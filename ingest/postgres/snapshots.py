@@ -55,7 +55,10 @@ class PostgresTables:
         self._survey.all()
 
     def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
-        """See `Source`. Under the snapshot a table has to look as it does now: else a newer is made."""
+        """See `Source`.
+
+        Under the snapshot a table has to look as it does now: else a newer is made.
+        """
         wanted = {table.table_id: table.rev for table in queued}
         try:
             held = self._hold(wanted)
@@ -70,10 +73,7 @@ class PostgresTables:
             found = self._alike(held, wanted)
         except slots.GivenUp:
             return []
-        return [
-            Plan(self._survey.seen[i].row, held.lsn, self._chunks(self._survey.tables[i]))
-            for i in found
-        ]
+        return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(self._survey.tables[i])) for i in found]
 
     def obstacle(self, table: SourceTable) -> str:
         """See `Source`. A generation that has gone is none: it will be ended."""

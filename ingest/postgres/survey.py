@@ -66,9 +66,7 @@ class Survey:
             return False
         if any(leaf.leaf_id not in self.published for leaf in table.leaves):
             publication = self._source.publication_of(self._writer)
-            self.published = publications.ensure(
-                self._link.get(), publication, [table], [table.oid]
-            )
+            self.published = publications.ensure(self._link.get(), publication, [table], [table.oid])
         if not reconcile([self._seen(table)], self.known):
             return False
         # By what was known; others may have been at it.
@@ -80,9 +78,7 @@ class Survey:
 
     def _seen(self, table: CatalogTable) -> Seen:
         row = table.row(self._source.name, self._writer)
-        if (
-            not table.leaves
-        ):  # a partitioned table without partitions: nothing to send, nothing to read
+        if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
             return Seen(row)
         leaves = [self.published.get(leaf.leaf_id) for leaf in table.leaves]
         sent = [leaf for leaf in leaves if leaf is not None]

@@ -59,9 +59,7 @@ def lake(spark: SparkSession) -> Lake:
 @pytest.fixture
 def settings() -> JobSettings:
     """Quick: nothing here waits for a time to pass."""
-    return JobSettings(
-        landing_seconds=0.05, announce_seconds=0.2, status_seconds=0.5, catalogue_seconds=0.5
-    )
+    return JobSettings(landing_seconds=0.05, announce_seconds=0.2, status_seconds=0.5, catalogue_seconds=0.5)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""What the lake says a table holds, folded row by row, and what the source says: they have to be equal."""
+"""What the lake says a table holds, folded row by row, and what the source says.
+
+They have to be equal.
+"""
 
 import threading
 from collections import Counter
@@ -17,7 +20,7 @@ from ingest.postgres.feed import PostgresFeed, open_writer, queue, start_over
 from ingest.postgres.slots import Held
 from ingest.postgres.snapshots import PostgresTables
 from ingest.settings import JobSettings
-from ingest.snapshot import Snapshotter, SnapshotHooks
+from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, Progress, StreamWriter
 
 Row = tuple[str | None, ...]
@@ -103,7 +106,7 @@ class Jobs:
         def work() -> None:
             try:
                 writer.run()
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
                 failures.append(error)
 
         thread = threading.Thread(target=work)
@@ -136,9 +139,7 @@ class Jobs:
             key = (event["writer"], at, event["commit_index"])
             same = {k: v for k, v in event.items() if k != "ingested_at"}
             assert found.setdefault(key, same) == same, "a replay gave a record another pair"
-        events = sorted(
-            found.values(), key=lambda e: (e["commit_lsn"], e["change_lsn"], e["commit_index"])
-        )
+        events = sorted(found.values(), key=lambda e: (e["commit_lsn"], e["change_lsn"], e["commit_index"]))
         return [e for e in events if table_id is None or e["table_id"] == table_id]
 
     def lake_rows(self, table_name: str) -> Counter[Row]:

@@ -13,7 +13,7 @@ from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, call_once, kill
+from tests.integration.replay import Jobs, Killed, call_once
 
 PAGES = 8192
 
@@ -48,9 +48,7 @@ def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
 
 
 @pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "after_land"])
-def test_rows_changed_at_any_moment_end_as_in_the_source(
-    chunked: Jobs, accounts: Database, place: str
-) -> None:
+def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: Jobs, accounts: Database, place: str) -> None:
     def change() -> None:
         accounts.execute("delete from accounts where id % 10 = 1")
         accounts.execute("update accounts set balance = 20 where id % 10 = 2")
@@ -79,9 +77,7 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Da
     chunked.assert_equal("public.accounts")
 
 
-def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(
-    jobs: Jobs, accounts: Database
-) -> None:
+def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = 11")
     accounts.execute("delete from accounts where id > 400")
@@ -121,15 +117,11 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
 # Kills, claims, leases
 
 
-@pytest.mark.parametrize(
-    "place", ["after_plan", "after_claim", "before_land", "after_land", "before_done"]
-)
+@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "after_land", "before_done"])
 def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
-    quick = settings.model_copy(
-        update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1, "lease_seconds": 0.5}
-    )
+    quick = settings.model_copy(update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1, "lease_seconds": 0.5})
     jobs = Jobs(lake, source, quick)
     calls: list[object] = []
 
@@ -165,7 +157,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts:
     def work(snapshotter: Any) -> None:
         try:
             snapshotter.run(until_done=True)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
@@ -205,9 +197,7 @@ def test_one_paused_past_its_lease_does_not_count(
     jobs.close()
 
 
-def test_a_snapshot_queued_while_another_is_marked_done_is_taken(
-    jobs: Jobs, accounts: Database
-) -> None:
+def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: Jobs, accounts: Database) -> None:
     snapshots: list[str] = []
 
     def again(chunks: Any) -> None:
@@ -244,9 +234,7 @@ def test_a_rewrite_between_two_chunks_begins_the_snapshot_anew(
     chunked.assert_equal("public.accounts")
 
 
-def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(
-    jobs: Jobs, accounts: Database
-) -> None:
+def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
     jobs.settle()
@@ -296,9 +284,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
     try:
         jobs.settle()
         assert "public.secrets is left out: no permission" in caplog.text
-        assert [t.table_name for t in lake.tables.read(jobs.source.name).values()] == [
-            "public.accounts"
-        ]
+        assert [t.table_name for t in lake.tables.read(jobs.source.name).values()] == ["public.accounts"]
         jobs.assert_equal("public.accounts")
         accounts.execute(f"revoke select on accounts from {role}")
         jobs.queue("public.accounts")
@@ -349,9 +335,7 @@ KEYS = {
 }
 
 
-def test_keys_of_odd_types_are_the_same_in_snapshot_and_stream(
-    jobs: Jobs, database: Database
-) -> None:
+def test_keys_of_odd_types_are_the_same_in_snapshot_and_stream(jobs: Jobs, database: Database) -> None:
     for name, (kind, value) in KEYS.items():
         database.execute(f"create table {name} (id {kind} primary key, n int)")
         database.execute(f"insert into {name} select {value}, i from generate_series(1, 50) i")
@@ -390,9 +374,7 @@ def test_names_with_dots_quotes_and_capitals(
     jobs.close()
 
 
-def test_many_small_tables_are_begun_landed_and_done_together(
-    jobs: Jobs, database: Database
-) -> None:
+def test_many_small_tables_are_begun_landed_and_done_together(jobs: Jobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
     groups: list[list[Chunk]] = []
@@ -415,7 +397,6 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, account
     states = {chunk.state for chunk in chunked.lake.chunks.read([str(table.snapshot_id)])}
     assert states == {DONE, QUEUED}
     ((sessions,),) = accounts.execute(
-        "select count(*) from pg_stat_activity where datname = current_database() "
-        "and application_name = 'tidemark'"
+        "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'tidemark'"
     )
     assert sessions == 0

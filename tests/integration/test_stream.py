@@ -28,9 +28,7 @@ def accounts(database: Database) -> Database:
 
 
 def slot_row(database: Database, slot: str) -> dict[str, str]:
-    ((row,),) = database.execute(
-        "select to_jsonb(s) from pg_replication_slots s where slot_name = %s", [slot]
-    )
+    ((row,),) = database.execute("select to_jsonb(s) from pg_replication_slots s where slot_name = %s", [slot])
     return dict(row)
 
 
@@ -49,9 +47,7 @@ def test_inserts_updates_and_deletes_land(jobs: Jobs, accounts: Database) -> Non
     jobs.assert_equal("public.accounts")
 
 
-def test_changes_of_one_row_in_one_transaction_are_kept_in_order(
-    jobs: Jobs, accounts: Database
-) -> None:
+def test_changes_of_one_row_in_one_transaction_are_kept_in_order(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         for n in range(8):
@@ -145,9 +141,7 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
     jobs = Jobs(lake, source, small)
     jobs.open()
-    accounts.execute(
-        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
-    )
+    accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     seen: list[tuple[int, int]] = []
 
     def look(landing: Landing) -> None:
@@ -165,9 +159,7 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
 
 
 @pytest.mark.parametrize("place", ["before_land", "after_land", "before_store", "after_store"])
-def test_after_a_kill_every_record_comes_again_with_its_pair(
-    jobs: Jobs, accounts: Database, place: str
-) -> None:
+def test_after_a_kill_every_record_comes_again_with_its_pair(jobs: Jobs, accounts: Database, place: str) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = balance + 1 where id <= 50")
     with pytest.raises(Killed):
@@ -184,9 +176,7 @@ def test_half_a_landed_transaction_comes_again_after_a_kill(
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
     jobs = Jobs(lake, source, small)
     jobs.open()
-    accounts.execute(
-        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
-    )
+    accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
         jobs.stream(Hooks(after_land=kill))
     assert jobs.events() == []
@@ -203,9 +193,7 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
     jobs = Jobs(lake, source, small)
     jobs.settle()
-    accounts.execute(
-        "insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i"
-    )
+    accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
         jobs.stream(Hooks(after_land=kill))
     accounts.execute("select pg_drop_replication_slot(%s)", [source.slot])
@@ -217,12 +205,8 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     jobs.close()
 
 
-def test_killed_between_the_slot_and_its_first_position_it_takes_the_slot_over(
-    jobs: Jobs, accounts: Database
-) -> None:
-    accounts.execute(
-        "select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot]
-    )
+def test_killed_between_the_slot_and_its_first_position_it_takes_the_slot_over(jobs: Jobs, accounts: Database) -> None:
+    accounts.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot])
     start = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
     jobs.open()
     stored = current(jobs.lake.positions(jobs.source.name))
@@ -265,8 +249,7 @@ def test_a_cut_connection_is_made_again(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     cut = call_once(
         lambda: accounts.execute(
-            "select pg_terminate_backend(active_pid) from pg_replication_slots "
-            "where slot_name = %s",
+            "select pg_terminate_backend(active_pid) from pg_replication_slots where slot_name = %s",
             [jobs.source.slot],
         )
     )
@@ -284,9 +267,7 @@ def test_a_cut_connection_is_made_again(jobs: Jobs, accounts: Database) -> None:
     jobs.assert_equal("public.accounts")
 
 
-def test_a_slow_landing_keeps_the_status_going(
-    jobs: Jobs, accounts: Database, postgres_server: str
-) -> None:
+def test_a_slow_landing_keeps_the_status_going(jobs: Jobs, accounts: Database, postgres_server: str) -> None:
     """The server would end a stream that it hears nothing of for wal_sender_timeout."""
     jobs.open()
     dsn = jobs.source.dsn.get_secret_value()
@@ -299,8 +280,7 @@ def test_a_slow_landing_keeps_the_status_going(
         with psycopg.connect(dsn, autocommit=True) as connection:
             for _tenth in range(30):
                 row = connection.execute(
-                    "select active_pid, pg_sleep(0.1) from pg_replication_slots "
-                    "where slot_name = %s",
+                    "select active_pid, pg_sleep(0.1) from pg_replication_slots where slot_name = %s",
                     [jobs.source.slot],
                 ).fetchone()
                 assert row is not None
@@ -324,9 +304,7 @@ def test_a_slot_that_is_gone_is_refused(jobs: Jobs, accounts: Database) -> None:
 def test_a_slot_that_somebody_else_advanced_is_refused(jobs: Jobs, accounts: Database) -> None:
     jobs.stream()
     accounts.execute("update accounts set balance = 1")
-    accounts.execute(
-        "select pg_replication_slot_advance(%s, pg_current_wal_lsn())", [jobs.source.slot]
-    )
+    accounts.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", [jobs.source.slot])
     with pytest.raises(Failure, match="advanced by somebody else.*resnapshot --all"):
         jobs.stream()
 

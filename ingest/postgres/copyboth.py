@@ -1,0 +1,225 @@
+"""The two directions of a replication stream: CopyData payloads in, status messages out.
+
+`start` sends START_REPLICATION and gives the stream. On a plain socket `SocketStream` reads the
+bytes itself once libpq has logged in: framing a megabyte at a time costs a fifth of asking libpq
+for each message. Over TLS or GSSAPI `LibpqStream` goes through libpq. Neither ever blocks longer
+than it is told. Both raise psycopg's OperationalError when the connection is lost, and `Refused`
+when the server ends the stream with an error.
+"""
+
+import os
+import select
+import socket
+import struct
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import pq
+
+from ingest.postgres.connection import Connection
+
+Payload = bytes | memoryview
+
+_FRAME = struct.Struct(">cI")
+_BUFFER_BYTES = 1 << 20
+_MOST_MESSAGES = 512
+
+
+class Refused(Exception):
+    """The server ended the stream. sqlstate: as the server says; message: its primary message."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+
+
+class CopyBoth(Protocol):
+    """A running stream."""
+
+    def receive(self, held: list[Payload], timeout: float) -> int:
+        """Add what has come to `held`.
+
+        Gives its bytes, 0 if nothing came within `timeout` seconds.
+        """
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message; it leaves when the connection takes it."""
+
+    def close(self) -> None:
+        """Let go of the connection, which is the caller's."""
+
+
+def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
+    """The stream that `command` starts.
+
+    connection: for replication, and for nothing else after it.
+    """
+    encrypted = connection.pgconn.ssl_in_use or "gssencmode" in connection.info.get_parameters()
+    kind = LibpqStream if encrypted else SocketStream
+    return kind(connection, command, timeout)
+
+
+class LibpqStream:
+    """Through libpq, message by message."""
+
+    def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self._pgconn = connection.pgconn
+        self._pgconn.send_query(command.encode())
+        while self._pgconn.is_busy():
+            if not select.select([self._pgconn.socket], [], [], timeout)[0]:
+                raise psycopg.OperationalError("the server doesn't start the stream")
+            self._pgconn.consume_input()
+        result = self._pgconn.get_result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            raise _refused(result)
+
+    def receive(self, held: list[Payload], timeout: float) -> int:
+        """See `CopyBoth`."""
+        size = self._take(held)
+        if not size and select.select([self._pgconn.socket], [], [], timeout)[0]:
+            self._pgconn.consume_input()
+            size = self._take(held)
+        self._pgconn.flush()
+        return size
+
+    def send(self, payload: bytes) -> None:
+        """See `CopyBoth`."""
+        self._pgconn.put_copy_data(payload)
+        self._pgconn.flush()
+
+    def close(self) -> None:
+        """See `CopyBoth`."""
+
+    def _take(self, held: list[Payload]) -> int:
+        size = 0
+        for _ in range(_MOST_MESSAGES):
+            length, data = self._pgconn.get_copy_data(1)
+            if length < 0:
+                raise _refused(self._pgconn.get_result())
+            if length == 0:
+                break
+            held.append(bytes(data))
+            size += length
+        return size
+
+
+def _refused(result: Any) -> Exception:
+    state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
+    if state is None:
+        text = result.error_message.decode(errors="replace") if result is not None else ""
+        return psycopg.OperationalError(text or "the server ended the stream")
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+    return Refused(state.decode(), message.decode(errors="replace"))
+
+
+class SocketStream:
+    """Straight from the socket.
+
+    Payloads are views of large buffers that are never written again.
+    """
+
+    def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
+        self._socket.setblocking(False)
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        self._from = self._to = 0
+        self._out = b""
+        self._started = False
+        self._send(b"Q", command.encode() + b"\0")
+        while not self._started:
+            if not self._fill(timeout):
+                raise psycopg.OperationalError("the server doesn't start the stream")
+            self._frames([])
+
+    def receive(self, held: list[Payload], timeout: float) -> int:
+        """See `CopyBoth`."""
+        size = self._frames(held)  # what came with the answer to the command
+        if not size and self._fill(timeout):
+            size = self._frames(held)
+        self._flush()
+        return size
+
+    def send(self, payload: bytes) -> None:
+        """See `CopyBoth`."""
+        self._send(b"d", payload)
+
+    def close(self) -> None:
+        """See `CopyBoth`."""
+        self._socket.close()
+
+    def _fill(self, timeout: float) -> bool:
+        """Read what there is into the buffer; false if nothing came."""
+        self._make_room()
+        try:
+            count = self._socket.recv_into(self._view[self._to :])
+        except BlockingIOError:
+            waiting = [self._socket] if self._out else []
+            if not select.select([self._socket], waiting, [], timeout)[0]:
+                return False
+            try:
+                count = self._socket.recv_into(self._view[self._to :])
+            except BlockingIOError:
+                return False
+        if not count:
+            raise psycopg.OperationalError("the server closed the connection")
+        self._to += count
+        return True
+
+    def _make_room(self) -> None:
+        """A new buffer when the old one is nearly full.
+
+        It takes over a message that is not whole.
+        """
+        left = self._to - self._from
+        need = _FRAME.size
+        if left >= need:
+            need = 1 + _FRAME.unpack_from(self._buffer, self._from)[1]
+        if self._from + need <= len(self._buffer) and self._to + need // 2 < len(self._buffer):
+            return
+        buffer = bytearray(max(_BUFFER_BYTES, 2 * need))
+        buffer[:left] = self._view[self._from : self._to]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._from, self._to = 0, left
+
+    def _frames(self, held: list[Payload]) -> int:
+        """Cut what is in the buffer into messages; gives the bytes of the payloads among them."""
+        at, end, size = self._from, self._to, 0
+        buffer, view, unpack, keep = self._buffer, self._view, _FRAME.unpack_from, held.append
+        while end - at >= _FRAME.size:
+            kind, length = unpack(buffer, at)
+            stop = at + 1 + length
+            if stop > end:
+                break
+            if kind == b"d":
+                keep(view[at + 5 : stop])
+                size += length - 4
+            else:
+                self._other(kind, bytes(view[at + 5 : stop]))
+            at = stop
+            if not self._started:
+                break
+        self._from = at
+        return size
+
+    def _other(self, kind: bytes, body: bytes) -> None:
+        if kind == b"W":
+            self._started = True
+        elif kind == b"E":
+            fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
+            raise Refused(fields.get(b"C", ""), fields.get(b"M", ""))
+        elif kind in b"cCZ":
+            raise psycopg.OperationalError("the server ended the stream")
+
+    def _send(self, kind: bytes, body: bytes) -> None:
+        self._out += _FRAME.pack(kind, len(body) + 4) + body
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._out:
+            try:
+                sent = self._socket.send(self._out)
+            except BlockingIOError:
+                return
+            self._out = self._out[sent:]

@@ -1,0 +1,296 @@
+"""The raw tables.
+
+Landings are atomic, claims have one winner, metadata stays small, old lakes migrate.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timezone
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from ingest.change import EVENTS as EVENTS_SCHEMA
+from ingest.lake import Chunk, Lake, Sink, SourceTable, ddl
+from ingest.lake import lake as lake_module
+from ingest.lake.commit import Committer
+from ingest.lake.ddl import CHUNKS, EVENTS, POSITIONS
+from ingest.lake.leases import Lease
+from ingest.lake.sql import literal
+from ingest.lake.tables import DONE, QUEUED, RUNNING, Column, Leaf
+from ingest.positions import Position
+
+
+@pytest.fixture
+def name() -> str:
+    return f"s{uuid.uuid4().hex[:12]}"
+
+
+def events(source: str, count: int) -> pa.Table:
+    row: dict[str, Any] = dict.fromkeys(EVENTS_SCHEMA.names)
+    now = datetime.now(timezone.utc)
+    rows = [
+        {
+            **row,
+            "source": source,
+            "writer": 1,
+            "commit_lsn": 10,
+            "commit_index": n,
+            "op": "insert",
+            "columns": [("a", None), ("b", "ä")],
+            "commit_ts": now,
+            "partial": False,
+        }
+        for n in range(count)
+    ]
+    return pa.Table.from_pylist(rows, schema=EVENTS_SCHEMA)
+
+
+def count(lake: Lake, table: str, source: str) -> int:
+    query = f"SELECT count(*) FROM {table} WHERE source = '{source}'"
+    return int(lake.spark.sql(query).collect()[0][0])
+
+
+def snapshots(lake: Lake, table: str) -> int:
+    return int(lake.spark.sql(f"SELECT count(*) FROM {table}.snapshots").collect()[0][0])
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) -> None:
+    committer = Committer(lake.spark, procedures=procedures)
+    folder = lake.landing_folder(EVENTS)
+    files = []
+    for _ in range(3):
+        sink = Sink(folder, EVENTS_SCHEMA)
+        sink.write(events(name, 4))
+        sink.write(events(name, 1))
+        files.append(sink.close())
+    before = snapshots(lake, EVENTS)
+    committer.add(EVENTS, [file.path for file in files])
+    assert snapshots(lake, EVENTS) == before + 1
+    assert count(lake, EVENTS, name) == 15
+    rows = lake.spark.sql(f"SELECT columns, partial, row_key FROM {EVENTS} WHERE source = '{name}'")
+    assert {(*row.columns.items(), row.partial, row.row_key) for row in rows.collect()} == {
+        (("a", None), ("b", "ä"), False, None)
+    }
+
+
+def test_a_file_that_is_given_up_leaves_nothing(lake: Lake) -> None:
+    folder = lake.landing_folder(EVENTS)
+    sink = Sink(folder, EVENTS_SCHEMA)
+    sink.write(events("nobody", 1))
+    sink.abandon()
+    system, path = folder.open()
+    assert system.get_file_info(f"{path}/{sink.path.rpartition('/')[2]}").type.name == "NotFound"
+
+
+def test_only_the_columns_that_are_looked_for_have_statistics(lake: Lake, name: str) -> None:
+    lake.append(EVENTS, events(name, 3))
+    query = f"""SELECT readable_metrics.commit_lsn.lower_bound AS lsn, readable_metrics.row_key.value_count
+        FROM {EVENTS}.files WHERE readable_metrics.source.lower_bound = '{name}'"""
+    assert [tuple(row) for row in lake.spark.sql(query).collect()] == [(10, None)]
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_concurrent_landings_all_count(lake: Lake, name: str, procedures: bool) -> None:
+    lakes = [Lake(lake.spark, Committer(lake.spark, procedures=procedures)) for _ in range(3)]
+
+    def land(one: Lake) -> None:
+        for _ in range(4):
+            one.append(EVENTS, events(name, 1))
+
+    in_threads([partial(land, one) for one in lakes])
+    assert count(lake, EVENTS, name) == 12
+
+
+def in_threads(work: list[Callable[[], object]]) -> None:
+    """All at once; raises the first error."""
+    barrier = threading.Barrier(len(work))
+    errors: list[BaseException] = []
+
+    def run(one: Callable[[], object]) -> None:
+        try:
+            barrier.wait()
+            one()
+        except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=[one]) for one in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+# Positions
+
+
+def test_the_maximum_counts_and_superseded_positions_are_pruned(
+    lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Position(name, 1, "slot", "7", 1, 100, 100)
+    second = replace(first, start_position=500, position=500)
+    for position in (100, 120, 110):
+        lake.store(replace(first, position=position))
+    for position in (500, 510):
+        lake.store(replace(second, position=position))
+    expected = [replace(first, position=120), replace(second, position=510)]
+    assert lake.positions(name) == expected
+    monkeypatch.setattr(lake_module, "UPKEEP_COMMITS", 1)
+    lake.upkeep(replace(second, position=510))
+    assert lake.positions(name) == expected
+    assert count(lake, POSITIONS, name) == 4  # the first incarnation is left as it was
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_old_snapshots_are_forgotten(
+    spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
+) -> None:
+    monkeypatch.setattr(lake_module, "UPKEEP_COMMITS", 25)
+    monkeypatch.setattr(lake_module, "KEEP_SNAPSHOTS_SECONDS", 0)
+    lake = Lake(spark, Committer(spark, procedures=procedures))
+    position = Position(name, 1, "slot", "7", 1, 100, 100)
+    for n in range(25):
+        lake.store(replace(position, position=100 + n))
+        lake.upkeep(replace(position, position=100 + n))
+    assert snapshots(lake, POSITIONS) <= 22
+    assert count(lake, POSITIONS, name) == 1
+
+
+# Tables and chunks
+
+
+def table(source: str, table_id: str = "t1") -> SourceTable:
+    return SourceTable(
+        source=source,
+        table_id=table_id,
+        table_name="public.o\"d'd\\ä",
+        relation_id=5,
+        replica_identity="d",
+        key_columns=("b", "a"),
+        columns=(Column("a", 1, "integer"), Column("b", 2, "text")),
+        leaves=(Leaf(5, "public.odd", 7),),
+        published_id=3,
+    )
+
+
+def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
+    row = table(name)
+    counted = replace(row, table_id="t2", key_columns=None, columns=(), leaves=())
+    assert lake.tables.put(name, [row, counted]) == [row, counted]
+    assert lake.tables.read(name) == {"t1": row, "t2": counted}
+
+
+def test_a_generation_is_registered_once(lake: Lake, name: str) -> None:
+    in_threads([lambda: lake.tables.put(name, [table(name)])] * 4)
+    assert count(lake, ddl.SOURCE_TABLES, name) == 1
+
+
+def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
+    row = table(name)
+    lake.tables.put(name, [row])
+    won: list[SourceTable] = []
+
+    def claim(n: int) -> None:
+        won.extend(lake.tables.put(name, [row.after(state=RUNNING, snapshot_id=f"s{n}")]))
+
+    in_threads([partial(claim, n) for n in range(4)])
+    assert len(won) == 1
+    assert lake.tables.read(name) == {"t1": won[0]}
+
+
+def test_a_change_of_what_was_changed_meanwhile_is_lost(lake: Lake, name: str) -> None:
+    row = table(name)
+    lake.tables.put(name, [row])
+    (queued,) = lake.tables.put(name, [row.queued("again")])
+    assert lake.tables.put(name, [row.after(state=DONE, done_lsn=9)]) == []
+    assert lake.tables.read(name) == {"t1": queued}
+
+
+def chunks(source: str, n: int = 4) -> list[Chunk]:
+    return [Chunk(source, "t1", f"{source}-1", i, 5, str(i), str(i + 1)) for i in range(n)]
+
+
+def test_a_chunk_has_one_claimer(lake: Lake, name: str) -> None:
+    planned = chunks(name)
+    lake.chunks.plan(planned)
+    won: dict[int, list[Chunk]] = {}
+
+    def claim(n: int) -> None:
+        won[n] = lake.chunks.claim(planned, f"{name}:{n}", 60)
+
+    in_threads([partial(claim, n) for n in range(4)])
+    assert sorted(c.chunk for got in won.values() for c in got) == [0, 1, 2, 3]
+    now = lake.chunks.read([f"{name}-1"])
+    assert all(chunk.attempt == 1 and chunk.state == RUNNING for chunk in now)
+
+
+def test_what_was_taken_over_is_not_finished_by_the_first(lake: Lake, name: str) -> None:
+    planned = chunks(name)
+    lake.chunks.plan(planned)
+    first = lake.chunks.claim(planned, "first", -1)
+    now = datetime.now(timezone.utc)
+    assert all(chunk.claimable(now) for chunk in first)
+    second = lake.chunks.claim(first[:2], "second", 60)
+    assert [chunk.attempt for chunk in second] == [2, 2]
+    assert [c.chunk for c in lake.chunks.finish(first, [1, 2, 3, 4])] == [2, 3]
+    assert [c.row_count for c in lake.chunks.finish(second, [5, 6])] == [5, 6]
+    after = {c.chunk: (c.state, c.attempt, c.row_count) for c in lake.chunks.read([f"{name}-1"])}
+    assert after == {0: (DONE, 2, 5), 1: (DONE, 2, 6), 2: (DONE, 1, 3), 3: (DONE, 1, 4)}
+
+
+def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str) -> None:
+    lake.chunks.plan(chunks(name))
+    claimed = lake.chunks.claim(chunks(name), "me", 0.3)
+    renewed = threading.Event()
+    renew = lake.chunks.renew
+
+    class Watched:
+        finish, release = lake.chunks.finish, lake.chunks.release
+
+        def renew(self, chunks: list[Chunk], seconds: float) -> list[Chunk]:
+            kept = renew(chunks, seconds)
+            renewed.set()
+            return kept
+
+    with Lease(Watched(), claimed, 0.3) as lease:  # type: ignore[arg-type]
+        assert renewed.wait(60)
+        assert [c.chunk for c in lease.finish({(f"{name}-1", 1): 10})] == [1]
+    states = [c.state for c in lake.chunks.read([f"{name}-1"])]
+    assert states == [QUEUED, DONE, QUEUED, QUEUED]
+
+
+# Migration
+
+
+def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: str) -> None:
+    old = table(name)
+    lake.tables.put(name, [old])
+    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN published_id")
+    lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
+    newer = Lake(lake.spark)
+    assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
+    (changed,) = newer.tables.put(name, [old.after(published_id=4)])
+    assert newer.tables.read(name) == {"t1": changed}
+
+
+def test_two_processes_may_make_the_lake_at_once(lake: Lake) -> None:
+    in_threads([lambda: ddl.ensure(lake.spark)] * 3)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 7, -(2**62), 'it\'s \\ "ä"\n', ["a", None], datetime(2026, 1, 2, 3, tzinfo=timezone.utc)],
+)
+def test_literals_come_back_as_they_were(spark: SparkSession, value: object) -> None:
+    ((found,),) = spark.sql(f"SELECT {literal(value)}").collect()
+    if isinstance(value, datetime):
+        found = found.astimezone(timezone.utc)
+    assert found == value

@@ -1,0 +1,119 @@
+"""What a look at the catalogue means: which snapshots are due, which generations have gone."""
+
+from dataclasses import replace
+
+import pytest
+
+from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING, Column, Leaf, SourceTable
+from ingest.postgres.generations import Seen, gone, reconcile
+
+ID, NAME = Column("id", 1, "integer"), Column("name", 2, "text")
+LEAF = Leaf(500, "public.orders", 900)
+ORDERS = SourceTable(
+    source="shop",
+    table_id="a" * 16,
+    table_name="public.orders",
+    relation_id=500,
+    replica_identity="d",
+    key_columns=("id",),
+    columns=(ID, NAME),
+    leaves=(LEAF,),
+    attributes=2,
+    published_id=77,
+)
+TAKEN = replace(ORDERS, state=DONE, snapshot_id="s", snapshot_lsn=10, done_lsn=20, row_count=1, rev=3)
+
+
+def known(*tables: SourceTable) -> dict[str, SourceTable]:
+    return {table.table_id: table for table in tables}
+
+
+def test_a_new_table_is_registered_with_its_snapshot_queued() -> None:
+    assert reconcile([Seen(ORDERS)], {}) == [ORDERS]
+    assert ORDERS.state == QUEUED
+
+
+def test_a_table_that_is_not_published_is_left_as_it_was() -> None:
+    assert reconcile([Seen(ORDERS, published=False)], {}) == []
+    assert reconcile([Seen(ORDERS, published=False)], known(TAKEN)) == []
+
+
+def test_what_has_not_changed_needs_nothing() -> None:
+    assert reconcile([Seen(ORDERS)], known(TAKEN)) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"columns": (ID, replace(NAME, name="title"))}, "column name was renamed"),
+        ({"columns": (replace(ID, type="bigint"), NAME)}, "column id was of type integer"),
+        ({"columns": (ID, replace(NAME, attnum=3)), "attributes": 3}, "dropped and added again"),
+        ({"published_id": 78}, "taken out of its publication"),
+        ({"leaves": ()}, "partition public.orders was detached or dropped"),
+        ({"leaves": (LEAF, Leaf(501, "public.p", 901))}, "partition public.p was attached"),
+    ],
+)
+def test_what_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
+    (row,) = reconcile([Seen(replace(ORDERS, **change))], known(TAKEN))  # type: ignore[arg-type]
+    assert (row.state, row.rev, row.snapshot_id, row.done_lsn) == (QUEUED, 4, None, None)
+    assert why in str(row.note)
+
+
+ADDED = replace(ORDERS, columns=(ID, NAME, Column("more", 3, "text")), attributes=3)
+REWRITTEN = (replace(LEAF, storage=901),)
+
+
+@pytest.mark.parametrize(
+    ("seen", "state"),
+    [
+        (Seen(ADDED), DONE),
+        (Seen(ADDED, filled=frozenset([3])), QUEUED),
+        (Seen(replace(ADDED, leaves=REWRITTEN)), QUEUED),
+        (Seen(replace(ORDERS, columns=(ID,))), DONE),
+        (Seen(replace(ORDERS, leaves=REWRITTEN)), DONE),
+        (Seen(replace(ORDERS, columns=(ID, replace(NAME, type="character varying(9)")))), DONE),
+        (
+            Seen(replace(ORDERS, leaves=(LEAF, Leaf(501, "p", 901))), empty=frozenset([501])),
+            DONE,
+        ),
+    ],
+)
+def test_what_no_row_shows_needs_no_snapshot(seen: Seen, state: str) -> None:
+    (row,) = reconcile([seen], known(TAKEN))
+    assert row.state == state
+    assert (row.columns, row.leaves) == (seen.row.columns, seen.row.leaves)
+    assert row.rev == TAKEN.rev + 1
+
+
+def test_a_column_that_was_there_but_not_published_comes_with_values() -> None:
+    before = replace(TAKEN, attributes=3)
+    (row,) = reconcile([Seen(ADDED)], known(before))
+    assert row.state == QUEUED
+
+
+def test_a_snapshot_that_is_read_is_not_disturbed_by_what_needs_nothing() -> None:
+    running = replace(TAKEN, state=RUNNING, done_lsn=None)
+    assert reconcile([Seen(replace(ORDERS, leaves=REWRITTEN))], known(running)) == []
+
+
+def test_a_generation_that_comes_back_is_read_anew() -> None:
+    (row,) = reconcile([Seen(ORDERS)], known(replace(TAKEN, state=ENDED, ended_lsn=30)))
+    assert (row.state, row.ended_lsn, row.note) == (QUEUED, None, "it is back")
+
+
+OTHER = replace(ORDERS, table_id="b" * 16, key_columns=("name",))
+
+
+def test_a_dropped_table_has_gone() -> None:
+    assert gone([], known(TAKEN)) == [TAKEN]
+    assert gone([], known(replace(TAKEN, state=ENDED))) == []
+
+
+def test_a_generation_has_gone_when_another_of_its_table_is_registered() -> None:
+    present = [(OTHER.table_id, OTHER.relation_id)]
+    assert gone(present, known(TAKEN, OTHER)) == [TAKEN]
+
+
+def test_a_table_that_became_unusable_is_kept_as_it_was() -> None:
+    assert gone([(OTHER.table_id, OTHER.relation_id)], known(TAKEN)) == []
+    assert gone([(TAKEN.table_id, TAKEN.relation_id)], known(TAKEN)) == []
