@@ -1,0 +1,44 @@
+"""`tidemark run --until-caught-up`, killed by itself with SIGKILL: python -m tests.integration.victim PLACE."""
+
+import os
+import signal
+import sys
+from typing import Any
+
+from dbt.adapters.spark.session import Cursor
+
+from ingest.config import load
+from ingest.lake import Lake
+from ingest.project import Project
+from ingest.run import Pipeline
+from ingest.spark import session
+
+# Before a statement of dbt's, or before a call of the lake's.
+STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('core.events'"}
+CALLS = {"landing": "add", "storing": "store"}
+
+
+def main(place: str) -> None:
+    """Run until killed."""
+
+    def die(*_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    execute = Cursor.execute
+
+    def until_then(cursor: Cursor, sql: str, *parameters: Any) -> None:
+        if STATEMENTS.get(place, "never") in sql:
+            die()
+        execute(cursor, sql, *parameters)
+
+    Cursor.execute = until_then  # type: ignore[method-assign, assignment]
+    lake = Lake(session())
+    pipeline = Pipeline(lake, load(), Project())
+    with pipeline.running():
+        if place in CALLS:
+            setattr(lake, CALLS[place], die)
+        pipeline.loop(until_caught_up=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
