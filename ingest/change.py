@@ -103,7 +103,5 @@ def table_id(
     None where there is no key. identity: the replica identity's letter (`d`, `i`, `f`, `n`).
     """
     key = None if key_columns is None else list(key_columns)
-    text = json.dumps(
-        [source, relation, table_name, key, identity], ensure_ascii=False, separators=(",", ":")
-    )
+    text = json.dumps([source, relation, table_name, key, identity], ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

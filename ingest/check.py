@@ -22,9 +22,7 @@ from ingest.findings import Finding
 from ingest.postgres import preflight
 
 
-def check_all(
-    settings: Settings, target: str | None = None, folder: Path | str = "."
-) -> list[Finding]:
+def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """What is found of the project and of every source."""
     found = check_project(settings, target, folder)
     for source in settings.postgres:
@@ -34,9 +32,7 @@ def check_all(
     return found
 
 
-def check_project(
-    settings: Settings, target: str | None = None, folder: Path | str = "."
-) -> list[Finding]:
+def check_project(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """What is found of the Spark profile, the dbt project in `folder`, and its definitions."""
     profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
     options = ["--project-dir", str(folder), "--profiles-dir", profiles]
@@ -57,9 +53,7 @@ _QUIETLY = ("--quiet", "--log-level", "none")
 _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 
-def _check_definitions(
-    settings: Settings, manifest: Manifest, options: list[str]
-) -> Iterator[Finding]:
+def _check_definitions(settings: Settings, manifest: Manifest, options: list[str]) -> Iterator[Finding]:
     models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
     definitions = [model for model in models if model.config.materialized == "bucket"]
     good = 0

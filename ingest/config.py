@@ -64,8 +64,7 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
         parameters = {}
     if not parameters:
         raise ValueError(
-            "not a Postgres connection string: write postgresql://user@host/database "
-            "or host=NAME dbname=NAME"
+            "not a Postgres connection string: write postgresql://user@host/database or host=NAME dbname=NAME"
         )
     # `/` and `@` in a URI's password end it early, and its rest would show as a host or a port.
     if not re.fullmatch(r"[\d,]*", str(parameters.get("port") or "")):
@@ -170,9 +169,7 @@ class Settings(_Model):
         return self.sources[name]
 
 
-def load(
-    path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None
-) -> Settings:
+def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in `path`, `${NAME}` taken from `environment` (else the process's).
 
     Raises UsageError.
@@ -203,9 +200,7 @@ def _source(file: Located, name: str, body: Any) -> Source:
         )
     ((kind, options),) = body.items()
     model = _KINDS[kind]
-    options = _mapping(
-        file, (*keys, kind), options, [field for field in model.model_fields if field != "name"]
-    )
+    options = _mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
     return _validate(file, (*keys, kind), model, {"name": name, **options})
 
 
@@ -231,9 +226,7 @@ def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, An
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     location = first["loc"]
     if first["type"] == "missing":
-        raise UsageError(
-            f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ..."
-        )
+        raise UsageError(f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ...")
     if first["type"] == "too_short":
         raise UsageError("the list is empty", file.where((*keys, *location)), "Add an entry to it")
     at = keys[:2] if location == ("name",) else (*keys, *location)

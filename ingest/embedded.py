@@ -169,9 +169,7 @@ class PostgresServer(ServerProcess):
         """Whether the server's user may pass through `path` and all above it."""
         if self._user is None:
             return True
-        return all(
-            p.stat().st_mode & stat.S_IXOTH for p in (path.resolve(), *path.resolve().parents)
-        )
+        return all(p.stat().st_mode & stat.S_IXOTH for p in (path.resolve(), *path.resolve().parents))
 
     def _reachable_programs(self) -> Path:
         """The programs' folder, or that of a copy where the server's user can't get at them."""

@@ -99,9 +99,7 @@ class ServerProcess:
         """The process id that the data folder names, which may be long gone."""
         raise NotImplementedError
 
-    def _spawn(
-        self, command: Sequence[str], environment: Mapping[str, str], user: int | None
-    ) -> None:
+    def _spawn(self, command: Sequence[str], environment: Mapping[str, str], user: int | None) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 list(command),
@@ -135,9 +133,7 @@ class ServerProcess:
             os.close(self._lock)
             self._lock = None
             fix = "Wait until it ends, or end it"
-            raise UsageError(
-                f"another process runs a {self.name} here", str(self.folder), fix
-            ) from None
+            raise UsageError(f"another process runs a {self.name} here", str(self.folder), fix) from None
 
     def _release(self) -> None:
         self._process = None

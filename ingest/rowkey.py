@@ -22,8 +22,7 @@ _SHORT = {
 }
 # The backslash goes first: the others' replacements bring new ones.
 _ESCAPES = {
-    code: _SHORT.get(code, f"\\u{code:04x}")
-    for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
+    code: _SHORT.get(code, f"\\u{code:04x}") for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
 }
 _SPECIAL = np.zeros(256, dtype=np.bool_)
 _SPECIAL[list(_ESCAPES)] = True

@@ -31,8 +31,7 @@ class JobSettings(BaseModel):
     )
     snapshot_chunk_bytes: Bytes = Field(
         ByteSize(128 * MEBIBYTE),
-        description="Bytes of table that one snapshot chunk reads: what is read again after a "
-        "crash, and one file.",
+        description="Bytes of table that one snapshot chunk reads: what is read again after a crash, and one file.",
     )
     snapshot_workers: int = Field(
         2,
@@ -58,14 +57,11 @@ class JobSettings(BaseModel):
     )
     lease_seconds: Seconds = Field(
         60.0,
-        description="Seconds after which a chunk whose snapshotter no longer renews its lease may "
-        "be tried by another.",
+        description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",
     )
     catalogue_seconds: Seconds = Field(
         5.0,
         description="Seconds between looks at the source's catalogue for what its log doesn't "
         "tell: dropped tables, columns and partitions.",
     )
-    connect_seconds: Seconds = Field(
-        10.0, description="Seconds that a source has to accept a connection."
-    )
+    connect_seconds: Seconds = Field(10.0, description="Seconds that a source has to accept a connection.")

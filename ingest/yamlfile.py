@@ -47,9 +47,7 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UsageError(
-            "no such file", str(path), "Name it with --sources, or write one"
-        ) from None
+        raise UsageError("no such file", str(path), "Name it with --sources, or write one") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise UsageError("can't read the file", f"{path} ({reason})") from None
@@ -66,17 +64,9 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
 def _syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         # A composer's problem quotes what stands in the file, which may be a password.
-        problem = (
-            "unknown or repeated anchor"
-            if isinstance(error, yaml.composer.ComposerError)
-            else error.problem
-        )
-        return UsageError(
-            f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Mend the line"
-        )
-    return UsageError(
-        "no valid YAML (a character that YAML does not allow)", str(path), "Remove it"
-    )
+        problem = "unknown or repeated anchor" if isinstance(error, yaml.composer.ComposerError) else error.problem
+        return UsageError(f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Mend the line")
+    return UsageError("no valid YAML (a character that YAML does not allow)", str(path), "Remove it")
 
 
 class _Walker:
@@ -95,9 +85,7 @@ class _Walker:
             value = self._scalar(node)
             return self._expand(value, keys) if isinstance(value, str) else value
         if id(node) in self._open:
-            raise UsageError(
-                "a value that contains itself", self._at(node, keys), "Remove the alias"
-            )
+            raise UsageError("a value that contains itself", self._at(node, keys), "Remove the alias")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -111,13 +99,9 @@ class _Walker:
         for key_node, value_node in node.value:
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                raise UsageError(
-                    "a key that is not text", self._at(key_node, keys), "Put it in quotes"
-                )
+                raise UsageError("a key that is not text", self._at(key_node, keys), "Put it in quotes")
             if key in result:
-                raise UsageError(
-                    f"key {key!r} stands here twice", self._at(key_node, keys), "Keep one of them"
-                )
+                raise UsageError(f"key {key!r} stands here twice", self._at(key_node, keys), "Keep one of them")
             self.lines[(*keys, key)] = key_node.start_mark.line + 1
             result[key] = self.value(value_node, (*keys, key))
         return result

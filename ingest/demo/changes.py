@@ -72,9 +72,7 @@ def _day_of_a_flight(random: Random, ids: list[int]) -> list[Step]:
 
 
 def _cancellation(random: Random, ids: list[int]) -> list[Step]:
-    nothing = ", ".join(
-        f"{name} = null" for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time")
-    )
+    nothing = ", ".join(f"{name} = null" for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
     return [
         Step(
             f"update flights set {nothing} where id = any(%(ids)s)",
@@ -104,9 +102,7 @@ def _new_flights(random: Random, ids: list[int]) -> list[Step]:
 
 
 def _removal(random: Random, ids: list[int]) -> list[Step]:
-    return [
-        Step("delete from flights where id = any(%(ids)s)", {"ids": ids[: random.randint(1, 4)]})
-    ]
+    return [Step("delete from flights where id = any(%(ids)s)", {"ids": ids[: random.randint(1, 4)]})]
 
 
 def _other_airport(random: Random, ids: list[int]) -> list[Step]:
@@ -124,9 +120,7 @@ def _storm(random: Random, ids: list[int]) -> list[Step]:
     hour = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
     one = {"id": ids[0], "late": random.randint(10, 60)}
     return [
-        Step(
-            f"update weather set visib = 0.5, precip = coalesce(precip, 0) + 0.11 where {hour}", one
-        ),
+        Step(f"update weather set visib = 0.5, precip = coalesce(precip, 0) + 0.11 where {hour}", one),
         Step(f"update flights set dep_delay = dep_delay + %(late)s where {hour}", one),
     ]
 

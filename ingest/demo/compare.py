@@ -32,9 +32,7 @@ class Compared:
     problem: str = ""
 
 
-def compare_all(
-    spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]
-) -> Iterator[Compared]:
+def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Compared]:
     """Everything there is to compare, one after another."""
     for table in TABLES:
         yield compare_table(spark, dsn, table)
@@ -52,9 +50,7 @@ def compare_table(spark: SparkSession, dsn: str, table: Table) -> Compared:
         f"select {texts} from core.row_state "
         f"where source = '{SOURCE}' and table_name = '{table.qualified}' and not deleted"
     ).toArrow()
-    typed = spark.sql(
-        f"select {', '.join(table.names)} from staging.stg_{SOURCE}__{table.name}"
-    ).toArrow()
+    typed = spark.sql(f"select {', '.join(table.names)} from staging.stg_{SOURCE}__{table.name}").toArrow()
     text = read_source(dsn, f"select {', '.join(table.names)} from {table.qualified}")
     problems = (difference(ours, parse(text, ours.schema), key) for ours in (landed, typed))
     problem = next(filter(None, problems), "")
@@ -91,8 +87,7 @@ def compare_log(spark: SparkSession, definition: Definition) -> Compared:
         )
     """
     differing = spark.sql(
-        f"select * from (({rows}) except all ({replayed})) "
-        f"union all select * from (({replayed}) except all ({rows}))"
+        f"select * from (({rows}) except all ({replayed})) union all select * from (({replayed}) except all ({rows}))"
     ).limit(2)
     found = [str(row.asDict()) for row in differing.collect()]
     ops = spark.table(definition.log).count()
@@ -102,9 +97,7 @@ def compare_log(spark: SparkSession, definition: Definition) -> Compared:
 
 def compare_checksums(spark: SparkSession, definition: Definition) -> Compared:
     """Each op's checksum, and by that each bucket's, which is their sum."""
-    ops = spark.sql(
-        f"select op, object_type, object_id, row_key, data, checksum from {definition.log}"
-    )
+    ops = spark.sql(f"select op, object_type, object_id, row_key, data, checksum from {definition.log}")
     counts = ops.mapInArrow(count_wrong, "ops bigint, wrong bigint").toArrow()
     wrong = sum(counts["wrong"].to_pylist())
     problem = f"{wrong} ops have another checksum than their data" if wrong else ""
@@ -115,8 +108,7 @@ def count_wrong(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """How many ops there are, and how many whose checksum is not that of their content."""
     for batch in batches:
         wrong = sum(
-            checksum(*values) != found
-            for *values, found in zip(*(column.to_pylist() for column in batch), strict=True)
+            checksum(*values) != found for *values, found in zip(*(column.to_pylist() for column in batch), strict=True)
         )
         yield pa.RecordBatch.from_pydict({"ops": [batch.num_rows], "wrong": [wrong]})
 
@@ -156,16 +148,10 @@ def difference(ours: pa.Table, theirs: pa.Table, key: list[str]) -> str:
     ours, theirs = ours.sort_by(order), theirs.sort_by(order)
     if ours.num_rows == theirs.num_rows and ours.combine_chunks() == theirs.combine_chunks():
         return ""
-    mine, other = (
-        Counter(zip(*(c.to_pylist() for c in t.columns), strict=True)) for t in (ours, theirs)
-    )
+    mine, other = (Counter(zip(*(c.to_pylist() for c in t.columns), strict=True)) for t in (ours, theirs))
     extra, missing = mine - other, other - mine
     if not extra and not missing:
         return ""
     found = f"{extra.total()} rows are in the lake only, {missing.total()} in the source only"
-    examples = [
-        f"{where}: {next(iter(rows))}"
-        for where, rows in (("lake", extra), ("source", missing))
-        if rows
-    ]
+    examples = [f"{where}: {next(iter(rows))}" for where, rows in (("lake", extra), ("source", missing)) if rows]
     return "; ".join([found, *examples])

@@ -94,8 +94,7 @@ def make_database(admin_dsn: str, name: str = DATABASE) -> None:
     database = sql.Identifier(name)
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(
-            "select pg_drop_replication_slot(slot_name) from pg_replication_slots "
-            "where database = %s and not active",
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s and not active",
             [name],
         )
         admin.execute(sql.SQL("drop database if exists {} with (force)").format(database))

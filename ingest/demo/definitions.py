@@ -41,9 +41,7 @@ def replaced(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _definition(
-    name: str, bucket_by: str, object_type: str, object_id: str, columns: str, source: str
-) -> Definition:
+def _definition(name: str, bucket_by: str, object_type: str, object_id: str, columns: str, source: str) -> Definition:
     names = tuple(column.split(" as ")[-1] for column in columns.split(", "))
     query = f"""
         select
@@ -115,12 +113,8 @@ def rows_that_differ(dsn: str, before: Definition, after: Definition) -> int:
 
     A PUT for each row that is new or different, a REMOVE for each that is no longer there.
     """
-    rows = (
-        f"({before.on_source}) as old full join ({after.on_source}) as new using (bucket, row_key)"
-    )
+    rows = f"({before.on_source}) as old full join ({after.on_source}) as new using (bucket, row_key)"
     with psycopg.connect(dsn) as connection:
-        found = connection.execute(
-            f"select count(*) from {rows} where old is distinct from new".encode()
-        ).fetchone()
+        found = connection.execute(f"select count(*) from {rows} where old is distinct from new".encode()).fetchone()
     assert found is not None
     return int(found[0])

@@ -31,9 +31,7 @@ class Figures:
             found.append(f"{EDITED.log}: {self.ops} ops for {self.differing} rows that differ")
         for table, (before, after) in self.snapshots.items():
             if (before != after) != (table in (EDITED.table, EDITED.log)):
-                found.append(
-                    f"{table}: its Iceberg snapshot was {before} before the edit, then {after}"
-                )
+                found.append(f"{table}: its Iceberg snapshot was {before} before the edit, then {after}")
         return found
 
     def lines(self) -> dict[str, str]:

@@ -28,8 +28,7 @@ def bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
 def main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:
     """The published Iceberg snapshot of each table."""
     query = " union all ".join(
-        f"select {literal(table)} as name, snapshot_id from {table}.refs where name = 'main'"
-        for table in tables
+        f"select {literal(table)} as name, snapshot_id from {table}.refs where name = 'main'" for table in tables
     )
     return {row["name"]: row["snapshot_id"] for row in spark.sql(query).collect()}
 

@@ -54,9 +54,7 @@ def play(seconds: float, rate: int) -> None:
 
 
 class _Play:
-    def __init__(
-        self, screen: Screen, figures: Figures, place: Stage, seconds: float, rate: int
-    ) -> None:
+    def __init__(self, screen: Screen, figures: Figures, place: Stage, seconds: float, rate: int) -> None:
         self.screen = screen
         self.figures = figures
         self.place = place

@@ -62,9 +62,7 @@ class Screen:
 
     def edit(self, name: str, old: str, new: str) -> None:
         """A change of a definition's SQL."""
-        self.say(
-            f"one definition is changed, {name}: [red]{old}[/] is now [green]{new}[/]. The plan:"
-        )
+        self.say(f"one definition is changed, {name}: [red]{old}[/] is now [green]{new}[/]. The plan:")
 
     def compared(self, one: Compared) -> None:
         """A comparison that was made."""

@@ -75,9 +75,7 @@ def wipe(lake: Path) -> None:
 def sources(lake: Path) -> set[str]:
     """The sources that a local lake holds, read from its files: no Spark is up yet."""
     files = (lake / "raw" / "stream_positions").glob("**/*.parquet")
-    return {
-        name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()
-    }
+    return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
 
 
 def _copy_project(copy: Path) -> Path:
@@ -85,9 +83,7 @@ def _copy_project(copy: Path) -> Path:
     for model in DEFINITIONS:
         if not Path(f"models/buckets/{model.name}.sql").exists():
             fix = "Start in the project's folder, with the demo's models in it"
-            raise UsageError(
-                "a model of the demo is missing", f"models/buckets/{model.name}.sql", fix
-            )
+            raise UsageError("a model of the demo is missing", f"models/buckets/{model.name}.sql", fix)
     shutil.rmtree(copy, ignore_errors=True)
     for part in map(Path, _PARTS):
         if part.is_dir():

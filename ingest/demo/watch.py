@@ -95,8 +95,7 @@ class Latency:
         new, self._known = probes[self._known :], len(probes)
         self._open |= {p.flight: p for p in new if self._since <= p.committed < until}
         rows = self._spark.sql(
-            f"select id, _checkpoint_id from {AIRPORT_DEPARTURES.table} "
-            f"where _checkpoint_id > {self._checkpoint}"
+            f"select id, _checkpoint_id from {AIRPORT_DEPARTURES.table} where _checkpoint_id > {self._checkpoint}"
         ).toArrow()
         if rows.num_rows:
             self._checkpoint = max(rows["_checkpoint_id"].to_pylist())

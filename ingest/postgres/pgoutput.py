@@ -30,18 +30,14 @@ from ingest.postgres.relations import Relations
 class Decoder:
     """Decoder of one slot's stream. position: where it starts, if that is known; it never falls."""
 
-    def __init__(
-        self, source: str, writer: int, registry: Registry, position: int | None = None
-    ) -> None:
+    def __init__(self, source: str, writer: int, registry: Registry, position: int | None = None) -> None:
         self._source = source
         self._writer = writer
         self._relations = Relations(source, registry)
         self._position = position
         self._open: Transaction | None = None
 
-    def feed(
-        self, payloads: Sequence[bytes | memoryview], ingested_at: datetime | None = None
-    ) -> EventBatch:
+    def feed(self, payloads: Sequence[bytes | memoryview], ingested_at: datetime | None = None) -> EventBatch:
         """Decode CopyData payloads as received: in order, each whole.
 
         ingested_at: stamped on the events, default now. The events come in chunks of a few MiB.

@@ -33,9 +33,7 @@ def check(source: PostgresSource, settings: JobSettings) -> list[Finding]:
         return [Finding("error", f"the check was cut off ({text})", f"source {source.name}")]
 
 
-def _check(
-    source: PostgresSource, settings: JobSettings, connection: Connection
-) -> Iterator[Finding]:
+def _check(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
     found = catalog.tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
@@ -54,9 +52,7 @@ SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in
 """
 
 
-def _check_server(
-    source: PostgresSource, settings: JobSettings, connection: Connection
-) -> Iterator[Finding]:
+def _check_server(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
     where = place(source.dsn.get_secret_value())
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
@@ -86,9 +82,7 @@ def _check_server(
         )
 
 
-def _check_replication(
-    source: PostgresSource, settings: JobSettings, connection: Connection
-) -> Iterator[Finding]:
+def _check_replication(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
     """Whether the role may open a replication connection: by trying, the only way to know."""
     dsn = source.dsn.get_secret_value()
     used, most = _senders(connection)
@@ -120,8 +114,7 @@ def _check_replication(
 
 def _senders(connection: Connection) -> tuple[int, int]:
     row = connection.execute(
-        "SELECT (SELECT count(*) FROM pg_stat_replication)::int, "
-        "current_setting('max_wal_senders')::int"
+        "SELECT (SELECT count(*) FROM pg_stat_replication)::int, current_setting('max_wal_senders')::int"
     ).fetchone()
     assert row is not None
     return row[0], row[1]
@@ -158,12 +151,9 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
     yield from _check_room_for_slots(source, connection, list(states.values()).count(None))
 
 
-def _check_room_for_slots(
-    source: PostgresSource, connection: Connection, missing: int
-) -> Iterator[Finding]:
+def _check_room_for_slots(source: PostgresSource, connection: Connection, missing: int) -> Iterator[Finding]:
     row = connection.execute(
-        "SELECT count(*)::int, current_setting('max_replication_slots')::int "
-        "FROM pg_replication_slots"
+        "SELECT count(*)::int, current_setting('max_replication_slots')::int FROM pg_replication_slots"
     ).fetchone()
     assert row is not None
     used, most = row

@@ -73,17 +73,13 @@ def _read(connection: Connection, name: str) -> _Publication | None:
 def _check_missing(
     source: PostgresSource, connection: Connection, name: str, tables: Sequence[CatalogTable]
 ) -> Iterator[Finding]:
-    row = connection.execute(
-        "SELECT has_database_privilege(current_database(), 'CREATE')"
-    ).fetchone()
+    row = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
     not_owned = [table.table_name for table in tables if not table.owned]
     if row and row[0] and not not_owned:
         yield Finding("ok", "the publication will be made", _where(source, name))
         return
     why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
-    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(
-        sql.Identifier(name), _identifiers(tables)
-    )
+    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), _identifiers(tables))
     yield Finding(
         "error",
         f"there is no publication, and the role can't make it: {why}",
@@ -97,8 +93,7 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
     if found.via_root:
         yield Finding(
             "error",
-            "the publication sends partitions under their root, so what happens to one of them is "
-            "not told",
+            "the publication sends partitions under their root, so what happens to one of them is not told",
             where,
             f"{alter} (publish_via_partition_root = false)",
         )
@@ -112,9 +107,7 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
         )
 
 
-def _check_sent(
-    source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable]
-) -> Iterator[Finding]:
+def _check_sent(source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable]) -> Iterator[Finding]:
     """Row filters and column lists: allowed, as a person may mean them, and told."""
     for table in tables:
         sent = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
@@ -147,9 +140,7 @@ def _check_covered(
             waiting.append(table)
     left = [table for table in waiting if not (first.is_ours and table.owned)]
     if left:
-        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
-            sql.Identifier(first.name), _identifiers(left)
-        )
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(first.name), _identifiers(left))
         yield Finding(
             "error",
             f"not published: {', '.join(table.table_name for table in left)}",

@@ -26,9 +26,7 @@ SELECT oid::bigint FROM pg_class WHERE oid = ANY (%s::oid[]) AND row_security_ac
 """
 
 
-def check_tables(
-    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]
-) -> Iterator[Finding]:
+def check_tables(source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]) -> Iterator[Finding]:
     """tables: those that the source selects."""
     others: dict[str, str] = dict(connection.execute(_OTHERS).fetchall())
     yield from _check_patterns(source, tables, others)
@@ -39,9 +37,7 @@ def check_tables(
     yield from _check_hidden_rows(source, connection, tables)
     usable = sum(not table.problem for table in tables)
     if usable:
-        yield Finding(
-            "ok", f"{usable} of {len(tables)} tables can be read", f"source {source.name}"
-        )
+        yield Finding("ok", f"{usable} of {len(tables)} tables can be read", f"source {source.name}")
     for kind in ("view", "foreign table"):
         left = [name for name, of in others.items() if of == kind and source.selects(name)]
         if left:

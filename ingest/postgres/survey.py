@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ingest.config import PostgresSource
 from ingest.lake import Lake, SourceTable
-from ingest.lake.tables import ENDED
+from ingest.lake.tables import ENDED, QUEUED
 from ingest.postgres import catalog, publications
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, Link
@@ -54,7 +54,7 @@ class Survey:
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
         changes = reconcile(self.seen.values(), self.known)
-        self._lake.tables.put(self._source.name, changes)
+        self._put(changes)
         self._end(connection, found)
 
     def one(self, table: CatalogTable) -> bool:
@@ -64,17 +64,19 @@ class Survey:
         """
         if table.problem or not self._source.selects(table.table_name):
             return False
-        if any(leaf.leaf_id not in self.published for leaf in table.leaves):
-            publication = self._source.publication_of(self._writer)
-            self.published = publications.ensure(self._link.get(), publication, [table], [table.oid])
+        publication = self._source.publication_of(self._writer)
+        self.published = publications.ensure(self._link.get(), publication, [table], [table.oid])
         if not reconcile([self._seen(table)], self.known):
             return False
         # By what was known; others may have been at it.
         self.known = self._lake.tables.read(self._source.name)
         changes = reconcile([self._seen(table)], self.known)
-        put = self._lake.tables.put(self._source.name, changes)
+        return any(row.state == QUEUED for row in self._put(changes))
+
+    def _put(self, rows: list[SourceTable]) -> list[SourceTable]:
+        put = self._lake.tables.put(self._source.name, rows)
         self.known |= {row.table_id: row for row in put}
-        return any(row.done_lsn is None for row in put)
+        return put
 
     def _seen(self, table: CatalogTable) -> Seen:
         row = table.row(self._source.name, self._writer)
@@ -95,7 +97,6 @@ class Survey:
         )
 
     def _end(self, connection: Connection, found: list[CatalogTable]) -> None:
-        self.known = self._lake.tables.read(self._source.name)
         present = [(table.table_id(self._source.name), table.oid) for table in found]
         ended = gone(present, self.known)
         if not ended:
@@ -104,7 +105,7 @@ class Survey:
         for row in ended:
             _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
         rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
-        self._lake.tables.put(self._source.name, rows)
+        self._put(rows)
 
     def _report(self, found: Sequence[CatalogTable]) -> None:
         """Say what is left out and why, each once."""

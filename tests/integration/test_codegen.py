@@ -88,9 +88,7 @@ TYPED = [
         _MICROS.format("{0}", _EPOCH),
         "unix_micros({})",
     ),
-    Typed(
-        "bytea", ["", r"\x00ff275c0a", r"\x" + "ab" * 5000], "encode({}, 'hex')", "lower(hex({}))"
-    ),
+    Typed("bytea", ["", r"\x00ff275c0a", r"\x" + "ab" * 5000], "encode({}, 'hex')", "lower(hex({}))"),
 ]
 
 # Types that stay text: as the type's output function prints it.
@@ -229,9 +227,7 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
     ]
 
 
-def _rows(
-    connection: Connection, source: str, table: catalog.CatalogTable
-) -> Iterator[tuple[Any, ...]]:
+def _rows(connection: Connection, source: str, table: catalog.CatalogTable) -> Iterator[tuple[Any, ...]]:
     names = [column.name for column in table.columns]
     copy = sql.SQL("COPY {} ({}) TO STDOUT").format(
         sql.Identifier(table.schema, table.name), sql.SQL(", ").join(map(sql.Identifier, names))
@@ -255,25 +251,15 @@ def test_every_type_has_the_values_that_the_source_has(
     (view,) = staged(spark, connection, source)
     printed = range(len(TYPED), len(TYPED) + len(TEXT))
     wanted = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
-    wanted += [
-        f"case when c{number} is distinct from null then format('%s', c{number}) end"
-        for number in printed
-    ]
-    got = [
-        f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)
-    ]
+    wanted += [f"case when c{number} is distinct from null then format('%s', c{number}) end" for number in printed]
+    got = [f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)]
     got += [f"c{number}" for number in printed]
-    on_source = connection.execute(
-        f"select {', '.join(wanted)} from public.typed order by n".encode()
-    ).fetchall()
+    on_source = connection.execute(f"select {', '.join(wanted)} from public.typed order by n".encode()).fetchall()
     on_spark = view.selectExpr("n", *got).orderBy("n").drop("n").collect()
     assert len(on_spark) == len(on_source) > 100
     converters = [case.same for case in TYPED] + [lambda value: value] * len(TEXT)
     for wanted_row, row in zip(on_source, on_spark, strict=True):
-        found = [
-            value if value is None else same(value)
-            for value, same in zip(row, converters, strict=True)
-        ]
+        found = [value if value is None else same(value) for value, same in zip(row, converters, strict=True)]
         assert found == list(wanted_row)
 
 

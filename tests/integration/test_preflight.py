@@ -202,9 +202,7 @@ def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
     assert matching(findings, "the slot is being read by process")
 
 
-def test_a_server_that_is_not_set_up_is_told_every_setting(
-    tmp_path: Path, settings: JobSettings
-) -> None:
+def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, settings: JobSettings) -> None:
     server = PostgresServer(
         tmp_path / "server",
         settings={
@@ -238,9 +236,7 @@ def test_names_with_quotes_come_out_as_sql_that_works(
     database: Database, new_source: NewSource, settings: JobSettings
 ) -> None:
     database.execute(
-        sql.SQL("create table {} (id int primary key); create publication given").format(
-            sql.Identifier('we"ird')
-        )
+        sql.SQL("create table {} (id int primary key); create publication given").format(sql.Identifier('we"ird'))
     )
     source = new_source(publication="given")
     (error,) = [f for f in check(source, settings) if f.level == "error"]

@@ -15,8 +15,7 @@ def test_events_have_the_columns_of_the_raw_table() -> None:
 
 def test_snapshot_rows_have_the_columns_of_the_raw_table() -> None:
     assert " ".join(SNAPSHOT_ROWS.names) == (
-        "source table_name table_id leaf_id snapshot_id chunk attempt snapshot_lsn read_lsn "
-        "row_key columns ingested_at"
+        "source table_name table_id leaf_id snapshot_id chunk attempt snapshot_lsn read_lsn row_key columns ingested_at"
     )
 
 

@@ -152,9 +152,7 @@ def test_settings_cross_processes(load_text: Load) -> None:
         ({"dsn": "${"}, "without a variable's name"),
     ],
 )
-def test_what_is_wrong_in_a_source_is_one_line(
-    load_text: Load, options: dict[str, Any], line: str
-) -> None:
+def test_what_is_wrong_in_a_source_is_one_line(load_text: Load, options: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as raised:
         load_text(shop(**options))
     assert re.search(line, str(raised.value))

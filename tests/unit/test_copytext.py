@@ -25,10 +25,7 @@ ESCAPES = {
 
 def encode(row: list[Value]) -> bytes:
     """A row as the server writes it."""
-    values = (
-        r"\N" if value is None else "".join(ESCAPES.get(char, char) for char in value)
-        for value in row
-    )
+    values = (r"\N" if value is None else "".join(ESCAPES.get(char, char) for char in value) for value in row)
     return ("\t".join(values) + "\n").encode()
 
 
@@ -87,9 +84,7 @@ VALUE = st.one_of(
     st.text(st.sampled_from("\\\\\\N\b\f\n\r\t\vbfnrtv.x1ä🐢"), max_size=6),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6),
 )
-TABLE = st.integers(0, 4).flatmap(
-    lambda width: st.lists(st.lists(VALUE, min_size=width, max_size=width), min_size=1)
-)
+TABLE = st.integers(0, 4).flatmap(lambda width: st.lists(st.lists(VALUE, min_size=width, max_size=width), min_size=1))
 
 
 @given(TABLE, st.sampled_from([1, 10, 2**24]), st.booleans())

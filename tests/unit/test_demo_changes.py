@@ -9,9 +9,7 @@ from ingest.demo.changes import KINDS, transaction
 
 def test_the_same_seed_makes_the_same_transactions() -> None:
     one, other = (Random(7), Random(7))
-    assert [transaction(one, 100) for _ in range(50)] == [
-        transaction(other, 100) for _ in range(50)
-    ]
+    assert [transaction(one, 100) for _ in range(50)] == [transaction(other, 100) for _ in range(50)]
 
 
 def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:

@@ -17,11 +17,7 @@ SCHEMA = pa.schema(
         ("size", pa.float64()),
     ]
 )
-ROWS = (
-    b'1,"a ""quoted"", name",2013-01-01 10:00:00+00,1.50,0.1\n'
-    b'2,"",,,\n'
-    b"3,,2013-01-01 10:00:00.25+00,,-1e+20\n"
-)
+ROWS = b'1,"a ""quoted"", name",2013-01-01 10:00:00+00,1.50,0.1\n2,"",,,\n3,,2013-01-01 10:00:00.25+00,,-1e+20\n'
 
 
 def test_copy_in_csv_is_parsed_as_the_lakes_types() -> None:
@@ -75,6 +71,4 @@ def test_an_op_with_another_checksum_is_counted() -> None:
 
 def test_a_checksum_is_the_first_bytes_of_the_hash_little_endian() -> None:
     # printf 'put.flight.1.{"id":1}' | sha256sum
-    assert checksum("PUT", "flight", "1", '["1"]', '{"id":1}') == int.from_bytes(
-        bytes.fromhex("b0dd613c"), "little"
-    )
+    assert checksum("PUT", "flight", "1", '["1"]', '{"id":1}') == int.from_bytes(bytes.fromhex("b0dd613c"), "little")

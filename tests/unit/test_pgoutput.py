@@ -82,9 +82,7 @@ def update(
     return xlog(b"U" + struct.pack(">I", oid) + before + b"N" + tuple_data(new), lsn)
 
 
-def delete(
-    oid: int, *, key: Sequence[Value] | None = None, old: Sequence[Value] = (), lsn: int = 0
-) -> bytes:
+def delete(oid: int, *, key: Sequence[Value] | None = None, old: Sequence[Value] = (), lsn: int = 0) -> bytes:
     data = b"O" + tuple_data(old) if key is None else b"K" + tuple_data(key)
     return xlog(b"D" + struct.pack(">I", oid) + data, lsn)
 
@@ -207,9 +205,7 @@ def test_row_under_replica_identity_default(message: bytes, expected: list[Any])
         ),
     ],
 )
-def test_row_under_replica_identity_full_with_a_primary_key(
-    message: bytes, expected: list[Any]
-) -> None:
+def test_row_under_replica_identity_full_with_a_primary_key(message: bytes, expected: list[Any]) -> None:
     assert changes(FULL, message, catalogue=Catalogue(_1="id")) == expected
 
 
@@ -249,16 +245,12 @@ def test_row_under_replica_identity_full_without_a_key(message: bytes, expected:
 def test_a_table_without_identity_has_all_values_for_a_key() -> None:
     for identity in "nd":
         nothing = relation(1, "a b", identity=identity)
-        assert changes(nothing, insert(1, "x", "y")) == [
-            ("insert", '["x","y"]', None, {"a": "x", "b": "y"})
-        ]
+        assert changes(nothing, insert(1, "x", "y")) == [("insert", '["x","y"]', None, {"a": "x", "b": "y"})]
 
 
 def test_key_order_is_the_catalogues() -> None:
     catalogue = Catalogue(_1="b a")
-    assert changes(
-        COMPOSITE, insert(1, "1", "v", "2"), delete(1, key=["1", None, "2"]), catalogue=catalogue
-    ) == [
+    assert changes(COMPOSITE, insert(1, "1", "v", "2"), delete(1, key=["1", None, "2"]), catalogue=catalogue) == [
         ("insert", '["2","1"]', None, {"a": "1", "v": "v", "b": "2"}),
         ("delete", '["2","1"]', None, {"a": "1", "b": "2"}),
     ]
@@ -361,8 +353,7 @@ def test_truncate_is_one_record_per_table_in_its_place() -> None:
         commit(1),
     )
     assert [
-        (r["commit_index"], r["op"], r["table_name"], r["leaf_id"], r["columns"], r["row_key"])
-        for r in events(batch)
+        (r["commit_index"], r["op"], r["table_name"], r["leaf_id"], r["columns"], r["row_key"]) for r in events(batch)
     ] == [
         (0, "insert", "public.t", 1, {"id": "1", "v": "a"}, '["1"]'),
         (1, "truncate", "other.t", 2, None, None),
@@ -392,9 +383,7 @@ def test_a_relation_changes_between_two_rows() -> None:
 
 
 def test_a_replica_identity_switches_between_two_rows() -> None:
-    assert changes(
-        *(T1, delete(1, key=["1", None]), FULL, delete(1, old=["2", "x"])), T1, insert(1, "3", "y")
-    ) == [
+    assert changes(*(T1, delete(1, key=["1", None]), FULL, delete(1, old=["2", "x"])), T1, insert(1, "3", "y")) == [
         ("delete", '["1"]', None, {"id": "1"}),
         ("delete", '["2","x"]', None, {"id": "2", "v": "x"}),
         ("insert", '["3"]', None, {"id": "3", "v": "y"}),
@@ -457,9 +446,7 @@ def test_a_transaction_may_span_feeds() -> None:
     ]
     batches = [decoder.feed(feed) for feed in feeds]
     rows = [
-        (row["commit_lsn"], row["commit_index"], row["xid"], row["op"])
-        for batch in batches
-        for row in events(batch)
+        (row["commit_lsn"], row["commit_index"], row["xid"], row["op"]) for batch in batches for row in events(batch)
     ]
     assert rows == [
         (100, 0, 5, "insert"),
@@ -492,9 +479,7 @@ def test_messages_take_no_ordinal_and_are_handed_on() -> None:
         *(commit(100), emitted("", b"", 120, transactional=False)),
     )
     assert [row["commit_index"] for row in events(batch)] == [0, 1]
-    assert [
-        (m.prefix, m.content, m.lsn, m.transactional, m.commit_lsn) for m in batch.messages
-    ] == [
+    assert [(m.prefix, m.content, m.lsn, m.transactional, m.commit_lsn) for m in batch.messages] == [
         ("tidemark", b"before", 5, False, None),
         ("tidemark", b"\0\xff", 90, True, 100),
         ("", b"", 120, False, None),
@@ -555,9 +540,7 @@ def test_a_message_cut_short_is_noticed_wherever_it_is_cut(number: int) -> None:
                 decode(*before, message[:length], *rest)
 
 
-@pytest.mark.parametrize(
-    ("table", "key"), [(T1, "v"), (T1, "id v"), (T1, ""), (COMPOSITE, "a"), (FULL, "gone")]
-)
+@pytest.mark.parametrize(("table", "key"), [(T1, "v"), (T1, "id v"), (T1, ""), (COMPOSITE, "a"), (FULL, "gone")])
 def test_a_key_of_another_generation_is_refused(table: bytes, key: str) -> None:
     with pytest.raises(Failure, match=r"public\.t.*new snapshot"):
         decode(table, catalogue=Catalogue(_1=key))
@@ -571,7 +554,5 @@ def test_an_error_says_in_which_message_it_is() -> None:
 def test_a_message_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piece, "PIECE_BYTES", 100)
     big = "x" * 1000
-    batch = decode(
-        *(begin(1), T1, insert(1, "1", big), insert(1, "2", "a"), insert(1, "3", big)), commit(1)
-    )
+    batch = decode(*(begin(1), T1, insert(1, "1", big), insert(1, "2", "a"), insert(1, "3", big)), commit(1))
     assert [len(row["columns"]["v"]) for row in events(batch)] == [1000, 1, 1000]

@@ -165,9 +165,7 @@ def change(draw: st.DrawFn, columns: str, oid: int, lsn: int) -> bytes:
     if identity == "f":
         if draw(st.booleans()):
             return delete(oid, old=before, lsn=lsn)
-        after = [
-            draw(st.sampled_from([b, b, v, TOAST])) for b, v in zip(before, keyed, strict=True)
-        ]
+        after = [draw(st.sampled_from([b, b, v, TOAST])) for b, v in zip(before, keyed, strict=True)]
         return update(oid, *after, old=before, lsn=lsn)
     only_key = [b if n in key else None for n, b in zip(names, before, strict=True)]
     if draw(st.booleans()):

@@ -43,11 +43,7 @@ def test_a_key_is_a_compact_json_array_of_strings(key: list[str | None], expecte
     assert keys(*[[value] for value in key]) == [expected]
 
 
-@given(
-    st.integers(1, 4).flatmap(
-        lambda n: st.lists(st.lists(VALUE, min_size=n, max_size=n), min_size=1)
-    )
-)
+@given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(VALUE, min_size=n, max_size=n), min_size=1)))
 def test_every_key_reads_back_and_equals_what_json_libraries_write(
     rows: list[list[str | None]],
 ) -> None:
@@ -58,9 +54,7 @@ def test_every_key_reads_back_and_equals_what_json_libraries_write(
 
 
 @given(st.lists(VALUE, min_size=2), st.data())
-def test_a_slice_of_an_array_gives_the_same_keys(
-    rows: list[str | None], data: st.DataObject
-) -> None:
+def test_a_slice_of_an_array_gives_the_same_keys(rows: list[str | None], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(rows) - 1))
     whole = pa.array(rows, pa.string())
     assert row_keys([whole.slice(start)]).to_pylist() == row_keys([whole]).to_pylist()[start:]
