@@ -78,8 +78,10 @@ CHANGES = [
     "insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101",
     "delete from orders where id = 3; insert into orders values (3, 4, 'back', 9, 'other')",
     "update orders set id = 200 where id = 4",  # its note is not sent: unchanged TOAST under a new key
-    "update orders set id = -1 where id = 5; update orders set id = 5 where id = 6;"
-    "update orders set id = 6 where id = -1",
+    (
+        "update orders set id = -1 where id = 5; update orders set id = 5 where id = 6;"
+        "update orders set id = 6 where id = -1"
+    ),
     "update orders set customer = 9 where id = 7; update orders set status = 'archived' where id in (8, 9)",
     "update orders set status = 'new' where id = 8",
     "update orders set total = total where id < 20",  # changes nothing
