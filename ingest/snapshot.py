@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Protocol
 
+from ingest.errors import Failure
 from ingest.lake import Chunk, File, Folder, Lake, SourceTable
 from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.leases import Lease
@@ -63,8 +64,15 @@ class Read:
     give_up: bool = False
 
 
+class Unreachable(Failure):
+    """A source can't be reached at the moment. It is tried again, but for the first time."""
+
+
 class Source(Protocol):
-    """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`."""
+    """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`.
+
+    All but `cancel` are called by one thread, and may raise `Unreachable`.
+    """
 
     def survey(self) -> None:
         """Bring raw.source_tables up to date with the source's catalogue."""
@@ -166,17 +174,29 @@ class Snapshotter:
 
     def run(self, until_done: bool = False) -> None:
         """Take what is queued, and what comes; until_done: end when all is done that can be."""
+        first = True
         try:
             while not self._stop.is_set():
                 self._wake.clear()
-                self._source.survey()
-                left = self._pass()
-                if until_done and not left:
+                left = self._look(first)
+                first = False
+                if until_done and left == 0:
                     return
                 seconds = self._settings.catalogue_seconds
                 self._wake.wait(min(seconds, 1.0) if left else seconds)
         finally:
             self._source.close()
+
+    def _look(self, first: bool) -> int:
+        """Survey, then do what there is to do; how many tables are not done."""
+        try:
+            self._source.survey()
+            return self._pass()
+        except Unreachable as error:
+            if first:
+                raise
+            _log.warning("%s", error)
+            return 1
 
     def _pass(self) -> int:
         """Do all there is to do now; how many tables are not done, though they may be yet."""

@@ -127,11 +127,11 @@ class SocketStream:
         self._from = self._to = 0
         self._out = b""
         self._started = False
-        self._send(b"Q", command.encode() + b"\0")
-        while not self._started:
-            if not self._fill(timeout):
-                raise psycopg.OperationalError("the server doesn't start the stream")
-            self._frames([])
+        try:
+            self._begin(command, timeout)
+        except BaseException:
+            self.close()
+            raise
 
     def receive(self, held: list[Payload], timeout: float) -> int:
         """See `CopyBoth`."""
@@ -148,6 +148,13 @@ class SocketStream:
     def close(self) -> None:
         """See `CopyBoth`."""
         self._socket.close()
+
+    def _begin(self, command: str, timeout: float) -> None:
+        self._send(b"Q", command.encode() + b"\0")
+        while not self._started:
+            if not self._fill(timeout):
+                raise psycopg.OperationalError("the server doesn't start the stream")
+            self._frames([])
 
     def _fill(self, timeout: float) -> bool:
         """Read what there is into the buffer; false if nothing came."""
@@ -198,7 +205,7 @@ class SocketStream:
             else:
                 self._other(kind, bytes(view[at + 5 : stop]))
             at = stop
-            if not self._started:
+            if kind == b"W":  # what follows is for `receive`
                 break
         self._from = at
         return size

@@ -9,6 +9,7 @@ are read in it.
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import psycopg
 from pyspark.errors import PySparkException
@@ -18,11 +19,11 @@ from ingest.errors import Failure
 from ingest.lake import Chunk, File, Folder, Lake, SourceTable
 from ingest.postgres import catalog, rows, slots
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection, Link
+from ingest.postgres.connection import CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read
+from ingest.snapshot import Bounds, Plan, Read, Unreachable
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class PostgresTables:
 
     def survey(self) -> None:
         """See `Source`."""
-        self._survey.all()
+        with self._reachable():
+            self._survey.all()
 
     def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
         """See `Source`.
@@ -61,19 +63,24 @@ class PostgresTables:
         """
         wanted = {table.table_id: table.rev for table in queued}
         try:
-            held = self._hold(wanted)
-            for _ in range(3):
-                tables = self._alike(held, wanted)
-                if len(tables) == len(wanted.keys() & self._survey.seen.keys()):
-                    break
-                # Altered since the snapshot was made: it sees no rows, or old columns.
-                self.rest()
-                held = self._hold(wanted)
-                self._survey.all()
-            found = self._alike(held, wanted)
+            with self._reachable():
+                return self._plan(wanted)
         except slots.GivenUp:
             return []
-        return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(self._survey.tables[i])) for i in found]
+
+    def _plan(self, wanted: Mapping[str, int]) -> list[Plan]:
+        held = self._hold(wanted)
+        for _ in range(3):
+            found = self._alike(held, wanted)
+            if len(found) == len(wanted.keys() & self._survey.seen.keys()):
+                break
+            # Altered since the snapshot was made: it sees no rows, or old columns.
+            self.rest()
+            held = self._hold(wanted)
+            self._survey.all()
+        found = self._alike(held, wanted)
+        tables = self._survey.tables
+        return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
 
     def obstacle(self, table: SourceTable) -> str:
         """See `Source`. A generation that has gone is none: it will be ended."""
@@ -97,7 +104,8 @@ class PostgresTables:
 
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
         """See `Source`."""
-        held = self._hold({})
+        with self._reachable():
+            held = self._hold({})
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
             if self.at_once(table) and table.snapshot_lsn != held.lsn:
@@ -113,7 +121,8 @@ class PostgresTables:
 
     def watermark(self) -> int:
         """See `Source`."""
-        return catalog.watermark(self._link.get())
+        with self._reachable():
+            return catalog.watermark(self._link.get())
 
     def rest(self) -> None:
         """See `Source`: an open snapshot keeps the source from clearing up."""
@@ -129,6 +138,18 @@ class PostgresTables:
         """See `Source`."""
         self.rest()
         self._link.close()
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """What says that the connection is lost becomes `Unreachable`; the next call connects again."""
+        try:
+            yield
+        except CannotConnect as error:
+            raise Unreachable(error.what, error.where, error.fix) from None
+        except psycopg.OperationalError as error:
+            self._link.close()
+            self.rest()
+            raise Unreachable(f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)) from None
 
     def _run(self, shares: Sequence[Sequence[rows.ChunkTask]]) -> Iterable[rows.ChunkResult]:
         """Have the executors read, each share one after the other."""

@@ -1,0 +1,409 @@
+"""The catalogue moves: after each alteration the lake's table equals the source's, by the cheapest sound means."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.lake.tables import DONE, ENDED
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.replay import Jobs
+
+
+@pytest.fixture
+def orders(database: Database) -> Database:
+    database.execute(
+        "create table orders (id int primary key, note text, n int);"
+        "insert into orders select i, 'note ' || i, i from generate_series(1, 20) i"
+    )
+    return database
+
+
+def alter(jobs: Jobs, database: Database, statement: str) -> bool:
+    """Alter `orders` between changes of it; whether that took a new snapshot."""
+    jobs.settle()
+    before = jobs.table("public.orders")
+    database.execute("update orders set n = n + 1 where id = 1")
+    database.execute(statement)
+    database.execute("update orders set n = n + 1 where id = 2; delete from orders where id = 3")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+    return jobs.table("public.orders").snapshot_id != before.snapshot_id
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table orders add extra text",
+        "alter table orders drop note",
+        "alter table orders alter note type varchar(99)",
+        "vacuum full orders",
+        "alter table orders alter n set default 7",
+        "create index on orders (note)",
+        "truncate orders; insert into orders values (1, 'a', 1), (2, 'b', 2)",
+    ],
+)
+def test_what_the_log_tells_needs_no_snapshot(jobs: Jobs, orders: Database, statement: str) -> None:
+    assert not alter(jobs, orders, statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table orders add extra text default 'x'",
+        "alter table orders add extra timestamptz default clock_timestamp()",
+        "alter table orders rename note to remark",
+        "alter table orders alter n type numeric using n / 10.0",
+        "begin; alter table orders drop note; alter table orders add note text; commit",
+        "alter table orders add g int generated always as (n * 2) stored, add extra text default 'x'",
+    ],
+)
+def test_what_it_does_not_tell_takes_a_new_snapshot(jobs: Jobs, orders: Database, statement: str) -> None:
+    assert alter(jobs, orders, statement)
+
+
+def test_the_snapshot_is_queued_before_the_first_row_of_the_new_shape_lands(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("alter table orders alter n type bigint; update orders set n = 2^40 where id = 1")
+    jobs.stream()  # no snapshotter runs
+    assert jobs.table("public.orders").state == "queued"
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "alter table orders replica identity full",
+        (
+            "create unique index u on orders (n); alter table orders alter n set not null;"
+            "alter table orders replica identity using index u"
+        ),
+        "alter table orders drop constraint orders_pkey; alter table orders add primary key (n, id)",
+    ],
+)
+def test_another_identity_is_another_generation(jobs: Jobs, orders: Database, statement: str) -> None:
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("update orders set note = 'before' where id < 3")
+    orders.execute(statement)
+    orders.execute("update orders set note = 'after' where id > 3; delete from orders where id = 1")
+    jobs.settle()
+    after = jobs.table("public.orders")
+    assert after.table_id != before.table_id
+    assert jobs.lake.tables.read(jobs.source.name)[before.table_id].state == ENDED
+    jobs.assert_equal("public.orders")
+    orders.execute("update orders set note = 'last' where id = 5")
+    jobs.stream()
+    jobs.assert_equal("public.orders")
+
+
+def test_an_identity_switched_to_and_fro_is_read_anew(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("alter table orders replica identity full")
+    jobs.settle()
+    orders.execute("delete from orders where id = 1")
+    orders.execute("alter table orders replica identity default")
+    jobs.settle()
+    assert jobs.table("public.orders").table_id == before.table_id
+    jobs.assert_equal("public.orders")
+
+
+def test_a_table_dropped_and_created_again_is_another_generation(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("drop table orders; create table orders (id int primary key, other date)")
+    orders.execute("insert into orders values (1, '2026-01-01')")
+    jobs.settle()
+    ended = jobs.lake.tables.read(jobs.source.name)[before.table_id]
+    assert ended.state == ENDED
+    assert ended.ended_lsn is not None
+    jobs.assert_equal("public.orders")
+
+
+def test_a_table_renamed_away_ends_and_one_renamed_in_is_taken(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    orders: Database,
+) -> None:
+    orders.execute("create table elsewhere (id int primary key); insert into elsewhere values (1)")
+    jobs = Jobs(lake, new_source(tables=("public.o*",)), settings)
+    jobs.settle()
+    orders.execute("alter table orders rename to was_orders; update was_orders set n = 0")
+    orders.execute("alter table elsewhere rename to others; insert into others values (2)")
+    jobs.settle()
+    states = {t.table_name: t.state for t in lake.tables.read(jobs.source.name).values()}
+    assert states == {"public.orders": ENDED, "public.others": DONE}
+    jobs.assert_equal("public.others")
+    jobs.close()
+
+
+def test_a_table_made_later_is_published_and_taken(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("create table later (id int primary key); insert into later values (1)")
+    jobs.settle()
+    orders.execute("insert into later values (2)")
+    jobs.stream()
+    jobs.assert_equal("public.orders", "public.later")
+
+
+def test_one_that_left_the_publication_is_kept_and_read_anew_when_it_is_back(
+    jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.execute("create table other (id int primary key)")
+    jobs.settle()
+    before = jobs.table("public.orders")
+    publication = jobs.source.publication
+    orders.execute(f'alter publication "{publication}" drop table orders')
+    orders.execute("delete from orders where id = 1")
+    jobs.settle()
+    assert jobs.table("public.orders") == before
+    assert "public.orders is left out: it is not in publication" in caplog.text
+    orders.execute(f'alter publication "{publication}" add table orders')
+    jobs.settle()
+    assert jobs.table("public.orders").snapshot_id != before.snapshot_id
+    jobs.assert_equal("public.orders")
+
+
+def test_an_existing_publication_is_used_with_its_columns_and_rows(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    orders: Database,
+) -> None:
+    orders.execute(
+        "create publication part for table orders (id, n) where (id > 5);create table unpublished (id int primary key)"
+    )
+    jobs = Jobs(lake, new_source(publication="part"), settings)
+    jobs.settle()
+    assert [c.name for c in jobs.table("public.orders").columns] == ["id", "n"]
+    orders.execute("update orders set n = 100")
+    jobs.stream()
+    assert len(jobs.events()) == 15
+    ((kept,),) = orders.execute("select array_agg(array[id, n]::text[] order by id) from orders where id > 5")
+    assert sorted(jobs.lake_rows("public.orders"), key=lambda r: int(r[0] or 0)) == [tuple(r) for r in kept]
+    jobs.close()
+
+
+def test_partitions_under_their_root_are_refused_with_what_to_do(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    orders: Database,
+) -> None:
+    orders.execute("create publication rooted for table orders with (publish_via_partition_root)")
+    with pytest.raises(Failure, match="publish_via_partition_root = false"):
+        Jobs(lake, new_source(publication="rooted"), settings).settle()
+
+
+def test_generated_columns_are_in_neither(jobs: Jobs, database: Database) -> None:
+    database.execute(
+        "create table g (id int primary key, n int, twice int generated always as (n * 2) stored);"
+        "insert into g values (1, 1)"
+    )
+    jobs.settle()
+    database.execute("insert into g values (2, 2)")
+    jobs.stream()
+    assert set(jobs.events()[0]["columns"]) == {"id", "n"}
+    jobs.assert_equal("public.g")
+
+
+# Partitions
+
+
+@pytest.fixture
+def parts(database: Database) -> Database:
+    database.execute(
+        "create table p (id int, region text, n int, primary key (id, region))"
+        " partition by list (region);"
+        "create table p_eu partition of p for values in ('eu');"
+        "create table p_us (n int, region text not null, id int not null);"
+        "alter table p_us add primary key (id, region);"
+        "alter table p attach partition p_us for values in ('us');"
+        "insert into p select i, case i % 2 when 0 then 'eu' else 'us' end, i"
+        " from generate_series(1, 20) i"
+    )
+    return database
+
+
+def test_partitions_land_under_their_root(jobs: Jobs, parts: Database) -> None:
+    jobs.settle()
+    parts.execute("update p set n = -n where id < 5; update p set region = 'us' where id = 2")
+    parts.execute("truncate p_eu; insert into p values (100, 'eu', 1)")
+    jobs.stream()
+    assert {e["table_name"] for e in jobs.events()} == {"public.p"}
+    assert len({e["leaf_id"] for e in jobs.events()}) == 2
+    jobs.assert_equal("public.p")
+
+
+@pytest.mark.parametrize(
+    ("statement", "again"),
+    [
+        ("create table p_as partition of p for values in ('as')", False),
+        (
+            (
+                "create table p_as (like p including all); insert into p_as values (50, 'as', 1);"
+                "alter table p attach partition p_as for values in ('as')"
+            ),
+            True,
+        ),
+        ("alter table p detach partition p_eu", True),
+        ("drop table p_us", True),
+    ],
+)
+def test_partitions_come_and_go(jobs: Jobs, parts: Database, statement: str, again: bool) -> None:
+    jobs.settle()
+    before = jobs.table("public.p")
+    parts.execute(statement)
+    jobs.settle()
+    parts.execute("update p set n = n + 1")
+    jobs.settle()
+    assert (jobs.table("public.p").snapshot_id != before.snapshot_id) == again
+    jobs.assert_equal("public.p")
+
+
+def test_a_partitioned_table_without_partitions_is_done_at_once(jobs: Jobs, database: Database) -> None:
+    database.execute("create table p (id int primary key) partition by range (id)")
+    jobs.settle()
+    database.execute("create table p1 partition of p default; insert into p values (1)")
+    jobs.settle()
+    jobs.assert_equal("public.p")
+
+
+# Values
+
+
+TYPES = {
+    "smallint": "-32768",
+    "bigint": "9223372036854775807",
+    "numeric": "'NaN', '123456789012345678901234567890.123456789', 'Infinity'",
+    "numeric(10,2)": "'-0.50'",
+    "real": "'1e-45', 'NaN', '-Infinity', '0.1'",
+    "double precision": "'5e-324', '-0', '0.1', '1e300'",
+    "money": "'-12345.67'",
+    "boolean": "true, false",
+    "text": r"'', E'\t\n\r\\N\\', 'ä€😀', '\N', '\.'",
+    "varchar(5)": "'abc'",
+    "character(5)": "'ab'",
+    '"char"': "'x', ''",
+    "name": "'a name'",
+    "bytea": r"'\x00ff5c', ''",
+    "date": "'infinity', '0044-03-15 BC', '2026-02-28'",
+    "time": "'24:00', '00:00:00.000001'",
+    "timetz": "'24:00+14', '12:00-15:59'",
+    "timestamp": "'-infinity', '0001-01-01 00:00:00 BC', '2026-03-29 02:30:00.123456'",
+    "timestamptz": "'infinity', '2026-03-29 02:30:00.1+05:45', '4713-01-01 00:00 BC'",
+    "interval": "'-1 year 2 months -3 days 04:05:06.7', '0'",
+    "uuid": "'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'",
+    "json": """'{"b": 1,  "a":[]}', 'null'""",
+    "jsonb": """'{"b": 1, "a": []}', 'null'""",
+    "xml": "'<a/>'",
+    "inet": "'10.0.0.1', '10.0.0.0/8', '::1'",
+    "cidr": "'10.0.0.0/8'",
+    "macaddr": "'08:00:2b:01:02:03'",
+    "bit(3)": "'101'",
+    "bit varying": "'1', ''",
+    "point": "'(0.1,-2)'",
+    "box": "'(1,1),(0,0)'",
+    "path": "'[(0,0),(1,1)]'",
+    "circle": "'<(0,0),1>'",
+    "tsvector": "'a:1 b:2A'",
+    "tsquery": "'a & !b'",
+    "pg_lsn": "'16/B374D848'",
+    "oid": "4294967295",
+    "regclass": "'pg_class'",
+    "int[]": "'{}', '{1,NULL,3}', '[0:1]={1,2}', '{{1,2},{3,4}}'",
+    "text[]": """'{"a,b","","NULL",NULL,"\\"q\\""}'""",
+    "int4range": "'[1,5)', 'empty', '(,)'",
+    "tstzrange": """'["2026-01-01 00:00+00",)'""",
+    "nummultirange": "'{[1,2),[3,4]}'",
+    "mood": "'sad', 'it''s ok'",
+    "posint": "5",
+    "pair": """'(1,"a,b")', '(,)'""",
+    "hash": "'7'",
+}
+
+
+def test_values_are_printed_alike_by_snapshot_and_stream(jobs: Jobs, database: Database) -> None:
+    name = database.name
+    for setting in (
+        "datestyle = 'SQL, DMY'",
+        "timezone = 'Asia/Kathmandu'",
+        "intervalstyle = 'iso_8601'",
+        "bytea_output = 'escape'",
+        "extra_float_digits = '-5'",
+    ):
+        database.execute(f"alter database {name} set {setting}")
+    database.execute(
+        "create type mood as enum ('sad', 'it''s ok'); create domain posint as int check (value > 0);"
+        "create type pair as (a int, b text); create domain hash as posint;"
+        "create table typed (id serial primary key, kind text, "
+        + ", ".join(f"c{n} {kind}" for n, kind in enumerate(TYPES))
+        + ")"
+    )
+    database.execute("alter type mood add value 'new'")
+    jobs.open()
+    inserts = [
+        f"insert into typed (kind, c{n}) values ($k${kind}$k$, {value})"
+        for n, (kind, values) in enumerate(TYPES.items())
+        for value in _split(values)
+    ]
+    database.execute("; ".join(inserts))
+    database.execute("insert into typed (kind, c45) values ('added', 'new')".replace("c45", _column("mood")))
+    jobs.settle()
+    streamed = {e["columns"]["id"]: e["columns"] for e in jobs.events()}
+    snapshot = {r["columns"]["id"]: r["columns"] for r in jobs.snapshot_rows(jobs.table("public.typed"))}
+    assert snapshot.keys() <= streamed.keys()
+    assert {key: streamed[key] for key in snapshot} == snapshot
+    jobs.assert_equal("public.typed")
+    jobs.queue("public.typed")
+    jobs.settle()
+    again = {r["columns"]["id"]: r["columns"] for r in jobs.snapshot_rows(jobs.table("public.typed"))}
+    assert again == streamed
+
+
+def _split(values: str) -> list[str]:
+    """The literals in a list, which have commas in them too."""
+    parts, quoted = [""], False
+    for c in values:
+        quoted ^= c == "'"
+        if c == "," and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [part.strip() for part in parts]
+
+
+def _column(kind: str) -> str:
+    return f"c{list(TYPES).index(kind)}"
+
+
+# Unchanged TOAST
+
+
+@pytest.mark.parametrize("identity", ["default", "full", "using index toasted_k"])
+def test_unchanged_toast_values_are_kept(jobs: Jobs, database: Database, identity: str) -> None:
+    database.execute(
+        "create table toasted (id int primary key, k int not null, big text, n int);"
+        "alter table toasted alter big set storage external;"
+        "create unique index toasted_k on toasted (k);"
+        f"alter table toasted replica identity {identity};"
+        "insert into toasted select i, i, repeat(i::text, 5000), 0 from generate_series(1, 5) i"
+    )
+    jobs.settle()
+    database.execute("update toasted set n = 1 where id = 1")
+    with database.connect(autocommit=False) as connection:
+        connection.execute("update toasted set n = 2, big = repeat('x', 9000) where id = 2")
+        connection.execute("update toasted set n = 3 where id = 2")
+    database.execute("update toasted set id = 30, k = 30 where id = 3")
+    database.execute("update toasted set k = 40, n = 4 where id = 4")
+    database.execute("delete from toasted where id = 5")
+    jobs.stream()
+    partial = [e for e in jobs.events() if e["partial"]]
+    assert bool(partial) == (identity != "full")
+    jobs.assert_equal("public.toasted")

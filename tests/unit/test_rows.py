@@ -1,0 +1,43 @@
+"""Chunks on their way to the executors."""
+
+import json
+
+from ingest.postgres.rows import ChunkTask, _unpack, pack, share_out
+
+
+def task(chunk: int) -> ChunkTask:
+    return ChunkTask(
+        source="shop",
+        table_name='public.o"d\'d.ä',
+        table_id="t",
+        snapshot_id="s",
+        snapshot_lsn=5,
+        chunk=chunk,
+        attempt=1,
+        leaf_id=7,
+        columns=("b", "a"),
+        key=None if chunk % 2 else ("a", "b"),
+        row_filter="(id > 5)",
+        lower=0,
+        upper=None,
+        snapshot="0001-1",
+        read_lsn=6,
+        storage={7: 8},
+        folder="s3://lake/x",
+    )
+
+
+def test_a_task_arrives_as_it_was_sent() -> None:
+    shares = [[task(0), task(1)], [task(2)]]
+    assert [[_unpack(t) for t in share] for share in json.loads(pack(shares))] == shares
+
+
+def test_heavy_chunks_are_spread_and_light_ones_fill_up() -> None:
+    weighed = [(1, task(0)), (100, task(1)), (60, task(2)), (50, task(3))]
+    shares = share_out(weighed, 2)
+    assert [[t.chunk for t in share] for share in shares] == [[1, 0], [2, 3]]
+
+
+def test_there_are_no_empty_shares() -> None:
+    assert share_out([], 4) == []
+    assert len(share_out([(0, task(0))], 4)) == 1
