@@ -25,7 +25,11 @@ demo: setup ## Replicate real data from an embedded Postgres, change it, compare
 	@$(WITH_JAVA) $(BIN)/tidemark demo $(ARGS)
 
 .PHONY: test
-test: setup-servers ## All tests: unit, dbt, integration (ARGS="-k name" picks some)
+test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k name" picks some)
+	@$(PYTEST) -m "not slow" $(ARGS)
+
+.PHONY: test-all
+test-all: setup-servers ## All tests, also those of kills, races and the altered catalogue
 	@$(PYTEST) $(ARGS)
 
 .PHONY: test-unit

@@ -12,6 +12,8 @@ from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.replay import Jobs
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def orders(database: Database) -> Database:

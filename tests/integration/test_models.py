@@ -177,6 +177,7 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", STATEMENTS)
 def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Database, place: str) -> None:
     replica.sync()
@@ -193,6 +194,7 @@ def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Databa
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
@@ -215,6 +217,7 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, 
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute("delete from orders where id < 5")
@@ -237,6 +240,7 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
     randomly = random.Random(7)
     replica.sync()

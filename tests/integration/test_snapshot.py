@@ -15,6 +15,8 @@ from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed, call_once
 
+pytestmark = pytest.mark.slow
+
 PAGES = 8192
 
 

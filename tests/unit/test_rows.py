@@ -8,7 +8,7 @@ from ingest.postgres.rows import ChunkTask, _unpack, pack, share_out
 def task(chunk: int) -> ChunkTask:
     return ChunkTask(
         source="shop",
-        table_name='public.o"d\'d.ä',
+        table_name="public.o\"d'd.ä",
         table_id="t",
         snapshot_id="s",
         snapshot_lsn=5,
