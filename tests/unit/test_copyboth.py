@@ -98,7 +98,11 @@ def test_an_end_is_a_lost_connection(ends: tuple[Any, socket.socket], last: byte
     server.sendall(STARTED + last)
     server.shutdown(socket.SHUT_WR)
     stream = SocketStream(connection, "START", 5)
-    with pytest.raises(psycopg.OperationalError):
+
+    def read_on() -> None:
         for _ in range(3):
             stream.receive([], 5)
+
+    with pytest.raises(psycopg.OperationalError):
+        read_on()
     stream.close()
