@@ -88,6 +88,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow
 def test_every_run_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     assert_equal(replica, database)
@@ -101,6 +102,7 @@ def test_every_run_equals_the_source(replica: Replica, database: Database) -> No
         assert (before == ops) == ("total = total" in change or "id = 101" in change)
 
 
+@pytest.mark.slow
 def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     for change in CHANGES:
