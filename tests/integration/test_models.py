@@ -154,6 +154,7 @@ def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     assert_equal(replica, database, "true")
 
 
+@pytest.mark.slow
 def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer = name(replica, "by_customer")

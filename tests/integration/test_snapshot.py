@@ -33,7 +33,7 @@ def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterat
 def accounts(database: Database) -> Database:
     database.execute(
         "create table accounts (id int primary key, owner text, balance int not null);"
-        "insert into accounts select i, repeat('o', 100), 10 from generate_series(1, 500) i"
+        "insert into accounts select i, repeat('o', 100), 10 from generate_series(1, 250) i"
     )
     return database
 
@@ -70,11 +70,11 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Da
     def transfer(_: object) -> None:
         with accounts.connect(autocommit=False) as connection:
             connection.execute("update accounts set balance = balance - 5 where id = 1")
-            connection.execute("update accounts set balance = balance + 5 where id = 500")
+            connection.execute("update accounts set balance = balance + 5 where id = 250")
 
     chunked.snapshot(SnapshotHooks(after_claim=transfer))
     rows = chunked.snapshot_rows(chunked.table("public.accounts"))
-    assert sum(int(row["columns"]["balance"]) for row in rows) == 5000
+    assert sum(int(row["columns"]["balance"]) for row in rows) == 2500
     chunked.stream()
     chunked.assert_equal("public.accounts")
 
@@ -82,8 +82,8 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Da
 def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = 11")
-    accounts.execute("delete from accounts where id > 400")
-    accounts.execute("insert into accounts values (401, 'new', 5)")
+    accounts.execute("delete from accounts where id > 200")
+    accounts.execute("insert into accounts values (201, 'new', 5)")
     jobs.close()  # so that the snapshot is taken later than the slot was made
     jobs.snapshot()
     jobs.stream()
@@ -171,7 +171,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts:
     table = chunked.table("public.accounts")
     chunks = chunked.lake.chunks.read([str(table.snapshot_id)])
     assert all(chunk.attempt == 1 for chunk in chunks)
-    assert first.rows + second.rows == 500
+    assert first.rows + second.rows == 250
     chunked.stream()
     chunked.assert_equal("public.accounts")
 
@@ -193,7 +193,7 @@ def test_one_paused_past_its_lease_does_not_count(
     table = jobs.table("public.accounts")
     (chunk,) = jobs.lake.chunks.read([str(table.snapshot_id)])
     assert (chunk.state, chunk.attempt) == (DONE, 3)
-    assert paused.rows == 500
+    assert paused.rows == 250
     jobs.stream()
     jobs.assert_equal("public.accounts")
     jobs.close()
@@ -240,7 +240,7 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, account
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
     jobs.settle()
-    assert sum(jobs.lake_rows("public.accounts").values()) == 500
+    assert sum(jobs.lake_rows("public.accounts").values()) == 250
     jobs.assert_equal("public.accounts")
 
 
