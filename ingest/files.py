@@ -13,9 +13,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pyspark.sql import SparkSession
-
-from ingest.errors import Failure
 
 # Spark names S3 its own way, pyarrow knows but one.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
@@ -58,18 +55,6 @@ class Folder:
         system, path = fs.FileSystem.from_uri(uri)
         system.create_dir(path, recursive=True)
         return system, path
-
-
-def table_folder(spark: SparkSession, table: str) -> Folder:
-    """Where new data files of `table` go."""
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
-    found = [row.data_type for row in rows if row.col_name == "Location"]
-    if not found:
-        raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
-    root = found[0].removesuffix("/")
-    if root.startswith("file:"):
-        root = "/" + root.removeprefix("file:").lstrip("/")
-    return Folder(f"{root}/data")
 
 
 class Sink:

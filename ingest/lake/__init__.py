@@ -4,8 +4,8 @@ One `Lake` per job; its methods may be called from several threads. Sources make
 lands them.
 """
 
+from ingest.files import File, Folder, Sink
 from ingest.lake.chunks import Chunk, ChunkTable
-from ingest.lake.files import File, Folder, Sink
 from ingest.lake.lake import Lake
 from ingest.lake.tables import SourceTable, SourceTables
 

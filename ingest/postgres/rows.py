@@ -22,12 +22,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ingest.change import SNAPSHOT_ROWS
-from ingest.lake.files import Folder, Sink
+from ingest.files import Folder, Sink
 from ingest.postgres import copytext
 from ingest.postgres.connection import CannotConnect, Connection, connect, copy_out
 from ingest.rowkey import row_keys
 
-FORMAT = "tidemark_chunks"
 RESULT = (
     "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
     "detail STRING"
@@ -111,36 +110,44 @@ def _unpack(found: dict[str, Any]) -> ChunkTask:
     return ChunkTask(**found)
 
 
-def chunk_source(dsn: str, connect_seconds: float) -> type[DataSource]:
-    """The Data Source class of one source.
+def chunk_source(source: str, dsn: str, connect_seconds: float) -> type[DataSource]:
+    """The Data Source class of one source; register it, then read its `name()` with the option `tasks`.
 
-    Register it, then read FORMAT with the option `tasks`.
+    Spark makes and plans it in processes of their own: they import nothing of ours.
     """
+
+    format_name, result = f"tidemark_chunks_{source}", RESULT
 
     class Chunks(DataSource):
         @classmethod
         def name(cls) -> str:
-            return FORMAT
+            return format_name
 
         def schema(self) -> str:
-            return RESULT
+            return result
 
-        def reader(self, schema: StructType) -> "DataSourceReader":  # noqa: ARG002  # it is ours
+        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # it is ours
             return ChunksReader(self.options["tasks"])
 
     class ChunksReader(DataSourceReader):
         def __init__(self, tasks: str) -> None:
-            self._tasks = tasks
+            self._shares = json.loads(tasks)
 
         def partitions(self) -> list[InputPartition]:
-            return [InputPartition(place) for place in range(len(json.loads(self._tasks)))]
+            return [InputPartition(place) for place in range(len(self._shares))]
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            for task in json.loads(self._tasks)[partition.value]:
-                result = read_chunk(dsn, _unpack(task), connect_seconds)
-                yield tuple(asdict(result).values())
+            from ingest.postgres.rows import read_share  # noqa: PLC0415
+
+            yield from read_share(dsn, self._shares[partition.value], connect_seconds)
 
     return Chunks
+
+
+def read_share(dsn: str, share: Sequence[dict[str, Any]], connect_seconds: float) -> Iterator[tuple[Any, ...]]:
+    """Read packed tasks one after the other; gives each one's result when it is there."""
+    for task in share:
+        yield tuple(asdict(read_chunk(dsn, _unpack(task), connect_seconds)).values())
 
 
 def read_chunk(dsn: str, task: ChunkTask, connect_seconds: float) -> ChunkResult:

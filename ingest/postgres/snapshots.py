@@ -49,7 +49,9 @@ class PostgresTables:
         self._link = Link(self._dsn, settings.connect_seconds)
         self._survey = Survey(lake, source, self._link, writer)
         self._cancelled = threading.Event()
-        self._spark.dataSource.register(rows.chunk_source(self._dsn, settings.connect_seconds))
+        chunks = rows.chunk_source(source.name, self._dsn, settings.connect_seconds)
+        self._spark.dataSource.register(chunks)
+        self._format = chunks.name()
 
     def survey(self) -> None:
         """See `Source`."""
@@ -155,7 +157,7 @@ class PostgresTables:
         """Have the executors read, each share one after the other."""
         if not shares:
             return []
-        reader = self._spark.read.format(rows.FORMAT).option("tasks", rows.pack(shares))
+        reader = self._spark.read.format(self._format).option("tasks", rows.pack(shares))
         try:
             return [rows.ChunkResult(**row.asDict()) for row in reader.load().collect()]
         except PySparkException as error:
