@@ -209,7 +209,7 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
 
 @cli.command()
-@click.option("--seconds", default=30.0, show_default=True, help="How long the steady state is measured.")
+@click.option("--seconds", default=20.0, show_default=True, help="How long the steady state is measured.")
 @click.option("--rate", default=500, show_default=True, help="Row changes per second.")
 def demo(seconds: float, rate: int) -> None:
     """Replicate real flights from an embedded Postgres while they change, and compare all with the source.

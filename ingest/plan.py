@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from rich.console import Console
@@ -25,9 +26,9 @@ class Step:
         return json.dumps(dataclasses.asdict(self))
 
 
-def make(spark: SparkSession, target: str | None = None) -> list[Step]:
-    """The plan, in the order of the definitions' names. Runs nothing. Raises Failure."""
-    project = Project(target)
+def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
+    """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing. Raises Failure."""
+    project = Project(target, folder)
     outcomes = project.invoke("run", "--select", "config.materialized:bucket", "--vars", "{plan_only: true}")
     steps = [
         Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report

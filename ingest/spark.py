@@ -19,6 +19,7 @@ import yaml
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ingest.errors import Failure, UsageError
@@ -103,6 +104,8 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
     for key, value in found.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
+    # Every error comes as an exception too; said twice, and with the JVM's stack, it hides what matters.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate().newSession()
 
 

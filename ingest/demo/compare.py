@@ -72,9 +72,9 @@ def compare_log(spark: SparkSession, definition: Definition) -> Compared:
     types = dict(spark.table(definition.table).dtypes)
     schema = ", ".join(f"{name} {types[name]}" for name in definition.columns)
     objects = ", ".join(f"object.{name}" for name in definition.columns)
-    rows = f"select {keys}, _op_id, _checksum, {columns} from {definition.table}"
+    rows = f"select _op_id as op_id, struct({keys}, _checksum as checksum, {columns}) as object from {definition.table}"
     replayed = f"""
-        select {keys}, last.op_id, last.checksum, {objects}
+        select last.op_id, struct({keys}, last.checksum, {objects}) as object
         from (
             select *, from_json(last.data, '{schema}', {_TIMES}) as object
             from (
@@ -87,8 +87,9 @@ def compare_log(spark: SparkSession, definition: Definition) -> Compared:
         )
     """
     differing = spark.sql(
-        f"select * from (({rows}) except all ({replayed})) union all select * from (({replayed}) except all ({rows}))"
-    ).limit(2)
+        f"select op_id, rows.object, replayed.object as in_log from ({rows}) as rows "
+        f"full join ({replayed}) as replayed using (op_id) where not rows.object <=> replayed.object limit 2"
+    )
     found = [str(row.asDict()) for row in differing.collect()]
     ops = spark.table(definition.log).count()
     problem = f"rows and replayed log differ: {'; '.join(found)}" if found else ""

@@ -81,27 +81,28 @@ PLANE_HISTORY = _definition(
     "id, tailnum, time_hour, carrier, flight, origin, dest, air_time, distance",
     "public.flights where tailnum is not null",
 )
-CARRIER_DELAYS = _definition(
-    "carrier_delays",
-    "carrier",
-    "delays",
-    "carrier",
-    "carrier, name, scheduled, departed, arrived, delay_minutes, mean_delay",
+AIRPORT_WEATHER = _definition(
+    "airport_weather",
+    "origin",
+    "weather",
+    "origin",
+    "origin, name, time_hour, temp, wind_speed, visib, hours, precip_of_the_year",
     """(
-        select
-            carrier,
-            airlines.name,
-            count(flights.id) as scheduled,
-            count(dep_time) as departed,
-            count(arr_delay) as arrived,
-            coalesce(sum(arr_delay), 0) as delay_minutes,
-            round(avg(arr_delay), 4) as mean_delay
-        from public.airlines left join public.flights using (carrier)
-        group by carrier, airlines.name
-    ) as delays""",
+        select distinct on (origin)
+            origin,
+            airports.name,
+            time_hour,
+            temp,
+            wind_speed,
+            visib,
+            count(*) over (partition by origin) as hours,
+            sum(nullif(precip, 'NaN')::numeric(5, 2)) over (partition by origin) as precip_of_the_year
+        from public.weather left join public.airports on origin = faa
+        order by origin, time_hour desc
+    ) as weather""",
 )
 
-DEFINITIONS = (AIRPORT_DEPARTURES, CARRIER_DELAYS, CARRIER_FLIGHTS, PLANE_HISTORY)
+DEFINITIONS = (AIRPORT_DEPARTURES, AIRPORT_WEATHER, CARRIER_FLIGHTS, PLANE_HISTORY)
 
 # The edit that the demo makes, in the model and in its query here: flights are late later.
 EDITED = CARRIER_FLIGHTS

@@ -28,14 +28,14 @@ from ingest.run import ModelRun, Pipeline
 from ingest.spark import session
 
 # Runs after the first complete one that don't count: they take up what changed while it ran.
-_WARM_UP = 3
-_SHOWN = 'carrier_delays["UA"]'
+_WARM_UP = 2
+_SHOWN = 'airport_weather["JFK"]'
 
 
 _HINTS = """
 The lake stays in {lake}. To look at it:
-  tidemark ops carrier_delays UA
-  dbt show --profiles-dir profiles --inline "select * from buckets.carrier_delays"
+  tidemark ops airport_weather JFK
+  dbt show --profiles-dir profiles --inline "select * from buckets.airport_weather"
   dbt docs generate --profiles-dir profiles && dbt docs serve --profiles-dir profiles
 The edit was made in a copy, {copy}: by the models as they are, `tidemark plan` shows a change."""
 
@@ -74,7 +74,7 @@ class _Play:
         flights = frames.result()["flights"].num_rows
         self.screen.say(f"{rows:,} rows in {len(data.TABLES)} tables")
         traffic = Traffic(self.dsn, self.rate, flights)
-        pipeline = Pipeline(lake, self._settings(), Project(TARGET))
+        pipeline = Pipeline(lake, self._settings(), Project(TARGET, self.place.project))
         traffic.start()
         try:
             with (
@@ -138,14 +138,14 @@ class _Play:
         path = self.place.project / "models" / "buckets" / f"{EDITED.name}.sql"
         path.write_text(replaced(path.read_text(), *EDIT))
         self.screen.edit(EDITED.name, *EDIT)
-        steps = plan.make(self.spark, TARGET)
+        steps = plan.make(self.spark, TARGET, self.place.project)
         plan.render(steps)
         self.figures.evaluated = sum(step.rows for step in steps)
         self.figures.differing = rows_that_differ(self.dsn, EDITED, EDITED.edited(*EDIT))
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
         before, ops = main_snapshots(self.spark, tables), ops_written(self.spark, EDITED)
         began = time.time()
-        outcomes = Project(TARGET).invoke("build", "--exclude", "resource_type:unit_test")
+        outcomes = Project(TARGET, self.place.project).invoke("build", "--exclude", "resource_type:unit_test")
         self.screen.run(ModelRun(began, time.time(), tuple(outcomes)))
         after = main_snapshots(self.spark, tables)
         self.figures.ops = ops_written(self.spark, EDITED) - ops

@@ -20,7 +20,7 @@ from ingest.errors import UsageError
 
 TARGET = "local"
 _MARK = ".made-by-tidemark-demo"
-_PARTS = ("dbt_project.yml", "models", "macros", "tests/data_tests")
+_PARTS = ("dbt_project.yml", "profiles", "models", "macros", "tests/data_tests")
 # It is made anew by every demo, so nothing is lost with the machine.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
@@ -91,5 +91,4 @@ def _copy_project(copy: Path) -> Path:
         else:
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy(part, copy / part)
-    os.environ["DBT_PROJECT_DIR"] = str(copy)
     return copy

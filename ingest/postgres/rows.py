@@ -115,7 +115,6 @@ def chunk_source(source: str, dsn: str, connect_seconds: float) -> type[DataSour
 
     Spark makes and plans it in processes of their own: they import nothing of ours.
     """
-
     format_name, result = f"tidemark_chunks_{source}", RESULT
 
     class Chunks(DataSource):
@@ -137,7 +136,7 @@ def chunk_source(source: str, dsn: str, connect_seconds: float) -> type[DataSour
             return [InputPartition(place) for place in range(len(self._shares))]
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            from ingest.postgres.rows import read_share  # noqa: PLC0415
+            from ingest.postgres.rows import read_share
 
             yield from read_share(dsn, self._shares[partition.value], connect_seconds)
 

@@ -1,7 +1,7 @@
 {#-
   A definition and its outputs: `<name>`, the rows now, and `<name>__ops`, the log of how they came about.
 
-      not ready ──────────────► stand still
+      not ready ──────────────► stand still (with empty tables, if it is new)
       nothing changed ────────► move the mark
       inputs changed ─────────► evaluate (rows: what changed; whole: all) ─┐
       definition changed ─────► evaluate all ──────────────────────────────┤
@@ -22,9 +22,12 @@
 
     {{ run_hooks(pre_hooks) }}
     {%- set done = {'put': 0, 'removed': 0} -%}
-    {%- if plan.evaluates -%}
+    {%- set staged = [] -%}
+    {%- if plan.evaluates or not tidemark.is_built(this) -%}
         {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
         {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
+    {%- endif -%}
+    {%- if plan.evaluates -%}
         {%- set last_op = tidemark.highest(tidemark.ops_relation(this), 'op_id') -%}
         {%- call statement('rows') -%}
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
@@ -34,19 +37,26 @@
             {%- call statement('ops') -%}
                 {{ tidemark.insert_ops(this, columns, last_op) }}
             {%- endcall -%}
-            {%- call statement('superseded') -%}
-                {{ tidemark.delete_superseded_rows(this, last_op) }}
-            {%- endcall -%}
+            {%- if not change.is_new -%}
+                {%- call statement('superseded') -%}
+                    {{ tidemark.delete_superseded_rows(this, last_op) }}
+                {%- endcall -%}
+            {%- endif -%}
+            {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
+        {%- elif plan.is_published -%}
+            {%- do tidemark.drop_branch(this, tidemark.branch()) -%}
+        {%- else -%}
+            {%- do staged.append(this | string) -%}
         {%- endif -%}
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do tidemark.report(
         plan.standing,
         plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
-        staged=plan.evaluates,
+        tables=staged,
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
         rows=done.put + done.removed
     ) -%}
-    {{ return({'relations': [this, tidemark.ops_relation(this)] if plan.evaluates else []}) }}
+    {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
 {% endmaterialization %}

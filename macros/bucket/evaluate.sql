@@ -11,6 +11,14 @@
         {{ tidemark._evaluated(sql, settings, columns, plan) }}
     ),
 
+    {% if change.is_new -%}
+    differences as (
+        select
+            *,
+            true as is_put
+        from evaluated
+    ),
+    {%- else -%}
     before as (
         {{ tidemark._before(relation, columns, plan, change) }}
     ),
@@ -32,6 +40,7 @@
                 and evaluated.row_key = before.row_key
         where {{ 'true' if change.rewritten else 'not evaluated._data <=> before._data' }}
     ),
+    {%- endif %}
 
     numbered as (
         select
@@ -98,9 +107,7 @@
         row_key,
         {{ tidemark.data_json(published) }} as _data
     from {{ relation }} {{ 'version as of ' ~ change.before if change.before }}
-    {%- if change.is_new %}
-    where false
-    {%- elif plan.scope == 'changes' %}
+    {%- if plan.scope == 'changes' %}
     left semi join (
         select row_state.row_key as changed_key
         from {{ tidemark.core_relation('row_state') }} as row_state

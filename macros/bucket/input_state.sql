@@ -2,73 +2,89 @@
   How a definition's inputs are: {waiting: [names of those that are not ready], changed: whether a row of theirs changed
   since the mark}. An input is ready when every generation of it that has not ended has its newest snapshot admitted.
 -#}
-{% macro input_state(definition, mine, standing) -%}
-    {%- if not execute or not tidemark.is_built(tidemark.core_relation("row_state")) -%}
-        {{ return({'waiting': definition.inputs | map(attribute='table') | list, 'changed': false}) }}
-    {%- endif -%}
-    {%- set query -%}
-        with inputs as (
-            select *
-            from
-                values
-                {%- for input in definition.inputs %}
-                (
-                    '{{ input.source }}',
-                    {{ tidemark.literal(input.table) }},
-                    {{ mine.get(input.source, {}).get('checkpoint_id', 0) }}L,
-                    {{ standing.get(input.source, {}).get('checkpoint_id', 0) }}L
-                ){{ ',' if not loop.last }}
-                {%- endfor %}
-                as inputs (source, table_name, since, upto)
-        ),
-
-        decided as (
-            select
-                inputs.source,
-                inputs.table_name,
-                max_by(decisions.status, decisions.checkpoint_id) as status
-            from inputs
-            inner join {{ tidemark.core_relation('tables') }} as decisions
-                on
-                    inputs.source = decisions.source
-                    and inputs.table_name = decisions.table_name
-                    and decisions.checkpoint_id <= inputs.upto
-            group by inputs.source, inputs.table_name, decisions.table_id
-        )
-
-        select
-            concat(inputs.source, '.', inputs.table_name) as name,
-            not exists (
-                select 1
-                from decided
-                where decided.source = inputs.source and decided.table_name = inputs.table_name
-            )
-            or exists (
-                select 1
-                from decided
-                where
-                    decided.source = inputs.source
-                    and decided.table_name = inputs.table_name
-                    and decided.status = 'waiting'
-            ) as is_waiting,
-            exists (
-                select 1
-                from {{ tidemark.core_relation('row_state') }} as row_state
-                where
-                    row_state.source = inputs.source
-                    and row_state.table_name = inputs.table_name
-                    and row_state.checkpoint_id > inputs.since
-                    and {{ tidemark._touches(definition, mine) }}
-            ) as has_changed
-        from inputs
-    {%- endset -%}
+{% macro input_state(definition, mine) -%}
+    {%- set states = tidemark.input_states() -%}
     {%- set waiting = [] -%}
     {%- set changed = [] -%}
-    {%- for row in run_query(query) -%}
-        {%- if row['is_waiting'] -%}{%- do waiting.append(row['name']) -%}{%- endif -%}
-        {%- if row['has_changed'] -%}{%- do changed.append(row['name']) -%}{%- endif -%}
+    {%- for input in definition.inputs -%}
+        {%- set name = input.source ~ '.' ~ input.table -%}
+        {%- set state = states.get(name, {'waiting': true, 'changed_at': 0}) -%}
+        {%- if state.waiting -%}{%- do waiting.append(name) -%}{%- endif -%}
+        {%- if state.changed_at > mine.get(input.source, {}).get('checkpoint_id', 0) -%}{%- do changed.append(name) -%}{%- endif -%}
     {%- endfor -%}
     {{ return({'waiting': waiting, 'changed': changed | length > 0}) }}
+{%- endmacro %}
+
+{#- What all definitions ask of their inputs, asked once in a run: {source.table: {waiting, changed_at}}. The model `row_state` asks
+    when it is done, before the definitions start. -#}
+{% macro input_states() -%}
+    {%- set memory = tidemark.run_memory() -%}
+    {%- if 'input_states' not in memory -%}
+        {%- do memory.update({'input_states': tidemark._read_input_states(tidemark.standing('row_state'))}) -%}
+    {%- endif -%}
+    {{ return(memory.input_states) }}
+{%- endmacro %}
+
+{% macro _read_input_states(standing) -%}
+    {%- set found = {} -%}
+    {%- if execute and standing and tidemark.is_built(tidemark.core_relation('row_state')) -%}
+        {%- for row in run_query(tidemark._input_states_query(standing)) -%}
+            {%- do found.update({row['name']: {'waiting': row['is_waiting'], 'changed_at': row['changed_at'] | int}}) -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(found) }}
+{%- endmacro %}
+
+{% macro _input_states_query(standing) -%}
+    with decided as (
+        select
+            source,
+            table_name,
+            table_id,
+            max_by(status, checkpoint_id) as status
+        from {{ tidemark.core_relation('tables') }}
+        where
+            false
+            {%- for source, at in standing.items() %}
+            or (source = '{{ source }}' and checkpoint_id <= {{ at.checkpoint_id }})
+            {%- endfor %}
+        group by source, table_name, table_id
+    ),
+
+    readiness as (
+        select
+            source,
+            table_name,
+            bool_or(status = 'waiting') as is_waiting
+        from decided
+        group by source, table_name
+    ),
+
+    changes as (
+        select
+            source,
+            table_name,
+            max(checkpoint_id) as changed_at
+        from {{ tidemark.core_relation('row_state') }}
+        where checkpoint_id > {{ tidemark._lowest_definition_mark() }}
+        group by source, table_name
+    )
+
+    select
+        concat(readiness.source, '.', readiness.table_name) as name,
+        readiness.is_waiting,
+        coalesce(changes.changed_at, 0) as changed_at
+    from readiness
+    left join changes on readiness.source = changes.source and readiness.table_name = changes.table_name
+{%- endmacro %}
+
+{#- The checkpoint that every definition which is published has passed: older changes are news to none. -#}
+{% macro _lowest_definition_mark() -%}
+    {%- set lowest = [] -%}
+    {%- for node in graph.nodes.values() if node.config.materialized == 'bucket' -%}
+        {%- do lowest.extend(tidemark.marks().get(node.name, {}).values() | map(attribute='checkpoint_id')) -%}
+    {%- endfor -%}
+    {{ return(lowest | min | default(0, true)) }}
 {%- endmacro %}
 
 {#- The rows of a definition's inputs that changed since its mark, as a predicate of literals on `row_state`. -#}

@@ -22,7 +22,7 @@
         {%- do plan.update({'reason': 'unchanged'}) -%}
         {{ return(plan) }}
     {%- endif -%}
-    {%- set inputs = tidemark.input_state(definition, mine if same else {}, standing) -%}
+    {%- set inputs = tidemark.input_state(definition, mine if same else {}) -%}
     {%- if inputs.waiting -%}
         {%- do plan.update({
             'reason': 'stands still, waiting for ' ~ inputs.waiting | join(', '),

@@ -7,13 +7,14 @@
         message=plan.reason,
         code=tojson({
             'standing': {},
-            'staged': false,
+            'refs': {},
             'seen': tidemark.newest_publication(tidemark.marks()),
             'definition_hash': plan.definition_hash,
             'state': states.get(plan.reason, 'unchanged'),
             'reason': plan.reason,
             'rows': tidemark._rows_to_evaluate(plan) if plan.evaluates else 0,
-        })
+        }),
+        rows_affected=0
     ) -%}
 {%- endmacro %}
 

@@ -30,7 +30,12 @@
 {% macro checksum(text) -%}
     cast(
         conv(
-            regexp_replace(left(sha2({{ text }}, 256), 8), '(..)(..)(..)(..)', '$4$3$2$1'), 16, 10
+            concat_ws(
+                ''
+                {%- for byte in [7, 5, 3, 1] -%}
+                , substr(sha2({{ text }}, 256), {{ byte }}, 2)
+                {%- endfor -%}
+            ), 16, 10
         ) as bigint
     )
 {%- endmacro %}

@@ -18,6 +18,7 @@
         'write.update.mode' = 'merge-on-read',
         'write.distribution-mode' = 'none',
         'write.metadata.delete-after-commit.enabled' = 'true',
-        'write.metadata.previous-versions-max' = '20'
+        'write.metadata.previous-versions-max' = '20',
+        'commit.manifest.min-count-to-merge' = '10'
     )
 {%- endmacro %}

@@ -4,7 +4,10 @@
 -#}
 {% macro commit_manifest(models, seen) -%}
     {%- set publications = tidemark.core_relation('publications') -%}
-    {%- set refs = tidemark.refs(models | map(attribute='tables') | sum(start=[]) + [publications | string]) -%}
+    {%- set refs = tidemark.refs([publications | string]) -%}
+    {%- for model in models -%}
+        {%- do refs.update(model.report.refs) -%}
+    {%- endfor -%}
     {%- set main = refs.get(publications | string, {}).get('main') -%}
     {%- set newest = 0 -%}
     {%- if main -%}

@@ -17,7 +17,7 @@
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- for table, branches in refs.items() -%}
         {%- for branch in branches if branch.startswith('run_') -%}
-            {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}
+            {%- do tidemark.drop_branch(table, branch) -%}
         {%- endfor -%}
     {%- endfor -%}
 {%- endmacro %}

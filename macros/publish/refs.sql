@@ -20,6 +20,10 @@
     {%- do run_query("call system.fast_forward('" ~ table ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
+{% macro drop_branch(table, branch) -%}
+    {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}
+{%- endmacro %}
+
 {#- Drops what the run staged of models that are not to be published. -#}
 {% macro drop_staged(results, passed) -%}
     {%- set kept = passed | map(attribute='unique_id') | list -%}
@@ -27,7 +31,7 @@
         {%- for table in tidemark.tables_of(result.node) -%}
             {%- set schema, name = table.split('.') -%}
             {%- if tidemark.is_built(api.Relation.create(schema=schema, identifier=name)) -%}
-                {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ tidemark.branch()) -%}
+                {%- do tidemark.drop_branch(table, tidemark.branch()) -%}
             {%- endif -%}
         {%- endfor -%}
     {%- endfor -%}

@@ -1,4 +1,8 @@
-{{ config(partition_by=['source', 'table_name'], supersedes=['source', 'table_id', 'row_key']) }}
+{{ config(
+    partition_by=['source', 'table_name'],
+    supersedes=['source', 'table_id', 'row_key'],
+    post_hook='{% do tidemark.input_states() %}',
+) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
 {%- set scope = tidemark.row_scope(ref('tables'), ranges) %}
