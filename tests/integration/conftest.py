@@ -43,7 +43,7 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
     os.environ["TIDEMARK_LAKE"] = str(lake_folder)
     os.environ["TIDEMARK_CORES"] = "2"
     # Tests are over before the optimizing compiler has paid.
-    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    os.environ["TIDEMARK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     yield session("local", PROJECT / "profiles", lake_folder / "spark.log")
