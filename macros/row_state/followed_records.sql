@@ -1,12 +1,6 @@
-{#-
-  The kept records, with the values that updates lack filled in, where an update that lacks one also changes its row's
-  key. A row's records are cut into segments, each beginning with a record that is complete by itself, or that takes over
-  another key's row (`prev_row_key`); within a segment, later values lie over earlier ones. A segment whose first record
-  lacks values lies over its parent: the last segment of the key that it took over, or else the row as `row_state` has
-  it. Keys may be taken over several times in one run (a to b to c, or two rows that swap), hence the recursion.
--#}
-{% macro followed_records(row_state) -%}
-    with recursive touched as (
+{#- A run's segments, each with its parent, as named queries upon `kept`. See `followed_records`. -#}
+{% macro linked_segments() -%}
+    touched as (
         select source, table_id, row_key from kept where partial
         union
         select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
@@ -17,7 +11,8 @@
             kept.*,
             sum(int(not (partial and prev_row_key is null))) over (
                 partition by source, table_id, row_key order by place
-            ) as segment
+            ) as segment,
+            sum(int(not (partial and prev_row_key is null))) over (partition by source, table_id, row_key) as last_segment
         from kept
         left semi join touched using (source, table_id, row_key)
     ),
@@ -28,6 +23,7 @@
             table_id,
             row_key,
             segment,
+            max(last_segment) as last_segment,
             min(place) as first_place,
             max(place) as place,
             min_by(op, place) as op,
@@ -53,12 +49,34 @@
                     and parents.place < segments.first_place
             ) as parent_segment
         from segments
-    ),
+    )
+{%- endmacro %}
 
-    last_segments as (
-        select source, table_id, row_key, max(segment) as segment from segments group by source, table_id, row_key
-    ),
+{#- The linked segments as a temporary view in memory: a recursive query asks for them in every step. -#}
+{% macro cache_links(kept) -%}
+    {%- do tidemark.drop_links() -%}
+    {%- do run_query('cache table tidemark_links as with ' ~ kept ~ ', ' ~ tidemark.linked_segments() ~ ' select * from linked') -%}
+    {{ return('tidemark_links') }}
+{%- endmacro %}
 
+{% macro drop_links() -%}
+    {%- do run_query('drop view if exists tidemark_links') -%}
+{%- endmacro %}
+
+{#-
+  The kept records, with the values that updates lack filled in, where an update that lacks one also changes its row's
+  key. A row's records are cut into segments, each beginning with a record that is complete by itself, or that takes over
+  another key's row (`prev_row_key`); within a segment, later values lie over earlier ones. A segment whose first record
+  lacks values lies over its parent: the last segment of the key that it took over, or else the row as `row_state` has
+  it. Keys may be taken over several times in one run (a to b to c, or two rows that swap), hence the recursion.
+-#}
+{% macro followed_records(row_state, batch) -%}
+    {%- set links = batch.links or 'linked' -%}
+    with recursive
+    {%- if not batch.links %}
+    {{ tidemark.linked_segments() }},
+
+    {%- endif %}
     chains as (
         select
             linked.source,
@@ -69,8 +87,8 @@
             linked.partial,
             linked.base_key,
             linked.parent_segment
-        from linked
-        left semi join last_segments using (source, table_id, row_key, segment)
+        from {{ links }} as linked
+        where linked.segment = linked.last_segment
 
         union all
 
@@ -84,7 +102,7 @@
             linked.base_key,
             linked.parent_segment
         from chains
-        inner join linked
+        inner join {{ links }} as linked
             on
                 chains.source = linked.source
                 and chains.table_id = linked.table_id

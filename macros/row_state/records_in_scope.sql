@@ -1,3 +1,35 @@
+{#- The first steps of the model, as named queries: the run's scope, its records, its truncates, and what they leave. -#}
+{% macro kept_records(events, snapshot_rows, chunks, scope, batch) -%}
+    scope as (
+        {{ tidemark.scope_select(scope) }}
+    ),
+
+    records as (
+        {{ tidemark.records_in_scope(events, snapshot_rows, chunks, batch) }}
+    ),
+
+    {%- if batch.truncated %}
+
+    truncates as (
+        {{ tidemark.truncates_in_scope(events, batch) }}
+    ),
+    {%- endif %}
+
+    -- What a truncate is ordered after is gone, snapshot rows that arrive later included.
+    kept as (
+        select records.*
+        from records
+        {%- if batch.truncated %}
+        left anti join truncates
+            on
+                records.source = truncates.source
+                and records.table_id = truncates.table_id
+                and records.leaf_id = coalesce(truncates.leaf_id, records.leaf_id)
+                and records.place < truncates.place
+        {%- endif %}
+    )
+{%- endmacro %}
+
 {#-
   The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits, which are ordered
   before all that the log has at or after their stamp. A row of an attempt that was not named done does not count.

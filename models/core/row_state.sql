@@ -1,7 +1,7 @@
 {{ config(
     partition_by=['source', 'table_name'],
     supersedes=['source', 'table_id', 'row_key'],
-    post_hook='{% do tidemark.input_states() %}',
+    post_hook='{% do tidemark.drop_links() %}{% do tidemark.input_states() %}',
 ) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
@@ -9,42 +9,17 @@
 {%- set batch = tidemark.row_batch(ref('events'), scope) %}
 {%- set exists = tidemark.is_built(this) %}
 {%- set counts = batch.keyless and exists %}
+{%- set kept = tidemark.kept_records(ref('events'), source('raw', 'snapshot_rows'), source('raw', 'chunks'), scope, batch) %}
+{%- if batch.moved and this %}{% do batch.update({'links': tidemark.cache_links(kept)}) %}{% endif %}
 {%- if exists and not batch.has_work %}
 {{ nothing_new() }}
 {%- else %}
-with scope as (
-    {{ tidemark.scope_select(scope) }}
-),
-
-records as (
-    {{ tidemark.records_in_scope(ref('events'), source('raw', 'snapshot_rows'), source('raw', 'chunks'), batch) }}
-),
-
-{%- if batch.truncated %}
-
-truncates as (
-    {{ tidemark.truncates_in_scope(ref('events'), batch) }}
-),
-{%- endif %}
-
--- What a truncate is ordered after is gone, snapshot rows that arrive later included.
-kept as (
-    select records.*
-    from records
-    {%- if batch.truncated %}
-    left anti join truncates
-        on
-            records.source = truncates.source
-            and records.table_id = truncates.table_id
-            and records.leaf_id = coalesce(truncates.leaf_id, records.leaf_id)
-            and records.place < truncates.place
-    {%- endif %}
-),
-
+with
+{{ kept }},
 {%- if batch.partial %}
 
 filled as (
-    {{ tidemark.followed_records(this) if batch.moved else tidemark.filled_records(this) }}
+    {{ tidemark.followed_records(this, batch) if batch.moved else tidemark.filled_records(this) }}
 ),
 {%- endif %}
 

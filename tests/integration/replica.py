@@ -29,8 +29,8 @@ os.environ.setdefault("DBT_LOG_LEVEL_FILE", "none")
 Row = tuple[Any, ...]
 
 
-class Killed(BaseException):
-    """Raised in place of a statement: what comes after it doesn't happen either."""
+class Killed(Exception):
+    """Raised in place of a statement, and of all after it."""
 
 
 class Replica:
