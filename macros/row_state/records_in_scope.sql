@@ -1,11 +1,11 @@
 {#- The first steps of the model, as named queries: the run's scope, its records, its truncates, and what they leave. -#}
-{% macro kept_records(events, snapshot_rows, chunks, scope, batch) -%}
+{% macro kept_records(events, snapshots, scope, batch) -%}
     scope as (
         {{ tidemark.scope_select(scope) }}
     ),
 
     records as (
-        {{ tidemark.records_in_scope(events, snapshot_rows, chunks, batch) }}
+        {{ tidemark.records_in_scope(events, snapshots, batch) }}
     ),
 
     {%- if batch.truncated %}
@@ -34,7 +34,7 @@
   The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits, which are ordered
   before all that the log has at or after their stamp. A row of an attempt that was not named done does not count.
 -#}
-{% macro records_in_scope(events, snapshot_rows, chunks, batch) -%}
+{% macro records_in_scope(events, snapshots, batch) -%}
     select
         events.source,
         events.table_id,
@@ -76,14 +76,14 @@
         snapshot_rows.columns,
         {{ tidemark.place('scope.snapshot_lsn', '-1L', '-1') }} as place,
         1 as copies
-    from {{ snapshot_rows }} as snapshot_rows
+    from {{ snapshots.rows }} as snapshot_rows
     inner join scope
         on
             snapshot_rows.source = scope.source
             and snapshot_rows.table_id = scope.table_id
             and snapshot_rows.snapshot_id = scope.snapshot_id
             and scope.is_admitted
-    left semi join {{ chunks }} as chunks
+    left semi join {{ snapshots.chunks }} as chunks
         on
             snapshot_rows.snapshot_id = chunks.snapshot_id
             and snapshot_rows.chunk = chunks.chunk

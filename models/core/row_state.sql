@@ -9,7 +9,8 @@
 {%- set batch = tidemark.row_batch(ref('events'), scope) %}
 {%- set exists = tidemark.is_built(this) %}
 {%- set counts = batch.keyless and exists %}
-{%- set kept = tidemark.kept_records(ref('events'), source('raw', 'snapshot_rows'), source('raw', 'chunks'), scope, batch) %}
+{%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'chunks')} %}
+{%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, batch) %}
 {%- if batch.moved and this %}{% do batch.update({'links': tidemark.cache_links(kept)}) %}{% endif %}
 {%- if exists and not batch.has_work %}
 {{ nothing_new() }}

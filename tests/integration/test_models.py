@@ -88,7 +88,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow
 def test_every_run_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     assert_equal(replica, database)
@@ -102,7 +101,6 @@ def test_every_run_equals_the_source(replica: Replica, database: Database) -> No
         assert (before == ops) == ("total = total" in change or "id = 101" in change)
 
 
-@pytest.mark.slow
 def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     for change in CHANGES:

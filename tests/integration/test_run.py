@@ -16,8 +16,6 @@ from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.replica import ROOT, Replica
 
-pytestmark = pytest.mark.slow
-
 TABLES = {"branches": ("bid", "bbalance"), "tellers": ("tid", "tbalance"), "accounts": ("aid", "abalance")}
 
 

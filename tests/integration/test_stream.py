@@ -15,8 +15,6 @@ from ingest.stream import Hooks, Landing
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed, call_once, kill
 
-pytestmark = pytest.mark.slow
-
 MEBIBYTE = 1 << 20
 
 
