@@ -25,8 +25,6 @@ from ingest.lake.sql import literal
 from ingest.lake.tables import DONE, QUEUED, RUNNING, Column, Leaf
 from ingest.positions import Position
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def name() -> str:

@@ -116,6 +116,13 @@ def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: 
     assert_equal(replica, database)
 
 
+def test_the_unit_tests_of_the_models_pass(replica: Replica) -> None:
+    replica.sync()
+    outcomes = replica.model("test", "--select", "resource_type:unit_test")
+    statuses = [outcome.status for name, outcome in outcomes.items() if "-on-run-" not in name]
+    assert statuses == ["pass"] * 4
+
+
 def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     replica: Replica, database: Database
 ) -> None:
@@ -152,7 +159,6 @@ def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     assert_equal(replica, database, "true")
 
 
-@pytest.mark.slow
 def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer = name(replica, "by_customer")
@@ -195,7 +201,6 @@ def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Databa
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
 def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
@@ -218,7 +223,6 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
 def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute("delete from orders where id < 5")
@@ -241,7 +245,6 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
 def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
     randomly = random.Random(7)
     replica.sync()
