@@ -20,6 +20,7 @@ from ingest.config import Settings
 from ingest.errors import TidemarkError, one_line
 from ingest.findings import Finding
 from ingest.postgres import preflight
+from ingest.project import QUIETLY
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
@@ -42,14 +43,13 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
     except TidemarkError as error:
         return [findings.of(error)]
     said = _Said()
-    parsed = dbtRunner(callbacks=[said]).invoke([*_QUIETLY, "parse", *options])
+    parsed = dbtRunner(callbacks=[said]).invoke([*QUIETLY, "parse", *options])
     if not isinstance(parsed.result, Manifest):
         what = _readable(str(parsed.exception)) if parsed.exception else said.line()
         return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
     return list(_check_definitions(settings, parsed.result, options))
 
 
-_QUIETLY = ("--quiet", "--log-level", "none")
 _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 
@@ -62,7 +62,7 @@ def _check_definitions(settings: Settings, manifest: Manifest, options: list[str
         arguments = json.dumps({"unique_id": model.unique_id})
         operation = ["run-operation", "tidemark.check_definition", "--args", arguments]
         dbt = dbtRunner(manifest=manifest, callbacks=[said])
-        if not dbt.invoke([*_QUIETLY, *operation, *options]).success:
+        if not dbt.invoke([*QUIETLY, *operation, *options]).success:
             yield _refused(model, said.line())
             continue
         good += 1

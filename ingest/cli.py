@@ -200,7 +200,8 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
 
     DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
-    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows.
+    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows. `data` is the
+    text that `checksum` is of.
     """
     from ingest.ops import bucket_name, read
 
@@ -248,6 +249,7 @@ def _log_to_file() -> None:
     for name in ("ingest", "tidemark"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
+        logger.propagate = False  # py4j gives the root logger a handler, which would say it again
         logger.addHandler(to_file)
         logger.addHandler(to_screen)
 

@@ -27,7 +27,10 @@ def bucket_name(definition: str, values: str) -> str:
 
 
 def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
-    """The ops of `bucket` with a greater op_id than `after`, a JSON object each. UsageError: no such definition."""
+    """The ops of `bucket` with a greater op_id than `after`, a JSON object each. UsageError: no such definition.
+
+    `data` is a string, the text that the checksum is of: parsed and printed again, 1.00 would be 1.0.
+    """
     table = f"buckets.`{definition}__ops`"
     try:
         ops = spark.sql(
@@ -40,6 +43,4 @@ def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Itera
         ) from None
     for row in ops.toLocalIterator():
         op = {name: row[name] for name in _FIELDS if row[name] is not None}
-        if row["data"] is not None:
-            op["data"] = json.loads(row["data"])
         yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))

@@ -16,6 +16,8 @@ from dbt.contracts.graph.manifest import Manifest
 
 from ingest.errors import Failure, one_line
 
+# dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
+QUIETLY = ("--quiet", "--log-level", "none", "--log-level-file", "debug")
 _FAILED = ("error", "fail", "runtime error")
 
 
@@ -38,19 +40,19 @@ class Project:
         self._options = ["--project-dir", str(folder), "--profiles-dir", profiles]
         if target:
             self._options += ["--target", target]
-        found = dbtRunner().invoke(["--quiet", "parse", *self._options])
+        found = dbtRunner().invoke([*QUIETLY, "parse", *self._options])
         if not isinstance(found.result, Manifest):
             raise Failure("the dbt project can't be parsed", "dbt_project.yml", _said(found))
         self.manifest = found.result
 
     def invoke(self, command: str, *arguments: str) -> list[Outcome]:
         """Run a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
-        done = dbtRunner(manifest=self.manifest).invoke(["--quiet", command, *arguments, *self._options])
+        done = dbtRunner(manifest=self.manifest).invoke([*QUIETLY, command, *arguments, *self._options])
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
         failed = [result for result in results if str(result.status) in _FAILED]
         if failed:
             raise Failure(
-                "; ".join(f"{_name(result)}: {one_line(_first_line(result))}" for result in failed),
+                "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed),
                 f"dbt {command}",
                 "What does not hang on it is published; mend it and run again",
             )
@@ -73,6 +75,11 @@ def _outcome(result: RunResult) -> Outcome:
 
 def _name(result: RunResult) -> str:
     return str(getattr(result.node, "name", result.node.unique_id))
+
+
+def _path(result: RunResult) -> str:
+    """The file to look at; a hook's is the project's."""
+    return f"{_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
 
 
 def _first_line(result: RunResult) -> str:
