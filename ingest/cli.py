@@ -200,8 +200,8 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
 
     DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
-    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows. `data` is the
-    text that `checksum` is of.
+    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows.
+    `data` is the text that `checksum` is of.
     """
     from ingest.ops import bucket_name, read
 
