@@ -17,7 +17,7 @@ from dbt.contracts.graph.manifest import Manifest
 from ingest.errors import Failure, one_line
 
 # dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
-QUIETLY = ("--quiet", "--log-level", "none", "--log-level-file", "debug")
+QUIETLY = ("--quiet", "--log-level", "none")
 _FAILED = ("error", "fail", "runtime error")
 
 

@@ -7,8 +7,12 @@
         bucket, object_type, object_id, row_key,
         {%- for column in columns %} `{{ column.name }}`,{% endfor %} _op_id, _checksum, _checkpoint_id
     )
-    with evaluated as (
+    with objects as (
         {{ tidemark._evaluated(sql, settings, columns, plan) }}
+    ),
+
+    evaluated as (
+        {{ tidemark._told_apart() }}
     ),
 
     {% if change.is_new -%}
@@ -84,6 +88,23 @@
         {{ tidemark.data_json(columns | map(attribute='name')) }} as _data
     from (
         {{ tidemark.only_changed(sql, plan) }}
+    )
+{%- endmacro %}
+
+{#- The objects, each of which is there once; two that nothing tells apart would replace each other. -#}
+{% macro _told_apart() -%}
+    select * except (_alike)
+    from (
+        select
+            *,
+            count(*) over (partition by bucket, object_type, object_id, row_key) as _alike
+        from objects
+    )
+    where if(
+        _alike = 1, true, cast(raise_error(concat(
+            'Two rows of the bucket ', bucket, ' have the id ', coalesce(object_id, 'NULL'), ' and the key ', row_key,
+            '. Let meta.key name the columns that tell the rows apart, or select each row once.'
+        )) as boolean)
     )
 {%- endmacro %}
 

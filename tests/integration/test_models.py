@@ -123,6 +123,15 @@ def test_the_unit_tests_of_the_models_pass(replica: Replica) -> None:
     assert statuses == ["pass"] * 4
 
 
+def test_rows_that_nothing_tells_apart_are_refused(replica: Replica) -> None:
+    view = f"stg_{replica.source.name}__orders"
+    query = f"select customer, status, count(*) as n from {{{{ ref('{view}') }}}} group by customer, status, id"
+    replica.definition("doubled", query, bucket_by=[], object_id="customer", key=["customer"])
+    with pytest.raises(Failure, match=r"Two rows of the bucket doubled_\w+\[\] have the id \d and the key"):
+        replica.sync()
+    assert replica.rows(f"select count(*) from buckets.{name(replica, 'doubled')}") == [(0,)]
+
+
 def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     replica: Replica, database: Database
 ) -> None:
