@@ -40,6 +40,10 @@ test-unit: setup ## The tests that start no server
 test-postgres: setup-servers ## The tests on every Postgres version that is installed
 	@$(PYTEST) tests/integration --postgres all $(ARGS)
 
+.PHONY: soak
+soak: setup-servers ## Random schemas, workloads and kills for hours (ARGS="--seeds 1-200")
+	@$(PYTEST) tests/integration/test_random.py $(or $(ARGS),--seeds 1-200)
+
 .PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
 lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)
 lint-format: setup

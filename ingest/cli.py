@@ -140,6 +140,30 @@ def stream(sources: str, target: str | None, until_caught_up: bool) -> None:
 @cli.command()
 @_SOURCES
 @_TARGET
+@click.option("--source", metavar="NAME", help="Only this source.")
+@click.option(
+    "--all", "everything", is_flag=True, help="All tables, from a new slot: the way out when the log was lost."
+)
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+def resnapshot(sources: str, target: str | None, source: str | None, everything: bool, tables: tuple[str, ...]) -> None:
+    """Queue new snapshots of tables, such as public.orders; `tidemark snapshot` or `run` then takes them.
+
+    A new snapshot replaces what the lake has of the table: rows that the source no longer has leave. Until it is
+    there, definitions over the table stand still; all others go on. `--all` needs the stream to be ended.
+    """
+    from ingest.resnapshot import queue_tables, start_over
+
+    if everything == bool(tables):
+        raise click.UsageError("Name tables, or give --all.")
+    settings, lake = load(sources), _lake(target)
+    lines = start_over(lake, settings, source) if everything else queue_tables(lake, settings, tables, source)
+    for line in lines:
+        click.echo(line)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
 @_UNTIL
 def run(sources: str, target: str | None, until_caught_up: bool) -> None:
     """Stream, snapshot, and run dbt after what lands: everything, in one warm process."""
@@ -170,6 +194,31 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
         click.echo(found.to_json())
     else:
         render(found)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@click.option("--source", "name", metavar="NAME", help="Only this source.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for the models to come to the position.")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+def verify(
+    sources: str, target: str | None, name: str | None, as_json: bool, wait: float, tables: tuple[str, ...]
+) -> None:
+    """Compare lake and source, row by row, at one position of the source's log.
+
+    Reads the tables (none named: all) once more, beside running jobs. Rows that were changed since are not compared.
+    Exit code 1 if a row differs.
+    """
+    from ingest.verify import verify_all
+
+    settings, lake, equal = load(sources), _lake(target), True
+    for verdict in verify_all(lake, settings, wait, tables, name):
+        equal = equal and verdict.is_equal
+        click.echo(verdict.to_json() if as_json else str(verdict))
+    if not equal:
+        sys.exit(1)
 
 
 @cli.command()

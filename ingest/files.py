@@ -33,6 +33,12 @@ class File:
     rows: int
     size: int
 
+    def remove(self) -> None:
+        """Removes it: nobody's, as long as it is not committed."""
+        folder, _, name = self.path.rpartition("/")
+        system, base = Folder(folder).open()
+        system.delete_file(f"{base}/{name}")
+
 
 @dataclass(frozen=True)
 class Folder:

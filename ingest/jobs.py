@@ -63,6 +63,7 @@ class Jobs:
             for source in self._settings.sources.values():
                 if not isinstance(source, PostgresSource):
                     raise UsageError("MongoDB is not supported yet", f"source {source.name}", "Take it out")
+                self._lake.describe(source.name, source.checkpoint_scope)
                 self._open(PostgresJobs(self._lake, source, self._settings.settings))
             for worker in self._workers:
                 worker.thread.start()
@@ -120,6 +121,8 @@ class Jobs:
         if snapshotter:
             self.snapshotters[source.name] = snapshotter
             self._add(f"snapshot {source.name}", snapshotter.run, snapshotter.stop)
+        else:
+            source.rest()
 
     def _add(self, name: str, run: Callable[[], object], stop: Callable[[], None]) -> None:
         def work() -> None:

@@ -48,6 +48,14 @@ class Position:
         return replace(self, position=max(self.position, position))
 
 
+@dataclass(frozen=True)
+class Restart:
+    """A stream begins again at `position`, on a timeline that may be a later one: after a failover."""
+
+    position: int
+    timeline: int
+
+
 def incarnations(stored: Iterable[Position]) -> list[Position]:
     """Of each (source, writer, slot, system, start) the furthest, whatever the order they were
     stored in.

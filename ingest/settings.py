@@ -55,6 +55,11 @@ class JobSettings(BaseModel):
         description="Seconds between status messages to a Postgres server; well under its "
         "wal_sender_timeout (60 s by default).",
     )
+    retained_log_bytes: Bytes = Field(
+        ByteSize(10 * 1024 * MEBIBYTE),
+        description="Bytes of log that a Postgres server keeps for a slot above which `tidemark status` warns: "
+        "it keeps them until they are read, on its own disk.",
+    )
     lease_seconds: Seconds = Field(
         60.0,
         description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",

@@ -21,9 +21,12 @@ from typing import Protocol
 
 from ingest.errors import Failure
 from ingest.lake import Chunk, File, Folder, Lake, SourceTable
+from ingest.lake.chunks import Count
 from ingest.lake.ddl import SNAPSHOT_ROWS
+from ingest.lake.lacking import lacking
 from ingest.lake.leases import Lease
 from ingest.lake.tables import DONE, QUEUED, RUNNING
+from ingest.positions import persisted
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ _log = logging.getLogger(__name__)
 # Chunks of small tables that are read as one group; a statement about them stays of a readable
 # size.
 GROUP_CHUNKS = 200
+# Rows that one chunk asks for by their keys.
+KEYS_PER_CHUNK = 1000
 # What could not be read is tried again now and then: a permission may have been given.
 AGAIN_SECONDS = 60.0
 Bounds = tuple[int, int, int | None]
@@ -50,14 +55,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Read:
-    """How the reading of a claimed chunk went: its rows, in a file if there are any; else a
-    problem.
+    """How the reading of a claimed chunk went: its rows, in a file if there are any, and the stamp
+    they were read under; else a problem.
 
     restart: the table is no longer the one that was begun. give_up: it can't be read, for long.
     """
 
     chunk: Chunk
     rows: int = 0
+    read_lsn: int = 0
     file: File | None = None
     problem: str = ""
     restart: bool = False
@@ -147,8 +153,10 @@ class Snapshotter:
         name: str,
         settings: JobSettings,
         hooks: SnapshotHooks | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
-        """name: of the source, as in raw.source_tables."""
+        """name: of the source, as in raw.source_tables. alone: the stream waits while snapshots are taken."""
         self.rows = 0
         self.given_up: dict[str, str] = {}
         self._lake = lake
@@ -157,7 +165,9 @@ class Snapshotter:
         self._settings = settings
         self._hooks = hooks or SnapshotHooks()
         self._me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._alone = alone
         self._claims = 0
+        self._awaited: dict[tuple[str, int], int] = {}
         self._next_chance = time.monotonic() + AGAIN_SECONDS
         self._stop = threading.Event()
         self._wake = threading.Event()
@@ -235,7 +245,7 @@ class Snapshotter:
         for plan in plans:
             table = before[plan.table.table_id]
             snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
-            chunks += _chunks(table, snapshot_id, plan.chunks)
+            chunks += chunks_of(table, snapshot_id, plan.chunks)
             rows.append(
                 table.after(
                     state=RUNNING,
@@ -245,6 +255,7 @@ class Snapshotter:
                     leaves=plan.table.leaves,
                     attributes=plan.table.attributes,
                     published_id=plan.table.published_id,
+                    dropped=None,
                 )
             )
         # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
@@ -277,7 +288,7 @@ class Snapshotter:
         weight = 0
         for snapshot_id, table in work.tables.items():
             free = [chunk for chunk in work.chunks[snapshot_id] if chunk.claimable(now)]
-            whole = self._source.at_once(table)
+            whole = self._alone or self._source.at_once(table)
             if whole and any(c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]):
                 continue
             for chunk in free:
@@ -307,7 +318,7 @@ class Snapshotter:
             self._hooks.before_land([read.chunk for read in good])
             self._lake.add(SNAPSHOT_ROWS, files)
             self._hooks.after_land([read.chunk for read in good])
-            counted = lease.finish({(r.chunk.snapshot_id, r.chunk.chunk): r.rows for r in good})
+            counted = lease.finish({(r.chunk.snapshot_id, r.chunk.chunk): Count(r.rows, r.read_lsn) for r in good})
         rows = sum(chunk.row_count or 0 for chunk in counted)
         self.rows += rows
         self._lake.upkeep()
@@ -334,32 +345,53 @@ class Snapshotter:
 
     def _finish(self, work: _Work) -> None:
         """Mark tables done whose chunks all are, unless they were queued anew or altered meanwhile."""
-
-        def complete(snapshot_id: str) -> bool:
-            return all(chunk.state == DONE for chunk in work.chunks[snapshot_id])
-
-        if not any(map(complete, work.tables)):
+        read = [s for s in work.tables if all(chunk.state == DONE for chunk in work.chunks[s])]
+        complete = [s for s in read if self._is_complete(work.tables[s], work.chunks[s])]
+        if not complete:
             return
         done_lsn = self._source.watermark()
-        self._hooks.before_done([c for s in work.tables if complete(s) for c in work.chunks[s]])
+        self._hooks.before_done([chunk for s in complete for chunk in work.chunks[s]])
         # What the log doesn't tell is looked for once more; a table that was altered is queued by
         # this.
         self._source.survey()
         rows = [
-            table.after(
+            work.tables[snapshot_id].after(
                 state=DONE,
                 done_lsn=done_lsn,
                 row_count=sum(chunk.row_count or 0 for chunk in work.chunks[snapshot_id]),
                 note=None,
             )
-            for snapshot_id, table in work.tables.items()
-            if complete(snapshot_id)
+            for snapshot_id in complete
         ]
         for row in self._lake.tables.put(self._name, rows):
             _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
 
+    def _is_complete(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
+        """Whether no row lacks a value, now that all chunks are read; those that do are to be read by their keys.
 
-def _chunks(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
+        Chunks of different moments miss what moved between them, and the stream has to tell what.
+        """
+        if all(chunk.read_lsn in (None, table.snapshot_lsn) for chunk in chunks):
+            return True
+        if self._alone:  # nothing tells what moved between them
+            self._lake.tables.put(self._name, [table.queued("it was read at different moments")])
+            return False
+        read = (str(table.snapshot_id), len(chunks))
+        if read not in self._awaited:
+            self._awaited[read] = self._source.watermark()
+            _log.info("snapshot of %s was read at different moments: it waits for the stream", table.table_name)
+        stored = persisted(self._lake.positions(self._name), self._name)
+        if stored is None or stored <= self._awaited[read]:
+            return False
+        found = lacking(self._lake.spark, table, self._awaited[read])
+        if found:
+            _log.info("%d rows of %s are read once more", len(found), table.table_name)
+            self._lake.chunks.plan(_key_chunks(table, len(chunks), self._awaited[read], found))
+        return not found
+
+
+def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
+    """The chunks of a snapshot, to be read by their bounds."""
     return [
         Chunk(
             source=table.source,
@@ -371,4 +403,30 @@ def _chunks(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> l
             upper_bound=None if upper is None else str(upper),
         )
         for number, (leaf_id, lower, upper) in enumerate(bounds)
+    ]
+
+
+def _key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
+    """Chunks, from `number` on, of rows given as (leaf, row_key), to be read at a position or later."""
+    by_leaf: dict[int, list[str]] = {}
+    for leaf_id, row_key in rows:
+        by_leaf.setdefault(leaf_id, []).append(row_key)
+    parts = [
+        (leaf_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
+        for leaf_id, keys in by_leaf.items()
+        for start in range(0, len(keys), KEYS_PER_CHUNK)
+    ]
+    return [
+        Chunk(
+            source=table.source,
+            table_id=table.table_id,
+            snapshot_id=str(table.snapshot_id),
+            chunk=number + place,
+            leaf_id=leaf_id,
+            lower_bound=None,
+            upper_bound=None,
+            row_keys=keys,
+            not_before=not_before,
+        )
+        for place, (leaf_id, keys) in enumerate(parts)
     ]

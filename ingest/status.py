@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ByteSize
 from rich.console import Console
 from rich.table import Table
 
@@ -12,16 +13,17 @@ from ingest.config import PostgresSource, Settings
 from ingest.errors import TidemarkError
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED
-from ingest.positions import current, format_lsn, persisted
+from ingest.positions import Position, current, format_lsn, parse_lsn, persisted
 from ingest.postgres import slots
-from ingest.postgres.connection import connect
+from ingest.postgres.connection import Connection, connect
 
 
 @dataclass(frozen=True)
 class SourceStatus:
     """A source: positions in its log (of the slowest writer, of the newest checkpoint), its tables, its slots.
 
-    retained_bytes: of the log that the server keeps for the slowest slot. problem: why it could not be asked.
+    retained_bytes: of the log that the server keeps for the slowest slot.
+    problem: what is wrong with them, or why they could not be asked.
     """
 
     name: str
@@ -110,22 +112,39 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
 
 
 def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
-    """Bytes of log that the source keeps for its slots; or why it can't be said."""
+    """Bytes of log that the source keeps for its slots; what is wrong with them, or why they can't be asked."""
     source = settings.sources[name]
     if not isinstance(source, PostgresSource):
         return None, ""
     stored = current(lake.positions(name)).values()
+    retained, problems = 0, []
     try:
         with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:
-            missing = [at.slot for at in stored if slots.state(connection, at.slot) is None]
-            row = connection.execute(
-                "SELECT max(pg_current_wal_lsn() - restart_lsn)::bigint FROM pg_replication_slots "
-                "WHERE slot_name = ANY(%s)",
-                [[at.slot for at in stored]],
-            ).fetchone()
+            now = slots.current_lsn(connection)
+            for at in stored:
+                found = slots.state(connection, at.slot)
+                if found and found["restart_lsn"]:
+                    retained = max(retained, now - parse_lsn(found["restart_lsn"]))
+                problems += _slot_problems(connection, found, at)
     except TidemarkError as error:
         return None, str(error)
-    return (row[0] if row else None), "".join(f"slot {slot} is gone. " for slot in missing)
+    limit = settings.settings.retained_log_bytes
+    if retained > limit:
+        problems.append(
+            f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, above retained_log_bytes "
+            f"({limit.human_readable()}): see that a stream runs, or its disk fills"
+        )
+    return (retained if stored else None), ". ".join(problems)
+
+
+def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Position) -> list[str]:
+    try:
+        slots.usable(connection, found, at.slot, at.source)
+    except TidemarkError as error:
+        return [str(error)]
+    if found and found["wal_status"] == "unreserved":
+        return [f"Slot {at.slot} is about to be invalidated: the stream is too far behind (max_slot_wal_keep_size)"]
+    return []
 
 
 def _lsn(position: int | None) -> str:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, Full, Queue
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from ingest.change import EVENTS as SCHEMA
 from ingest.change import EventBatch
 from ingest.lake import File, Lake, Sink
 from ingest.lake.ddl import EVENTS
-from ingest.positions import Position
+from ingest.positions import Position, Restart
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Feed(Protocol):
     def start(self) -> None:
         """Begin to read from the stored position."""
 
-    def read(self, timeout: float) -> EventBatch | object | None:
-        """What came next, None if nothing did; anything but a batch: the stream began again."""
+    def read(self, timeout: float) -> EventBatch | Restart | None:
+        """What came next, None if nothing did."""
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored."""
@@ -158,7 +158,7 @@ class StreamWriter:
         if isinstance(batch, EventBatch):
             self._add(batch)
         elif batch is not None:
-            self._restart()
+            self._restart(batch)
         self._land_if_due(batch, until)
 
     def _drain(self, until: int | None) -> None:
@@ -192,18 +192,15 @@ class StreamWriter:
             self._sink.write(pa.concat_tables(self._held))
             self._held, self._held_bytes = [], 0
 
-    def _restart(self) -> None:
-        """The stream begins again at the stored position.
-
-        What is not landed will come once more.
-        """
+    def _restart(self, restart: Restart) -> None:
+        """The stream begins again at the stored position: what is not landed will come once more."""
         if self._sink is not None:
             self._sink.abandon()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
         self._since = 0.0
-        self._position = self._queued
+        self._position = self._queued = replace(self._queued, timeline=restart.timeline)
 
-    def _land_if_due(self, batch: EventBatch | object | None, until: int | None) -> None:
+    def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()
         if self._landing_bytes >= self._settings.landing_bytes:
             self._land()

@@ -8,7 +8,7 @@ raw.source_tables. A lease decides only when somebody else may try; what counts 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
@@ -22,7 +22,9 @@ from ingest.lake.tables import DONE, QUEUED, RUNNING
 class Chunk:
     """One row of raw.chunks.
 
-    Bounds are block numbers of the leaf's file, the upper one exclusive or None: open.
+    Bounds are block numbers of the leaf's file, the upper one exclusive or None: open. row_keys:
+    the rows with these keys, in place of a range. not_before: the least stamp that it may be read
+    under; read_lsn: the one that it was.
     """
 
     source: str
@@ -32,17 +34,27 @@ class Chunk:
     leaf_id: int
     lower_bound: str | None
     upper_bound: str | None
+    row_keys: tuple[str, ...] | None = None
+    not_before: int | None = None
     owner: str | None = None
     lease_until: datetime | None = None
     attempt: int = 0
     state: str = QUEUED
     row_count: int | None = None
+    read_lsn: int | None = None
     rev: int = 1
 
     def claimable(self, now: datetime) -> bool:
         """Whether it may be tried: never begun, or its reader has let the lease run out."""
         lapsed = self.lease_until is not None and self.lease_until < now
         return self.state == QUEUED or (self.state == RUNNING and lapsed)
+
+
+class Count(NamedTuple):
+    """What a chunk came to: how many rows, read under which stamp."""
+
+    rows: int
+    read_lsn: int
 
 
 _FIELDS = tuple(Chunk.__dataclass_fields__)
@@ -64,13 +76,18 @@ class ChunkTable:
         return sorted(found, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
 
     def plan(self, chunks: Sequence[Chunk]) -> None:
-        """Adds the chunks of snapshots, all at once.
-
-        Their ids are new, so nobody else can be at them.
-        """
-        names = ", ".join((*_FIELDS, "updated_at"))
-        rows = ", ".join(f"({', '.join(_value(chunk, name) for name in _FIELDS)}, {_now()})" for chunk in chunks)
-        retried(lambda: self._spark.sql(f"INSERT INTO {CHUNKS} ({names}) VALUES {rows}"))
+        """Adds those of `chunks` that are not there, all at once."""
+        names = ", ".join(_FIELDS)
+        rows = ", ".join(f"({', '.join(_value(chunk, name) for name in _FIELDS)})" for chunk in chunks)
+        snapshots = ", ".join(sorted({literal(chunk.snapshot_id) for chunk in chunks}))
+        # Without a matched clause Spark would make this a plain append, and every racer would win.
+        statement = f"""
+            MERGE INTO {CHUNKS} t
+            USING (SELECT {names}, {_now()} AS updated_at FROM VALUES {rows} AS v ({names})) s
+            ON t.snapshot_id IN ({snapshots}) AND t.snapshot_id = s.snapshot_id AND t.chunk = s.chunk
+            WHEN MATCHED AND t.rev < 0 THEN UPDATE SET *
+            WHEN NOT MATCHED THEN INSERT *"""
+        retried(lambda: self._spark.sql(statement))
 
     def drop(self, snapshot_ids: Iterable[str]) -> None:
         """Forgets snapshots that nobody reads any more."""
@@ -95,10 +112,13 @@ class ChunkTable:
         """The lease of claimed `chunks` begins anew; gives those that are still their owner's."""
         return self._update(chunks, chunks[0].owner, f"lease_until = {_lease(lease_seconds)}")
 
-    def finish(self, chunks: Sequence[Chunk], rows: Sequence[int]) -> list[Chunk]:
-        """Names claimed `chunks` done, with their numbers of rows; gives those that count."""
-        counts = " ".join(f"WHEN {_is(chunk)} THEN {count}L" for chunk, count in zip(chunks, rows, strict=True))
-        return self._update(chunks, chunks[0].owner, f"state = '{DONE}', row_count = CASE {counts} END")
+    def finish(self, chunks: Sequence[Chunk], counts: Sequence[Count]) -> list[Chunk]:
+        """Names claimed `chunks` done; gives those that count."""
+        assignments = [f"state = '{DONE}'"]
+        for name, values in (("row_count", [c.rows for c in counts]), ("read_lsn", [c.read_lsn for c in counts])):
+            cases = " ".join(f"WHEN {_is(chunk)} THEN {value}L" for chunk, value in zip(chunks, values, strict=True))
+            assignments.append(f"{name} = CASE {cases} END")
+        return self._update(chunks, chunks[0].owner, ", ".join(assignments))
 
     def release(self, chunks: Sequence[Chunk]) -> None:
         """Gives claimed `chunks` back, for anybody to try at once."""
@@ -146,4 +166,5 @@ def _chunk(found: dict[str, Any]) -> Chunk:
     lease = found["lease_until"]
     # Spark's timestamps come in the process's own zone, without saying so.
     found["lease_until"] = None if lease is None else lease.astimezone(timezone.utc)
+    found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
     return Chunk(**found)

@@ -15,6 +15,7 @@ from ingest.lake.commit import retried
 EVENTS = "raw.wal_events"
 SNAPSHOT_ROWS = "raw.snapshot_rows"
 POSITIONS = "raw.stream_positions"
+SOURCES = "raw.sources"
 SOURCE_TABLES = "raw.source_tables"
 CHUNKS = "raw.chunks"
 
@@ -113,6 +114,14 @@ TABLES: Mapping[str, Table] = {
         },
         {**_APPENDED, "write.metadata.metrics.default": "full"},
     ),
+    SOURCES: Table(
+        {
+            "source": "STRING",
+            "checkpoint_scope": "STRING",
+            "updated_at": "TIMESTAMP",
+        },
+        _CLAIMED,
+    ),
     SOURCE_TABLES: Table(
         {
             "source": "STRING",
@@ -133,6 +142,7 @@ TABLES: Mapping[str, Table] = {
             "note": "STRING",
             "attributes": "INT",
             "published_id": "BIGINT",
+            "dropped": "ARRAY<STRING>",
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },
@@ -147,11 +157,14 @@ TABLES: Mapping[str, Table] = {
             "leaf_id": "BIGINT",
             "lower_bound": "STRING",
             "upper_bound": "STRING",
+            "row_keys": "ARRAY<STRING>",
+            "not_before": "BIGINT",
             "owner": "STRING",
             "lease_until": "TIMESTAMP",
             "attempt": "INT",
             "state": "STRING",
             "row_count": "BIGINT",
+            "read_lsn": "BIGINT",
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },

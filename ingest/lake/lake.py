@@ -47,6 +47,20 @@ class Lake:
         self._folders: dict[str, Folder] = {}
         self._commits: dict[str, int] = {}
 
+    def describe(self, source: str, checkpoint_scope: str) -> None:
+        """Says in raw.sources what the models have to know of a source."""
+        told, scope = literal(source), literal(checkpoint_scope)
+        found = self.spark.sql(f"SELECT checkpoint_scope FROM {ddl.SOURCES} WHERE source = {told}").collect()
+        if [row.checkpoint_scope for row in found] == [checkpoint_scope]:
+            return
+        statement = f"""
+            MERGE INTO {ddl.SOURCES} t
+            USING (SELECT {told} AS source, {scope} AS checkpoint_scope, current_timestamp() AS updated_at) s
+            ON t.source = {told} AND t.source = s.source
+            WHEN MATCHED THEN UPDATE SET *
+            WHEN NOT MATCHED THEN INSERT *"""
+        retried(lambda: self.spark.sql(statement))
+
     def folder(self, table: str) -> Folder:
         """Where the files of `table` go."""
         if table not in self._folders:

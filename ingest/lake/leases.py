@@ -7,7 +7,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from ingest.lake.chunks import Chunk, ChunkTable
+from ingest.lake.chunks import Chunk, ChunkTable, Count
 
 _log = logging.getLogger(__name__)
 
@@ -39,19 +39,18 @@ class Lease:
         if error is None and self._chunks:
             self._table.release(self._chunks)
 
-    def finish(self, rows: Mapping[tuple[str, int], int]) -> list[Chunk]:
-        """Names those chunks done that have a number of rows, by (snapshot_id, chunk); gives those
-        that count.
+    def finish(self, counts: Mapping[tuple[str, int], Count]) -> list[Chunk]:
+        """Names those chunks done that have a count, by (snapshot_id, chunk); gives those that
+        count.
 
         A chunk that somebody else has claimed meanwhile doesn't.
         """
         with self._lock:
-            finished = [c for c in self._chunks if (c.snapshot_id, c.chunk) in rows]
-            self._chunks = [c for c in self._chunks if (c.snapshot_id, c.chunk) not in rows]
+            finished = [c for c in self._chunks if (c.snapshot_id, c.chunk) in counts]
+            self._chunks = [c for c in self._chunks if (c.snapshot_id, c.chunk) not in counts]
             if not finished:
                 return []
-            counts = [rows[chunk.snapshot_id, chunk.chunk] for chunk in finished]
-            return self._table.finish(finished, counts)
+            return self._table.finish(finished, [counts[chunk.snapshot_id, chunk.chunk] for chunk in finished])
 
     def _renew(self) -> None:
         while not self._ended.wait(self._seconds / 3):

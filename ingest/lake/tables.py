@@ -4,7 +4,7 @@ One row per (source, table_id), added and changed by one conditional statement t
 it saw, at serializable isolation: of several that try, one wins and the others read again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -46,8 +46,8 @@ class SourceTable:
     key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
     running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
     likewise, that it is gone. attributes: how many column numbers had been given out. published_id:
-    another one after the table was taken out of its publication and put in again. Both are
-    Postgres's.
+    another one after the table was taken out of its publication and put in again. dropped: names of
+    columns that went since the snapshot, whose values older rows still have. All three are Postgres's.
     """
 
     source: str
@@ -68,6 +68,7 @@ class SourceTable:
     note: str | None = None
     attributes: int | None = None
     published_id: int | None = None
+    dropped: tuple[str, ...] | None = None
     rev: int = 1
 
     def after(self, **changes: Any) -> "SourceTable":
@@ -130,6 +131,15 @@ class SourceTables:
         )
         return [row for row, after in self._pairs(source, rows) if row == after]
 
+    def queue(self, source: str, note: str, table_names: Collection[str] | None = None) -> list[str]:
+        """Queues new snapshots of tables (None: all); gives the names of those that were queued now."""
+        wanted = [
+            table.queued(note)
+            for table in self.read(source).values()
+            if table.state != ENDED and (table_names is None or table.table_name in table_names)
+        ]
+        return [table.table_name for table in self.put(source, wanted)]
+
     def _pairs(self, source: str, rows: Sequence[SourceTable]) -> list[tuple[SourceTable, SourceTable | None]]:
         """`rows` with what the table says of each."""
         found = self.read(source)
@@ -154,6 +164,7 @@ def _now() -> str:
 def _table(row: Row) -> SourceTable:
     found = row.asDict(recursive=True)
     found["key_columns"] = None if found["key_columns"] is None else tuple(found["key_columns"])
+    found["dropped"] = None if found["dropped"] is None else tuple(found["dropped"])
     found["columns"] = tuple(Column(**column) for column in found["columns"] or ())
     found["leaves"] = tuple(Leaf(**leaf) for leaf in found["leaves"] or ())
     return SourceTable(**found)

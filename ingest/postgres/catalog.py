@@ -87,7 +87,8 @@ WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum
 """
 
-# Primary key and replica identity index of each table, columns in key order.
+# Primary key and replica identity index of each table, columns in key order. A deferrable one is no
+# replica identity.
 _KEYS = """
 SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident,
        array(SELECT a.attname::text
@@ -95,7 +96,8 @@ SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident,
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
              ORDER BY k.place)
 FROM pg_index i
-WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisvalid AND (i.indisprimary OR i.indisreplident)
+WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisvalid AND i.indimmediate
+  AND (i.indisprimary OR i.indisreplident)
 """
 
 # pg_relation_filenode is 0 or NULL for what has no storage of its own.

@@ -8,7 +8,7 @@ finds it.
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,12 +18,11 @@ from ingest.change import EventBatch
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.lake.tables import ENDED
-from ingest.positions import Position, current, format_lsn, parse_lsn
+from ingest.positions import Position, Restart, current, format_lsn, parse_lsn
 from ingest.postgres import catalog, publications, slots
 from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.pgoutput import Decoder
-from ingest.postgres.reader import Pipe, Reader, Restart
+from ingest.postgres.reader import Pipe, Reader
 from ingest.postgres.registry import CatalogRegistry
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
@@ -79,7 +78,8 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer
     """Makes a new slot in place of the writer's own, and queues new snapshots of all its tables.
 
     For when the log was lost. What was landed before stays as it was, up to the position that was
-    stored. Gives the new slot's snapshot. Raises Failure.
+    stored. Gives the new slot's snapshot. Raises Failure, with nothing changed, while somebody streams
+    from the slot, and where the server's log is behind what is landed.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     slot = source.slot_of(writer)
@@ -87,29 +87,22 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer
         with connect(dsn, replication=True, connect_seconds=seconds) as replication:
             system = slots.identify(replication)
         stored = current(lake.positions(source.name)).get((source.name, writer))
-        if stored is not None and stored.system_id != system.system_id:
+        at = slots.current_lsn(connection)
+        if stored is not None and at < stored.position:
             raise Failure(
-                "another database cluster is behind the DSN, whose positions can't be compared",
+                f"the server's log stands at {format_lsn(at)}, behind what is landed ({format_lsn(stored.position)}), "
+                "so its changes could not be told from older ones",
                 f"source {source.name}",
                 "Give it another name in sources.yml, so that it is another source",
             )
-        queue(lake, source, note="the log was lost")
+        slots.check_free(connection, slot)
+        lake.tables.queue(source.name, "the log was lost")
         made_for = _publish(lake, source, connection, writer)
         slots.drop(connection, slot)
         held = slots.create(dsn, slot, made_for, seconds=seconds)
     position = Position(source.name, writer, slot, system.system_id, system.timeline, held.lsn, held.lsn)
     lake.store(position)
     return held
-
-
-def queue(lake: Lake, source: PostgresSource, table_names: Sequence[str] | None = None, note: str = "") -> list[str]:
-    """Queues new snapshots of tables (None: all); gives the names of those that were queued now."""
-    wanted = [
-        table.queued(note or "asked for")
-        for table in lake.tables.read(source.name).values()
-        if table.state != ENDED and (table_names is None or table.table_name in table_names)
-    ]
-    return [table.table_name for table in lake.tables.put(source.name, wanted)]
 
 
 def _publish(lake: Lake, source: PostgresSource, connection: Connection, writer: int) -> dict[str, int]:
@@ -169,7 +162,11 @@ class PostgresFeed:
         if isinstance(item, Restart):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
-        return None if item is None else self._selected(self._decoder.feed(item))
+        if item is None:
+            return None
+        batch = self._selected(self._decoder.feed(item))
+        self._registry.strayed(_last_changes(batch.events))
+        return batch
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
@@ -198,18 +195,18 @@ class PostgresFeed:
         unselected = pc.is_in(batch.events["table_id"], value_set=others)
         return replace(batch, events=batch.events.filter(pc.invert(unselected)))
 
-    def _connect(self) -> tuple[Connection, int]:
-        """For the reader: a checked connection, and the position stored by now."""
+    def _connect(self) -> tuple[Connection, Restart]:
+        """For the reader: a checked connection, and the position stored by now on the server's timeline."""
         seconds = self._settings.connect_seconds
         replication = connect(self._dsn, replication=True, connect_seconds=seconds)
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
                 stored = self._stored
-                slots.check(connection, replication, stored, to_stream=True)
+                system = slots.check(connection, replication, stored, to_stream=True)
         except BaseException:
             replication.close()
             raise
-        return replication, stored.position
+        return replication, Restart(stored.position, system.timeline)
 
     def _start_command(self, position: int) -> str:
         name = self._source.publication_of(self._stored.writer)
@@ -219,3 +216,9 @@ class PostgresFeed:
             f"START_REPLICATION SLOT {self._stored.slot} LOGICAL {format_lsn(position)} "
             f"(proto_version '1', publication_names '{names}', messages 'true')"
         )
+
+
+def _last_changes(events: pa.Table) -> dict[str, int]:
+    """The last commit_lsn of each generation among events."""
+    last = events.select(["table_id", "commit_lsn"]).group_by("table_id").aggregate([("commit_lsn", "max")])
+    return dict(zip(last["table_id"].to_pylist(), last["commit_lsn_max"].to_pylist(), strict=True))

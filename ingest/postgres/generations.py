@@ -78,7 +78,9 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
     # A snapshot that is being read compares with what it began with, so nothing is put in its
     # place.
     harmless = {name: getattr(now, name) for name in _SHAPE}
-    if before.done_lsn is None or all(getattr(before, name) == harmless[name] for name in _SHAPE):
+    if gone_columns := _names(before) - _names(now):
+        harmless["dropped"] = (*(before.dropped or ()), *sorted(gone_columns))
+    if before.done_lsn is None or all(getattr(before, name) == value for name, value in harmless.items()):
         return None
     return before.after(**harmless)
 
@@ -92,7 +94,9 @@ def _why(table: Seen, before: SourceTable) -> str:
 
 def _why_columns(table: Seen, before: SourceTable) -> str:
     earlier: dict[int, Column] = {column.attnum: column for column in before.columns}
-    names = {column.name for column in before.columns}
+    names = {*_names(before), *(before.dropped or ())}
+    if before.key_columns is None and _names(before) != _names(table.row):
+        return "its columns are others, and its rows have no key but their values"
     rewritten = _rewritten(table, before.leaves)
     for column in table.row.columns:
         was = earlier.get(column.attnum)
@@ -107,6 +111,10 @@ def _why_columns(table: Seen, before: SourceTable) -> str:
         elif was.type != column.type and (rewritten or _family(was.type) != _family(column.type)):
             return f"column {column.name} was of type {was.type}"
     return ""
+
+
+def _names(table: SourceTable) -> set[str]:
+    return {column.name for column in table.columns}
 
 
 def _family(kind: str) -> str:

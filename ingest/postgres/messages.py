@@ -93,7 +93,8 @@ def version(relation: Relation, info: TableInfo) -> Version:
     """`relation` with its key looked up; `Failure` if the catalogue's key is of another one."""
     names = relation.column_names
     if info.key_columns is None and relation.identity not in ("d", "i"):
-        return Version(relation, info, tuple(range(len(names))))
+        # By name: the leaves of a partitioned table have their columns in orders of their own.
+        return Version(relation, info, tuple(sorted(range(len(names)), key=lambda place: names[place])))
     key = info.key_columns or ()
     strict = relation.identity in ("d", "i")
     fits = set(key) == set(relation.identity_columns) if strict else set(key) <= set(names)

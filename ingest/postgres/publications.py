@@ -32,6 +32,13 @@ class Published:
     published_id: int
 
 
+_SETTINGS = """
+SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,
+       obj_description(oid, 'pg_publication') = %s, pg_has_role(pubowner, 'USAGE')
+FROM pg_publication WHERE pubname = %s
+"""
+
+
 def ensure(
     connection: Connection,
     publication: str,
@@ -43,22 +50,25 @@ def ensure(
     tables: those to publish, all without a problem. known: oids of tables that have been seen
     before. Raises Failure if it can't be made or doesn't suit.
     """
-    row = connection.execute(
-        "SELECT pubviaroot, puballtables, obj_description(oid, 'pg_publication') = %s, "
-        "pg_has_role(pubowner, 'USAGE') FROM pg_publication WHERE pubname = %s",
-        [_COMMENT, publication],
-    ).fetchone()
+    row = connection.execute(_SETTINGS, [_COMMENT, publication]).fetchone()
     if row is None:
         _make(connection, publication, tables)
-    elif row[0]:
+    elif not row[0]:
+        raise Failure(
+            "the publication does not send all kinds of changes, and what it leaves out is lost",
+            f"publication {publication}",
+            "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate'), then resnapshot its tables",
+        )
+    elif row[1]:
         raise Failure(
             "the publication sends partitions under their root, so what happens to one of them is not told",
             f"publication {publication}",
             "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
         )
     published = _published(connection, publication)
-    missing = [t for t in tables if t.leaves and not _sends(published, t) and t.oid not in known]
-    if row is not None and row[2] and row[3] and missing:
+    # A partitioned table without partitions may be in it or not: one more time does no harm.
+    missing = [t for t in tables if not (t.leaves and _sends(published, t)) and t.oid not in known]
+    if row is not None and row[3] and row[4] and missing:
         _add(connection, publication, [t for t in missing if t.owned])
         published = _published(connection, publication)
     return published

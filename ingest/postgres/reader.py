@@ -13,13 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import psycopg
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from ingest.errors import Failure
-from ingest.positions import format_lsn
+from ingest.positions import Restart, format_lsn
 from ingest.postgres import copyboth
 from ingest.postgres.connection import CannotConnect, Connection
 from ingest.postgres.copyboth import CopyBoth, Payload, Refused
@@ -38,13 +37,6 @@ _STATUS = struct.Struct(">cQQQqB")
 _PASSING = ("57P", "08", "53")
 
 Payloads = list[Payload]
-
-
-@dataclass(frozen=True)
-class Restart:
-    """The stream begins again at `position`: a new decoder is needed."""
-
-    position: int
 
 
 class Pipe:
@@ -91,14 +83,14 @@ class Pipe:
 class Reader(threading.Thread):
     """Reads one slot into a `Pipe`.
 
-    connect: gives a checked replication connection and the position to start at, or raises;
+    connect: gives a checked replication connection and where to start, or raises;
     CannotConnect and psycopg's OperationalError are for now, and but the first time tried again; a
     Failure is for good. stored: the position that may be acknowledged.
     """
 
     def __init__(
         self,
-        connect: Callable[[], tuple[Connection, int]],
+        connect: Callable[[], tuple[Connection, Restart]],
         start: Callable[[int], str],
         stored: Callable[[], int],
         pipe: Pipe,
@@ -162,9 +154,9 @@ class Reader(threading.Thread):
             reraise=True,
         ):
             with attempt:
-                self._connection, position = self._connect()
-                self._give(Restart(position), 0)
-                command = self._command_for(position)
+                self._connection, restart = self._connect()
+                self._give(restart, 0)
+                command = self._command_for(restart.position)
                 self._stream = copyboth.start(self._connection, command, _START_SECONDS)
                 self._acknowledged = 0
                 self._next_status = 0.0

@@ -8,12 +8,13 @@ before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
 from ingest.change import table_id
 from ingest.lake import SourceTable
+from ingest.lake.tables import DONE, ENDED, RUNNING
 from ingest.postgres import catalog
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import CannotConnect, Link
@@ -41,6 +42,7 @@ class CatalogRegistry:
         wait: Callable[[float], bool],
     ) -> None:
         self.unselected: set[str] = set()
+        self._roots: dict[str, int] = {}
         self._source = source
         self._selects = selects
         self._link = link
@@ -55,7 +57,35 @@ class CatalogRegistry:
         info = describe(self._source, relation, now, known)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
+        self._roots[info.table_id] = now.oid if now else relation.oid
         return info
+
+    def strayed(self, changed: Mapping[str, int]) -> None:
+        """Changes of these generations, up to these positions, are to be landed.
+
+        Those of one that is not registered, or has ended, are missing from the generation that the table is now: its
+        identity, key or name was switched to and fro between two looks. That one is to be read anew.
+        """
+        roots = {row.relation_id for row in self._survey.known.values()}
+        unknown = {i: lsn for i, lsn in changed.items() if not self._is_live(i) and self._roots.get(i) in roots}
+        if not unknown:
+            return
+        rows = list(self._survey.refreshed().values())
+        switched = [
+            row.queued("its identity, key or name had been another one for a while")
+            for table_id, lsn in unknown.items()
+            for row in rows
+            if row.relation_id == self._roots.get(table_id)
+            and row.table_id != table_id
+            and row.state in (RUNNING, DONE)
+            and lsn >= (row.snapshot_lsn or 0)
+        ]
+        if self._survey.put(switched):
+            self._queued()
+
+    def _is_live(self, table_id: str) -> bool:
+        row = self._survey.known.get(table_id)
+        return row is not None and row.state != ENDED
 
     def _look(self, oid: int) -> CatalogTable | None:
         """The catalogue's table, once the lake knows what has become of it."""

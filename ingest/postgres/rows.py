@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from ingest.change import SNAPSHOT_ROWS
+from ingest.errors import Failure
 from ingest.files import Folder, Sink
 from ingest.postgres import copytext
 from ingest.postgres.connection import CannotConnect, Connection, connect, copy_out
@@ -47,7 +48,8 @@ class ChunkTask:
     """What an executor needs to know to read a chunk.
 
     key: column names in key order, None: all.
-    lower, upper: block numbers. snapshot: the name to import. read_lsn: that snapshot's stamp.
+    lower, upper: block numbers. row_keys: only rows with these.
+    snapshot: the name to import. read_lsn: that snapshot's stamp.
     storage: of every leaf of the table, by oid.
     """
 
@@ -64,6 +66,7 @@ class ChunkTask:
     row_filter: str | None
     lower: int
     upper: int | None
+    row_keys: tuple[str, ...] | None
     snapshot: str
     read_lsn: int
     storage: dict[int, int]
@@ -106,6 +109,7 @@ def pack(shares: Sequence[Sequence[ChunkTask]]) -> str:
 def _unpack(found: dict[str, Any]) -> ChunkTask:
     found["columns"] = tuple(found["columns"])
     found["key"] = None if found["key"] is None else tuple(found["key"])
+    found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
     found["storage"] = {int(oid): node for oid, node in found["storage"].items()}
     return ChunkTask(**found)
 
@@ -165,7 +169,7 @@ def read_chunk(dsn: str, task: ChunkTask, connect_seconds: float) -> ChunkResult
             return ChunkResult(task.snapshot_id, task.chunk, problem=CHANGED, detail=changed)
         path = file.path if file.rows else None
         return ChunkResult(task.snapshot_id, task.chunk, path, file.rows, file.size, task.read_lsn)
-    except (CannotConnect, psycopg.Error) as error:
+    except (Failure, ValueError, psycopg.Error) as error:
         if sink is not None:
             sink.abandon()
         return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
@@ -178,7 +182,7 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
 
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
     now = datetime.now(timezone.utc)
-    key = task.columns if task.key is None else task.key
+    key = sorted(task.columns) if task.key is None else task.key
     payloads = copy_out(connection, _statement(connection, task))
     for rows in copytext.decode(payloads, task.columns, key, task.table_name):
         sink.write(_table(task, now, row_keys(rows.keys, rows.count), rows.columns))
@@ -187,6 +191,8 @@ def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
 def _statement(connection: Connection, task: ChunkTask) -> str:
     """The COPY of a chunk: all its columns, in order. Raises UndefinedTable if it has gone."""
     conditions = [f"ctid >= '({task.lower},0)'"] if task.lower else []
+    if task.row_keys is not None:
+        conditions.append(_has_key(connection, task))
     if task.upper is not None:
         conditions.append(f"ctid < '({task.upper},0)'")
     if task.row_filter:
@@ -201,6 +207,25 @@ def _statement(connection: Connection, task: ChunkTask) -> str:
     if row is None:
         raise psycopg.errors.UndefinedTable(f"relation {task.leaf_id} is gone")
     return f"COPY (SELECT {names} FROM ONLY {row[0]}{where}) TO STDOUT"
+
+
+_FOREIGN_TYPES = """
+SELECT a.attname FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = %s::oid AND a.attnum > 0 AND t.typnamespace <> 'pg_catalog'::regnamespace
+"""
+
+
+def _has_key(connection: Connection, task: ChunkTask) -> str:
+    """That a row's key is one of these; Postgres reads the texts as it printed them.
+
+    The operators of extensions' types are not on our search path: those are compared as texts.
+    """
+    foreign = {name for (name,) in connection.execute(_FOREIGN_TYPES, [task.leaf_id]).fetchall()}
+    columns = sql.SQL(", ").join(
+        sql.SQL("{}::text" if name in foreign else "{}").format(sql.Identifier(name)) for name in task.key or ()
+    )
+    values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, json.loads(k)))) for k in task.row_keys or ()]
+    return sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(values)).as_string(connection)
 
 
 def _table(task: ChunkTask, now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:

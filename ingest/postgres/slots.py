@@ -20,6 +20,12 @@ from ingest.postgres.connection import Connection, command, connect
 _log = logging.getLogger(__name__)
 
 RESNAPSHOT = "`tidemark resnapshot --all` makes a new slot and takes all tables anew"
+# What to do about a reason that the server gives; else it kept too much log.
+_CAUSES = {
+    "idle_timeout": "Raise idle_replication_slot_timeout, or stream more often",
+    "rows_removed": "Set hot_standby_feedback on the standby",
+    "wal_level_insufficient": "Set wal_level = logical",
+}
 # A walsender whose client was killed needs a moment to notice.
 _RELEASE_SECONDS = 15.0
 _REPORT_SECONDS = 5.0
@@ -121,6 +127,32 @@ def create(
         replication.close()
 
 
+def current_lsn(connection: Connection) -> int:
+    """Where the server's log is, about."""
+    row = connection.execute(
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
+    ).fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
+
+
+def check_free(connection: Connection, slot: str) -> None:
+    """Raises Failure for a slot that is not to be dropped: somebody streams from it, or it was never ours."""
+    found = state(connection, slot)
+    if found and (found["plugin"] != "pgoutput" or found["database"] != connection.info.dbname):
+        raise Failure(
+            f"the replication slot is of {found['plugin'] or 'physical replication'}, database {found['database']!r}",
+            f"slot {slot}",
+            "Name another slot in sources.yml",
+        )
+    if found and found["active"]:
+        raise Failure(
+            f"the replication slot is in use by process {found['active_pid']} of the server",
+            f"slot {slot}",
+            "End the stream first",
+        )
+
+
 def drop(connection: Connection, slot: str) -> None:
     """Drops a slot, if it is there. Raises Failure while it is in use."""
     try:
@@ -128,12 +160,9 @@ def drop(connection: Connection, slot: str) -> None:
             "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
             [slot],
         )
-    except psycopg.errors.ObjectInUse as error:
-        raise Failure(
-            f"the slot can't be dropped ({error.diag.message_primary})",
-            f"slot {slot}",
-            "End the stream first",
-        ) from None
+    except psycopg.errors.ObjectInUse:
+        check_free(connection, slot)
+        raise
 
 
 class _Waits:
@@ -180,14 +209,21 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def check(connection: Connection, replication: Connection, position: Position, *, to_stream: bool) -> None:
-    """Raises a Failure that says why `position` can't be gone on from, if so.
+def check(connection: Connection, replication: Connection, position: Position, *, to_stream: bool) -> System:
+    """The system, if `position` can be gone on from; else raises a Failure that says why not.
 
     to_stream: the slot has to be free; waits a little, as a walsender notices late that its client
     was killed.
     """
     where = f"source {position.source}, slot {position.slot}"
-    _check_system(replication, position, where)
+    system = _check_system(replication, position, where)
+    now = current_lsn(connection)
+    if now < position.position:
+        raise Failure(
+            f"the server's log stands at {format_lsn(now)}, behind what is stored ({format_lsn(position.position)})",
+            where,
+            f"It was set back to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
+        )
     deadline = time.monotonic() + _RELEASE_SECONDS
     found = state(connection, position.slot)
     while to_stream and found and found["active"] and time.monotonic() < deadline:
@@ -209,6 +245,7 @@ def check(connection: Connection, replication: Connection, position: Position, *
             where,
             f"Find out who uses the slot; then {RESNAPSHOT}",
         )
+    return system
 
 
 def usable(connection: Connection, found: dict[str, Any] | None, slot: str, source: str) -> None:
@@ -235,11 +272,11 @@ def usable(connection: Connection, found: dict[str, Any] | None, slot: str, sour
         raise Failure(
             f"the server has invalidated the replication slot{detail}, and changes are lost",
             where,
-            f"Raise max_slot_wal_keep_size; then {RESNAPSHOT}",
+            f"{_CAUSES.get(reason or '', 'Raise max_slot_wal_keep_size')}; then {RESNAPSHOT}",
         )
 
 
-def _check_system(replication: Connection, position: Position, where: str) -> None:
+def _check_system(replication: Connection, position: Position, where: str) -> System:
     system = identify(replication)
     if system.system_id != position.system_id:
         raise Failure(
@@ -249,6 +286,7 @@ def _check_system(replication: Connection, position: Position, where: str) -> No
         )
     if system.timeline != position.timeline:
         _check_timeline(replication, system, position, where)
+    return system
 
 
 def _check_timeline(replication: Connection, system: System, position: Position, where: str) -> None:

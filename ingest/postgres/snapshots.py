@@ -90,6 +90,8 @@ class PostgresTables:
 
     def weight(self, table: SourceTable, chunk: Chunk) -> int:
         """See `Source`: its part of the leaf's size, as of the last survey."""
+        if chunk.row_keys is not None:
+            return 0
         found = self._survey.tables.get(table.table_id)
         for leaf, pages, size in found.sizes if found else ():
             if leaf.leaf_id == chunk.leaf_id:
@@ -108,6 +110,9 @@ class PostgresTables:
         """See `Source`."""
         with self._reachable():
             held = self._hold({})
+            if held.lsn < max((chunk.not_before or 0 for _, chunk in chunks), default=0):
+                self.rest()
+                held = self._hold({})
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
             if self.at_once(table) and table.snapshot_lsn != held.lsn:
@@ -170,7 +175,7 @@ class PostgresTables:
     def _outcome(self, chunk: Chunk, result: rows.ChunkResult) -> Read:
         if result.problem is None:
             file = File(result.path, result.rows, result.size) if result.path else None
-            return Read(chunk, result.rows, file)
+            return Read(chunk, result.rows, result.read_lsn, file)
         if result.problem in (rows.NO_SNAPSHOT, rows.UNREACHABLE):
             self.rest()
         return Read(
@@ -196,6 +201,7 @@ class PostgresTables:
             row_filter=published.row_filter if published else None,
             lower=int(chunk.lower_bound or 0),
             upper=None if chunk.upper_bound is None else int(chunk.upper_bound),
+            row_keys=chunk.row_keys,
             snapshot=held.name,
             read_lsn=held.lsn,
             storage={leaf.leaf_id: leaf.storage for leaf in table.leaves},

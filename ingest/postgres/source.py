@@ -3,6 +3,7 @@
 The slot exists before anything is read; the snapshot that its making exported is the first tables'.
 """
 
+from ingest.alone import AfterSnapshots
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.postgres.catalog import watermark
@@ -11,7 +12,7 @@ from ingest.postgres.feed import PostgresFeed, open_writer
 from ingest.postgres.snapshots import PostgresTables
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.stream import Hooks, StreamWriter
+from ingest.stream import Feed, Hooks, StreamWriter
 
 
 class PostgresJobs:
@@ -30,15 +31,24 @@ class PostgresJobs:
 
     def writer(self, hooks: Hooks, queued: "Snapshotter | None") -> StreamWriter:
         """The stream writer. queued: the snapshotter to be woken when the stream shows a table that has to be read."""
-        feed = PostgresFeed(
+        feed: Feed = PostgresFeed(
             self._lake, self._source, self._settings, self._position, queued.wake if queued else lambda: None
         )
+        if not self._source.soft_deletes:
+            self._tables.survey()  # what is there has to be read first
+            feed = AfterSnapshots(feed, self._lake, self.name)
         return StreamWriter(self._lake, feed, self._position, self._settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         """The snapshotter; the tables that there are now are registered, so that it can be waited for."""
         self._tables.survey()
-        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks)
+        return Snapshotter(
+            self._lake, self._tables, self.name, self._settings, hooks, alone=not self._source.soft_deletes
+        )
+
+    def rest(self) -> None:
+        """Nothing is read here: let go of the snapshot that the slot exported; it keeps the source from clearing up."""
+        self._tables.close()
 
     def watermark(self) -> int:
         """A position past all that is committed by now."""

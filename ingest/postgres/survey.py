@@ -45,7 +45,7 @@ class Survey:
         """Look at all tables that are selected."""
         connection = self._link.get()
         found = catalog.tables(connection, self._source.selects)
-        self.known = self._lake.tables.read(self._source.name)
+        self.refreshed()
         usable = [table for table in found if not table.problem]
         publication = self._source.publication_of(self._writer)
         seen = {row.relation_id for row in self.known.values()}
@@ -54,7 +54,7 @@ class Survey:
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
         changes = reconcile(self.seen.values(), self.known)
-        self._put(changes)
+        self.put(changes)
         self._end(connection, found)
 
     def one(self, table: CatalogTable) -> bool:
@@ -69,11 +69,17 @@ class Survey:
         if not reconcile([self._seen(table)], self.known):
             return False
         # By what was known; others may have been at it.
-        self.known = self._lake.tables.read(self._source.name)
+        self.refreshed()
         changes = reconcile([self._seen(table)], self.known)
-        return any(row.state == QUEUED for row in self._put(changes))
+        return any(row.state == QUEUED for row in self.put(changes))
 
-    def _put(self, rows: list[SourceTable]) -> list[SourceTable]:
+    def refreshed(self) -> dict[str, SourceTable]:
+        """What the lake says of all tables now."""
+        self.known = self._lake.tables.read(self._source.name)
+        return self.known
+
+    def put(self, rows: list[SourceTable]) -> list[SourceTable]:
+        """Puts rows in raw.source_tables; gives those that are there after it."""
         put = self._lake.tables.put(self._source.name, rows)
         self.known |= {row.table_id: row for row in put}
         return put
@@ -105,7 +111,7 @@ class Survey:
         for row in ended:
             _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
         rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
-        self._put(rows)
+        self.put(rows)
 
     def _report(self, found: Sequence[CatalogTable]) -> None:
         """Say what is left out and why, each once."""

@@ -17,7 +17,7 @@
         left semi join touched using (source, table_id, row_key)
     ),
 
-    segments as (
+    cut as (
         select
             source,
             table_id,
@@ -32,6 +32,42 @@
             {{ tidemark.overlaid() }} as columns
         from numbered
         group by source, table_id, row_key, segment
+    ),
+
+    read_again as (
+        select
+            source,
+            table_id,
+            row_key,
+            max(read_again_lsn) as read_lsn,
+            max_by(columns, read_again_lsn) as columns
+        from kept
+        where read_again_lsn is not null
+        group by source, table_id, row_key
+    ),
+
+    -- A row that took over its key and was then read by it lacks nothing.
+    segments as (
+        select
+            cut.* except (partial, columns, next_place),
+            cut.partial and read_again.columns is null as partial,
+            if(
+                cut.partial and read_again.columns is not null,
+                {{ tidemark.laid_over('read_again.columns', 'cut.columns') }},
+                cut.columns
+            ) as columns
+        from (
+            select *, lead(first_place) over (partition by source, table_id, row_key order by segment) as next_place
+            from cut
+        ) as cut
+        left join read_again
+            on
+                cut.source = read_again.source
+                and cut.table_id = read_again.table_id
+                and cut.row_key = read_again.row_key
+                and cut.prev_row_key is not null
+                and cut.first_place.commit_lsn < read_again.read_lsn
+                and coalesce(cut.next_place.commit_lsn >= read_again.read_lsn, true)
     ),
 
     linked as (

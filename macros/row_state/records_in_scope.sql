@@ -33,6 +33,7 @@
 {#-
   The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits, which are ordered
   before all that the log has at or after their stamp. A row of an attempt that was not named done does not count.
+  `read_again_lsn`: of a row that was asked for by its key, as the log brings it without all its values, when it was read.
 -#}
 {% macro records_in_scope(events, snapshots, batch) -%}
     select
@@ -50,7 +51,8 @@
             when events.op = 'insert' or events.prev_row_key is not null then 1
             when events.op = 'delete' then -1
             else 0
-        end as copies
+        end as copies,
+        cast(null as bigint) as read_again_lsn
     from {{ events }} as events
     inner join scope
         on
@@ -74,8 +76,9 @@
         snapshot_rows.leaf_id,
         false as partial,
         snapshot_rows.columns,
-        {{ tidemark.place('scope.snapshot_lsn', '-1L', '-1') }} as place,
-        1 as copies
+        {{ tidemark.place('scope.snapshot_lsn', '-1L', 'if(chunks.row_keys is null, -1, 0)') }} as place,
+        1 as copies,
+        if(chunks.row_keys is null, null, snapshot_rows.read_lsn) as read_again_lsn
     from {{ snapshots.rows }} as snapshot_rows
     inner join scope
         on
@@ -83,7 +86,7 @@
             and snapshot_rows.table_id = scope.table_id
             and snapshot_rows.snapshot_id = scope.snapshot_id
             and scope.is_admitted
-    left semi join {{ snapshots.chunks }} as chunks
+    inner join {{ snapshots.chunks }} as chunks
         on
             snapshot_rows.snapshot_id = chunks.snapshot_id
             and snapshot_rows.chunk = chunks.chunk

@@ -3,7 +3,12 @@
 -- A source's checkpoint is its persisted position: the lowest position of its writers, each in its newest incarnation.
 {%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}
 {%- set marks = tidemark.marks().get('checkpoints', {}) %}
-{%- set moved = tidemark.moved_sources(source('raw', 'stream_positions'), marks) %}
+{%- set raw = {
+    'positions': source('raw', 'stream_positions'),
+    'sources': source('raw', 'sources'),
+    'tables': source('raw', 'source_tables'),
+} %}
+{%- set moved = tidemark.moved_sources(raw, marks) %}
 {%- if not moved %}
 {{ nothing_new(columns) }}
 {%- else %}

@@ -83,6 +83,15 @@ def source(new_source: Callable[..., PostgresSource]) -> PostgresSource:
 
 
 @pytest.fixture
+def role(database: Database) -> Iterator[str]:
+    """A role that may connect and nothing else; dropped with what it owns and may do here."""
+    name = f"role_{uuid.uuid4().hex[:8]}"
+    database.execute(f"create role {name} login")
+    yield name
+    database.execute(f"drop owned by {name}; drop role {name}")
+
+
+@pytest.fixture
 def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
     found = Jobs(lake, source, settings)
     yield found

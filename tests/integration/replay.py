@@ -16,7 +16,7 @@ from ingest.lake.tables import DONE, ENDED
 from ingest.positions import current, persisted, visible
 from ingest.postgres import catalog
 from ingest.postgres.connection import connect, copy_out
-from ingest.postgres.feed import PostgresFeed, open_writer, queue, start_over
+from ingest.postgres.feed import PostgresFeed, open_writer, start_over
 from ingest.postgres.slots import Held
 from ingest.postgres.snapshots import PostgresTables
 from ingest.settings import JobSettings
@@ -61,7 +61,7 @@ class Jobs:
 
     def queue(self, *table_names: str) -> None:
         """What `tidemark resnapshot TABLE` does."""
-        assert queue(self.lake, self.source, table_names) == list(table_names)
+        assert self.lake.tables.queue(self.source.name, "asked for", table_names) == list(table_names)
 
     def landed(self) -> int:
         """How many rows of the stream are in the lake, seen or not."""
@@ -94,7 +94,8 @@ class Jobs:
     def settle(self) -> None:
         """Stream and take snapshots until the lake has all that is committed by now."""
         self.stream()
-        self.snapshot()
+        with self.streaming():
+            self.snapshot()
         self.stream()
 
     @contextmanager
@@ -152,8 +153,13 @@ class Jobs:
         assert position > table.done_lsn
         counted = table.key_columns is None
         rows: dict[str, tuple[dict[str, Any], int, int]] = {}
+        again: dict[str, tuple[int, dict[str, Any]]] = {}
         twice: set[str] = set()
         for row in self.snapshot_rows(table):
+            if row["again"]:
+                if row["read_lsn"] > again.get(row["row_key"], (0, {}))[0]:
+                    again[row["row_key"]] = (row["read_lsn"], row["columns"])
+                continue
             if not counted and row["row_key"] in rows:
                 twice.add(row["row_key"])
             copies = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
@@ -162,6 +168,10 @@ class Jobs:
             if event["commit_lsn"] >= (table.snapshot_lsn or 0):
                 twice.discard(event["row_key"])
                 _fold(rows, event, counted)
+                at, columns = again.get(event["row_key"], (0, {}))
+                if event["partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
+                    had = rows[event["row_key"]]
+                    rows[event["row_key"]] = ({**columns, **had[0]}, *had[1:])
         assert not twice, "rows were read by two chunks, though the log does not say that they moved between them"
         names = [column.name for column in table.columns]
         found: Counter[Row] = Counter()
@@ -172,7 +182,7 @@ class Jobs:
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
         """The rows of a table's snapshot that count."""
         query = f"""
-            SELECT r.* FROM raw.snapshot_rows r LEFT SEMI JOIN raw.chunks c
+            SELECT r.*, c.row_keys IS NOT NULL AS again FROM raw.snapshot_rows r JOIN raw.chunks c
             ON r.snapshot_id = c.snapshot_id AND r.chunk = c.chunk AND r.attempt = c.attempt
             AND c.state = 'done'
             WHERE r.snapshot_id = '{table.snapshot_id}'"""

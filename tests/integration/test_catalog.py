@@ -409,3 +409,94 @@ def test_unchanged_toast_values_are_kept(jobs: Jobs, database: Database, identit
     partial = [e for e in jobs.events() if e["partial"]]
     assert bool(partial) == (identity != "full")
     jobs.assert_equal("public.toasted")
+
+
+# Altered to and fro, or while nobody looks
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ("alter table orders replica identity full", "alter table orders replica identity default"),
+        ("alter table orders rename to other", "alter table other rename to orders"),
+        ("alter table orders drop constraint orders_pkey", "alter table orders add primary key (id)"),
+    ],
+    ids=["identity", "name", "key"],
+)
+def test_what_was_changed_between_two_alterations_that_nobody_saw_is_not_lost(
+    jobs: Jobs, orders: Database, statements: tuple[str, str]
+) -> None:
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute(statements[0])
+    name = "other" if "rename" in statements[0] else "orders"
+    orders.execute(f"insert into {name} (id) values (77)")
+    orders.execute(statements[1])
+    jobs.settle()
+    assert jobs.table("public.orders").table_id == before.table_id
+    jobs.assert_equal("public.orders")
+
+
+def test_a_table_without_a_key_is_read_anew_when_its_columns_are_others(jobs: Jobs, database: Database) -> None:
+    database.execute("create table pairs (b int, a int); alter table pairs replica identity full")
+    database.execute("insert into pairs select i % 3, 1 from generate_series(1, 9) i")
+    jobs.settle()
+    for alteration in ("add c text", "drop b", "rename c to d"):
+        database.execute(f"alter table pairs {alteration}")
+        database.execute("delete from pairs where ctid = (select min(ctid) from pairs)")
+        jobs.settle()
+        jobs.assert_equal("public.pairs")
+
+
+def test_a_column_that_comes_back_long_after_it_was_dropped_is_empty(jobs: Jobs, orders: Database) -> None:
+    orders.execute("alter table orders add extra text; update orders set extra = 'old'")
+    jobs.settle()
+    orders.execute("alter table orders drop extra")
+    orders.execute("update orders set id = id where id = 1")
+    jobs.settle()
+    assert jobs.table("public.orders").dropped == ("extra",)
+    orders.execute("alter table orders add extra text")
+    orders.execute("update orders set id = id where id = 1")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+    assert jobs.table("public.orders").dropped is None
+
+
+def test_a_deferrable_key_is_no_identity_and_left_out(jobs: Jobs, database: Database) -> None:
+    database.execute(
+        "create table later (id int primary key deferrable); create table kept (id int primary key);"
+        "insert into later values (1); insert into kept values (1)"
+    )
+    jobs.settle()
+    assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.kept"}
+    database.execute("update later set id = 2")
+
+
+def test_leaves_with_their_columns_in_another_order_have_the_same_keys(jobs: Jobs, database: Database) -> None:
+    database.execute(
+        "create table parts (a int, b text) partition by list (a); create table one (b text, a int);"
+        "alter table parts attach partition one for values in (1);"
+        "alter table parts replica identity full; alter table one replica identity full;"
+        "insert into parts values (1, 'x'), (1, 'x'), (1, 'y')"
+    )
+    jobs.settle()
+    database.execute("delete from parts where ctid = (select min(ctid) from parts)")
+    database.execute("update parts set b = 'z' where b = 'y'")
+    jobs.settle()
+    jobs.assert_equal("public.parts")
+
+
+def test_a_root_made_later_without_partitions_is_published(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("create table roots (id int primary key) partition by range (id)")
+    jobs.settle()
+    orders.execute("create table roots_1 partition of roots default; insert into roots values (1)")
+    jobs.settle()
+    jobs.assert_equal("public.roots")
+
+
+def test_a_publication_that_leaves_out_changes_is_refused(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute(f"alter publication {jobs.source.publication} set (publish = 'insert')")
+    with pytest.raises(Failure, match="does not send all kinds of changes"):
+        jobs.snapshot()

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from ingest.change import EVENTS as EVENTS_SCHEMA
 from ingest.lake import Chunk, Lake, Sink, SourceTable, ddl
 from ingest.lake import lake as lake_module
+from ingest.lake.chunks import Count
 from ingest.lake.commit import Committer
 from ingest.lake.ddl import CHUNKS, EVENTS, POSITIONS
 from ingest.lake.leases import Lease
@@ -240,8 +241,8 @@ def test_what_was_taken_over_is_not_finished_by_the_first(lake: Lake, name: str)
     assert all(chunk.claimable(now) for chunk in first)
     second = lake.chunks.claim(first[:2], "second", 60)
     assert [chunk.attempt for chunk in second] == [2, 2]
-    assert [c.chunk for c in lake.chunks.finish(first, [1, 2, 3, 4])] == [2, 3]
-    assert [c.row_count for c in lake.chunks.finish(second, [5, 6])] == [5, 6]
+    assert [c.chunk for c in lake.chunks.finish(first, [Count(n, 100) for n in (1, 2, 3, 4)])] == [2, 3]
+    assert [c.row_count for c in lake.chunks.finish(second, [Count(5, 100), Count(6, 101)])] == [5, 6]
     after = {c.chunk: (c.state, c.attempt, c.row_count) for c in lake.chunks.read([f"{name}-1"])}
     assert after == {0: (DONE, 2, 5), 1: (DONE, 2, 6), 2: (DONE, 1, 3), 3: (DONE, 1, 4)}
 
@@ -262,7 +263,7 @@ def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str
 
     with Lease(Watched(), claimed, 0.3) as lease:  # type: ignore[arg-type]
         assert renewed.wait(60)
-        assert [c.chunk for c in lease.finish({(f"{name}-1", 1): 10})] == [1]
+        assert [c.chunk for c in lease.finish({(f"{name}-1", 1): Count(10, 100)})] == [1]
     states = [c.state for c in lake.chunks.read([f"{name}-1"])]
     assert states == [QUEUED, DONE, QUEUED, QUEUED]
 

@@ -1,8 +1,7 @@
 """`tidemark check` on real servers: what it finds, all at once, and that it changes nothing."""
 
 import contextlib
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psycopg
@@ -14,20 +13,13 @@ from pydantic import SecretStr
 from ingest.config import PostgresSource
 from ingest.embedded import PostgresServer
 from ingest.findings import Finding
+from ingest.lake import Lake
 from ingest.postgres.preflight import check
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.integration.replay import Jobs
 
 NewSource = Callable[..., PostgresSource]
-
-
-@pytest.fixture
-def role(database: Database) -> Iterator[str]:
-    """A role that may connect and nothing else; dropped with what it owns and may do here."""
-    name = f"role_{uuid.uuid4().hex[:8]}"
-    database.execute(f"create role {name} login")
-    yield name
-    database.execute(f"drop owned by {name}; drop role {name}")
 
 
 def of_level(level: str, findings: list[Finding]) -> list[str]:
@@ -90,6 +82,20 @@ def test_a_least_privileged_role_with_a_publication_made_for_it_is_enough(
     findings = check(new_source(dsn=dsn, publication="given"), settings)
     assert of_level("error", findings) == []
     assert matching(findings, "1 tables are published", "publication given")
+
+
+def test_a_least_privileged_role_streams_and_snapshots(
+    database: Database, new_source: NewSource, lake: Lake, settings: JobSettings, role: str
+) -> None:
+    database.execute("create table a (id int primary key, v text); insert into a values (1, 'one'), (2, 'two')")
+    database.execute("create publication given for table a")
+    database.execute(f"alter role {role} replication; grant select on a to {role}")
+    jobs = Jobs(lake, new_source(dsn=make_conninfo(database.dsn, user=role), publication="given"), settings)
+    jobs.open()
+    database.execute("update a set v = 'zwei' where id = 2; delete from a where id = 1; insert into a values (3, null)")
+    jobs.settle()
+    jobs.assert_equal("public.a")
+    jobs.close()
 
 
 def test_tables_that_can_not_be_replicated_are_named(

@@ -1,7 +1,7 @@
 """Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -10,8 +10,10 @@ import pytest
 from ingest.config import PostgresSource
 from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
+from ingest.postgres.source import PostgresJobs
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
+from ingest.stream import Hooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed, call_once
 
@@ -402,3 +404,57 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, account
         "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'tidemark'"
     )
     assert sessions == 0
+
+
+# Without soft deletes
+
+
+def naive_rows(jobs: Jobs, landings: Sequence[str]) -> set[str]:
+    """Keys of accounts, as one would have them who applies what is landed in that order, and deletes for good."""
+    rows: set[str] = set()
+    for table in landings:
+        op = "op" if table == "wal_events" else "'insert' as op"
+        query = f"select row_key, {op} from raw.{table} where source = '{jobs.source.name}'"
+        for row in jobs.lake.spark.sql(query).collect():
+            (rows.discard if row.op == "delete" else rows.add)(row.row_key)
+    return rows
+
+
+@pytest.mark.parametrize("soft_deletes", [True, False])
+def test_without_soft_deletes_snapshots_come_first_and_alone(
+    lake: Lake,
+    new_source: Callable[..., PostgresSource],
+    settings: JobSettings,
+    accounts: Database,
+    soft_deletes: bool,
+) -> None:
+    """What would be lost otherwise: a row that was read, then deleted, and whose deletion landed first, rises again."""
+    source = new_source(soft_deletes=soft_deletes)
+    jobs = PostgresJobs(lake, source, settings)
+    landed = threading.Event()
+    asked: list[bool] = []
+
+    def delete(_: object) -> None:
+        accounts.execute("delete from accounts where id = 1")
+        # Landed at once, unless the stream waits for the snapshot.
+        asked.append(landed.wait(3))
+
+    def after_stream(_: object) -> None:
+        landings.append("wal_events")
+        landed.set()
+
+    landings: list[str] = []
+    snapshotter = jobs.snapshotter(
+        SnapshotHooks(
+            before_land=call_once(lambda: delete(None)), after_land=lambda _: landings.append("snapshot_rows")
+        )
+    )
+    writer = jobs.writer(Hooks(after_land=after_stream), snapshotter)
+    thread = threading.Thread(target=writer.run)
+    thread.start()
+    snapshotter.run(until_done=True)
+    assert landed.wait(30)
+    writer.stop()
+    thread.join()
+    assert asked == [soft_deletes]
+    assert ('["1"]' in naive_rows(Jobs(lake, source, settings), landings)) == soft_deletes

@@ -357,3 +357,21 @@ def test_a_wrong_dsn_is_one_line(
         Jobs(lake, new_source(dsn=dsn), settings).stream()
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
+
+
+def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: Jobs, accounts: Database, lake: Lake) -> None:
+    jobs.settle()
+    stored = current(lake.positions(jobs.source.name))[jobs.source.name, 1]
+    lake.store(stored.moved(stored.position + (1 << 40)))
+    with pytest.raises(Failure, match="the server's log stands at .*, behind what is stored"):
+        jobs.stream()
+
+
+def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: Jobs, accounts: Database) -> None:
+    jobs.settle()
+    slot = jobs.source.slot
+    accounts.execute("select pg_drop_replication_slot(%s)", [slot])
+    accounts.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [slot])
+    with pytest.raises(Failure, match="the replication slot is of test_decoding"):
+        jobs.resnapshot()
+    assert slot_row(accounts, slot)["plugin"] == "test_decoding"

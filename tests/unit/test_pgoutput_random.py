@@ -130,7 +130,7 @@ class Reference:
 
     def _key(self, oid: int, values: dict[str, str | None]) -> str:
         asked = self.catalogue.describe(self.relations[oid]).key_columns
-        names = asked or self.relations[oid].column_names
+        names = asked or sorted(self.relations[oid].column_names)
         return json.dumps([values[n] for n in names], ensure_ascii=False, separators=(",", ":"))
 
 

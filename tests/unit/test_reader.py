@@ -3,15 +3,16 @@
 import pytest
 
 from ingest.errors import Failure
-from ingest.postgres.reader import Pipe, Restart
+from ingest.positions import Restart
+from ingest.postgres.reader import Pipe
 
 
 def test_items_come_in_order() -> None:
     pipe = Pipe(100)
     assert pipe.put([b"a"], 10, 0)
-    assert pipe.put(Restart(5), 0, 0)
+    assert pipe.put(Restart(5, 1), 0, 0)
     assert pipe.get(0) == [b"a"]
-    assert pipe.get(0) == Restart(5)
+    assert pipe.get(0) == Restart(5, 1)
     assert pipe.get(0) is None
 
 

@@ -20,6 +20,7 @@ def task(chunk: int) -> ChunkTask:
         row_filter="(id > 5)",
         lower=0,
         upper=None,
+        row_keys=('["ä\\"1"]',) if chunk % 2 else None,
         snapshot="0001-1",
         read_lsn=6,
         storage={7: 8},

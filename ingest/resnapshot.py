@@ -1,0 +1,33 @@
+"""New snapshots on request: of some tables, or of everything after a source's log was lost."""
+
+from collections.abc import Sequence
+
+from ingest.config import PostgresSource, Settings
+from ingest.lake import Lake
+from ingest.postgres import feed
+from ingest.tablenames import chosen, locate, replicated
+
+
+def queue_tables(lake: Lake, settings: Settings, table_names: Sequence[str], source: str | None = None) -> list[str]:
+    """Queues new snapshots of tables by name; gives a line for each.
+
+    source: the one that is meant; None: the one that has them. Raises UsageError, with nothing queued, for a name
+    that no source or more than one has.
+    """
+    found = locate(lake, settings, table_names, source)
+    return [
+        f"{of}: {name} is queued" for of, names in found.items() for name in lake.tables.queue(of, "asked for", names)
+    ]
+
+
+def start_over(lake: Lake, settings: Settings, source: str | None = None) -> list[str]:
+    """Makes the slots of a source (None: of all) anew and queues all of its tables; gives a line for each.
+
+    Raises Failure while a stream runs.
+    """
+    lines = []
+    for one in chosen(settings, source):
+        if isinstance(one, PostgresSource):
+            feed.start_over(lake, one, settings.settings).close()
+        lines += [f"{one.name}: {name} is queued" for name in replicated(lake, one.name)]
+    return lines

@@ -1,0 +1,205 @@
+"""`tidemark verify`: the lake's rows against the source's, row by row, at one position of its log.
+
+The source is read as a snapshot is, into files of our own, and compared with `core.row_state` once that has come to
+the position. Rows that were changed since are left out, and counted.
+"""
+
+import json
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from ingest.config import PostgresSource, Settings
+from ingest.errors import Failure
+from ingest.lake import Chunk, File, Lake, SourceTable
+from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
+from ingest.lake.sql import literal
+from ingest.lake.tables import DONE
+from ingest.positions import persisted
+from ingest.postgres.snapshots import PostgresTables
+from ingest.snapshot import Source, chunks_of
+from ingest.tablenames import chosen, locate
+
+LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a table compares, in rows: those compared, those changed since (not compared), those that only the source or
+    only the lake has, those with other values. examples: keys of some of the last three.
+    """
+
+    source: str
+    table: str
+    rows: int
+    changed: int
+    only_source: int
+    only_lake: int
+    different: int
+    examples: tuple[str, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no compared row differs."""
+        return not (self.only_source or self.only_lake or self.different)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps({**asdict(self), "equal": self.is_equal}, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        name = f"{self.source}: {self.table}"
+        since = f" ({self.changed:,} changed since, not compared)" if self.changed else ""
+        if self.is_equal:
+            return f"{name}: equal, {self.rows:,} rows{since}"
+        differing = f"{self.only_source:,} rows only in the source, {self.only_lake:,} only in the lake"
+        values = f"{self.different:,} with other values, of {self.rows:,}{since}"
+        return f"{name}: DIFFERS: {differing}, {values}; such as {', '.join(self.examples)}"
+
+
+def verify_all(
+    lake: Lake, settings: Settings, wait_seconds: float, table_names: Sequence[str] = (), source: str | None = None
+) -> Iterator[Verdict]:
+    """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name."""
+    named = locate(lake, settings, table_names, source)
+    for one in chosen(settings, source):
+        if isinstance(one, PostgresSource) and (one.name in named or not table_names):
+            tables = PostgresTables(lake, one, settings.settings)
+            try:
+                yield from verify(lake, tables, one.name, wait_seconds, named.get(one.name, ()))
+            finally:
+                tables.close()
+
+
+def verify(
+    lake: Lake, source: Source, name: str, wait_seconds: float, table_names: Collection[str] = ()
+) -> Iterator[Verdict]:
+    """Compares tables (none named: all) of the source called `name`.
+
+    Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
+    was read within `wait_seconds`.
+    """
+    source.survey()
+    wanted = _wanted(lake, name, table_names)
+    plans = source.plan(wanted) if wanted else []
+    if len(plans) < len(wanted):
+        raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
+    tables = {
+        plan.table.table_id: replace(
+            plan.table, snapshot_id=f"verify-{plan.table.table_id}", snapshot_lsn=plan.snapshot_lsn
+        )
+        for plan in plans
+    }
+    work = [
+        (table, chunk)
+        for plan in plans
+        for table in [tables[plan.table.table_id]]
+        for chunk in chunks_of(table, str(table.snapshot_id), plan.chunks)
+    ]
+    files = _read(lake, source, name, work)
+    try:
+        source.rest()
+        _wait(lake, name, max((plan.snapshot_lsn for plan in plans), default=0), wait_seconds)
+        for plan in plans:
+            table = tables[plan.table.table_id]
+            yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
+    finally:
+        for file in (file for found in files.values() for file in found):
+            file.remove()
+
+
+def _wanted(lake: Lake, name: str, table_names: Collection[str]) -> list[SourceTable]:
+    known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
+    unready = sorted(t.table_name for t in known if t.state in ("queued", "running"))
+    if unready:
+        raise Failure(
+            f"snapshots are still to be taken of {', '.join(unready)}", f"source {name}", "Run `tidemark run`"
+        )
+    return [table for table in known if table.state == DONE]
+
+
+def _read(lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTable, Chunk]]) -> dict[str, list[File]]:
+    """The source's rows as files, by table_id."""
+    files: dict[str, list[File]] = {}
+    problems = []
+    for read in source.read(work, lake.landing_folder(SNAPSHOT_ROWS)):
+        if read.problem:
+            problems.append(read.problem)
+        elif read.file is not None:
+            files.setdefault(read.chunk.table_id, []).append(read.file)
+    if problems:
+        for file in (file for found in files.values() for file in found):
+            file.remove()
+        raise Failure(f"the source can't be read ({problems[0]})", f"source {name}", "Verify again")
+    return files
+
+
+def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:
+    """Until all that the source had committed before `position` is modelled."""
+    deadline = time.monotonic() + seconds
+    while not _is_modelled(lake, name, position):
+        if time.monotonic() > deadline:
+            raise Failure(
+                f"the models have not come to where the source was read within {seconds:g} s",
+                f"source {name}",
+                "Have `tidemark run` running beside",
+            )
+        time.sleep(LOOK_SECONDS)
+
+
+def _is_modelled(lake: Lake, name: str, position: int) -> bool:
+    landed = persisted(lake.positions(name), name)
+    if landed is None or landed < position:
+        return False
+    marks = lake.spark.sql(
+        f"SELECT position FROM core.progress WHERE model = 'row_state' AND source = {literal(name)}"
+    ).collect()
+    if not marks or marks[0].position >= position:
+        return bool(marks)
+    between = f"commit_lsn >= {marks[0].position} AND commit_lsn < {position}"
+    return lake.spark.sql(f"SELECT 1 FROM {EVENTS} WHERE source = {literal(name)} AND {between} LIMIT 1").isEmpty()
+
+
+def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> Verdict:
+    """The files of a table against its rows in core.row_state."""
+    shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
+    theirs = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
+    theirs.createOrReplaceTempView("tidemark_verify")
+    names = ", ".join(literal(column.name) for column in table.columns)
+    mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
+    found = spark.sql(
+        f"""
+        WITH now AS (
+            SELECT row_key, columns, copies, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
+            FROM core.row_state WHERE {mine}
+        ),
+        theirs AS (
+            SELECT row_key, first(columns) AS columns, count(*) AS copies FROM tidemark_verify GROUP BY row_key
+        ),
+        compared AS (
+            SELECT
+                coalesce(theirs.row_key, now.row_key) AS row_key,
+                coalesce(now.is_changed, false) AS is_changed,
+                now.row_key IS NULL OR now.deleted AS only_source,
+                theirs.row_key IS NULL AS only_lake,
+                NOT theirs.copies <=> now.copies
+                    OR exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name]) AS differs
+            FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
+            WHERE theirs.row_key IS NOT NULL OR NOT now.deleted
+        )
+        SELECT
+            count_if(NOT is_changed) AS rows,
+            count_if(is_changed) AS changed,
+            count_if(NOT is_changed AND only_source) AS only_source,
+            count_if(NOT is_changed AND only_lake) AS only_lake,
+            count_if(NOT is_changed AND NOT only_source AND NOT only_lake AND differs) AS different,
+            array_compact(array_distinct(array(
+                min(row_key) FILTER (WHERE NOT is_changed AND (only_source OR only_lake OR differs)),
+                max(row_key) FILTER (WHERE NOT is_changed AND (only_source OR only_lake OR differs))
+            ))) AS examples
+        FROM compared"""
+    ).collect()[0]
+    spark.catalog.dropTempView("tidemark_verify")
+    return Verdict(source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)})

@@ -1,0 +1,203 @@
+"""Whatever a source does, and whenever the jobs and dbt are killed: lake, row state and buckets equal the source.
+
+Each seed is a schema, a workload, and kills of its own: `make soak ARGS="--seeds 1-200"`; one alone: `--seeds 17`.
+"""
+
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.lake.tables import DONE
+from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks, Snapshotter
+from ingest.stream import Hooks, StreamWriter
+from tests.conftest import Database
+from tests.integration.replay import Jobs, Killed, Row
+from tests.integration.replica import Replica, killed_at
+from tests.integration.workload import Workload
+
+ROUNDS = 3
+ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first, _, last = str(metafunc.config.getoption("--seeds")).partition("-")
+        metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+
+
+def test_whatever_happens_everything_equals_the_source(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
+) -> None:
+    randomly = random.Random(seed)
+    workload = Workload(randomly, database)
+    workload.create(randomly.randint(2, 4))
+    replica = replica_of_orders(lake, source, settings, tmp_path, database)
+    small = settings.model_copy(update={"snapshot_chunk_bytes": randomly.choice([1, 1 << 20]), "lease_seconds": 1.0})
+    jobs = Jobs(lake, source, small)
+    try:
+        for number in range(ROUNDS):
+            with KilledNowAndThen(jobs, random.Random(seed * ROUNDS + number)):
+                for _ in range(randomly.randint(3, 12)):
+                    workload.change()
+                    change_orders(database, randomly)
+                    if randomly.random() < 0.3:
+                        workload.alter()
+            if randomly.random() < 0.3:
+                assert lake.tables.queue(source.name, "asked for", [f"public.{workload.tables[0].name}"]) is not None
+            if randomly.random() < 0.5:
+                replica.land()
+                kill_dbt(replica, randomly.randint(1, 30))
+            replica.sync()
+            assert_equal(jobs, replica, workload, database)
+    except BaseException:
+        sys.stderr.write("\n".join(line[:300] for line in workload.said))
+        raise
+    finally:
+        jobs.close()
+
+
+def replica_of_orders(
+    lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path, database: Database
+) -> Replica:
+    """A table whose shape stays, with a definition of each kind."""
+    database.execute(
+        "create table orders (id int primary key, customer int, status text, note text);"
+        "alter table orders alter note set storage external;"
+        "insert into orders select i, i % 5, 'new', repeat('x', 3000) from generate_series(1, 30) i"
+    )
+    replica = Replica(lake, source, settings, folder)
+    view = replica.view("orders", ORDERS)
+    replica.definition(
+        "by_customer",
+        f"select _row_key, id, customer, status, note from {{{{ rows('{view}') }}}} where status <> 'archived'",
+        bucket_by=["customer"],
+        object_id="id",
+        evaluate="rows",
+    )
+    replica.definition(
+        "counts",
+        f"select customer, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
+        bucket_by=[],
+        object_id="customer",
+        key=["customer"],
+    )
+    return replica
+
+
+def change_orders(database: Database, randomly: random.Random) -> None:
+    a, b = randomly.randint(1, 40), randomly.randint(1, 40)
+    database.execute(
+        randomly.choice(
+            [
+                f"insert into orders values ({a}, {b % 6}, 'new', repeat('{b}', 2500)) on conflict do nothing",
+                f"update orders set status = '{randomly.choice(['paid', 'archived', 'new'])}' where id = {a}",
+                f"update orders set customer = {b % 6} where id between {a} and {a + 5}",
+                f"update orders set id = {b} where id = {a} and not exists (select from orders where id = {b})",
+                f"delete from orders where id = {a}",
+                f"begin; delete from orders where id = {a}; insert into orders values ({a}, 1, 'back', 'b'); commit",
+            ]
+        )
+    )
+
+
+class KilledNowAndThen:
+    """A context: stream and snapshots run, are killed at random hooks, and begin anew."""
+
+    def __init__(self, jobs: Jobs, randomly: random.Random) -> None:
+        self._jobs, self._randomly = jobs, randomly
+        self._over = threading.Event()
+        self._running: list[StreamWriter | Snapshotter] = []
+        self._failures: list[BaseException] = []
+        makers: list[Callable[[], StreamWriter | Snapshotter]] = [
+            lambda: jobs.writer(Hooks(*[self._maybe] * 4)),
+            lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5)),
+        ]
+        self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]
+
+    def __enter__(self) -> None:
+        self._jobs.open()
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for one in list(self._running):
+            one.stop()
+        for thread in self._threads:
+            thread.join(120)
+        for failure in self._failures:
+            raise failure
+
+    def _maybe(self, _: object) -> None:
+        if self._randomly.random() < 0.15:
+            raise Killed
+
+    def _again_and_again(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:
+        while not self._over.is_set() and not self._failures:
+            try:
+                job = make()
+                self._running.append(job)
+                if self._over.is_set():
+                    job.stop()
+                job.run()
+            except Killed:
+                pass
+            except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
+                self._failures.append(error)
+
+
+def kill_dbt(replica: Replica, statement: int) -> None:
+    """dbt dies at its n-th statement that changes something."""
+    seen: list[str] = []
+
+    def is_next(sql: str) -> bool:
+        seen.append(sql)
+        return len(seen) > statement
+
+    with pytest.raises(Failure), killed_at(is_next):
+        replica.model()
+
+
+def assert_equal(jobs: Jobs, replica: Replica, workload: Workload, database: Database) -> None:
+    """Landed rows, row state, bucket rows and replayed logs are what SQL on the source says."""
+    tables = [f"public.{table.name}" for table in workload.tables] + ["public.orders"]
+    for table_name in tables:
+        table = jobs.table(table_name)
+        assert table.state == DONE, f"{table_name}: {table.state} {table.note}"
+        jobs.assert_equal(table_name)
+        names = [column.name for column in table.columns]
+        found: Counter[Row] = Counter()
+        for row in replica.spark.sql(
+            f"select columns, copies from core.row_state where source = '{replica.source.name}' "
+            f"and table_id = '{table.table_id}' and not deleted"
+        ).collect():
+            found[tuple(row.columns.get(name) for name in names)] += row.copies
+        expected = jobs.source_rows(table_name)
+        assert found == expected, (
+            f"row_state of {table_name}: only lake {found - expected}, only source {expected - found}"
+        )
+    by_customer, counts = (f"{name}_{replica.source.name}" for name in ("by_customer", "counts"))
+    assert replica.bucket(by_customer, "id, customer, status, note") == in_order(
+        database.execute(
+            f"""select '{by_customer}["' || customer || '"]', id, customer, status, note from orders
+                where status <> 'archived'"""
+        )
+    )
+    assert replica.bucket(counts, "customer, orders") == in_order(
+        database.execute(f"select '{counts}[]', customer, count(*) from orders group by customer")
+    )
+    for definition in (by_customer, counts):
+        assert replica.replayed(definition) == replica.logged_rows(definition)
+
+
+def in_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row))

@@ -1,0 +1,116 @@
+"""`verify`, `resnapshot` and `status`: what a person asks of a running replica."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ByteSize
+
+from ingest import status
+from ingest.config import PostgresSource, Settings
+from ingest.errors import Failure, UsageError
+from ingest.lake import Lake
+from ingest.lake.tables import DONE, QUEUED
+from ingest.resnapshot import queue_tables, start_over
+from ingest.settings import JobSettings
+from ingest.verify import Verdict, verify_all
+from tests.conftest import Database
+from tests.integration.replay import Jobs
+from tests.integration.replica import Replica
+
+
+@pytest.fixture
+def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+    database.execute(
+        "create table orders (id int primary key, note text);"
+        "insert into orders select i, 'n' from generate_series(1, 9) i;"
+        "create table pairs (a int, b int); alter table pairs replica identity full;"
+        "insert into pairs values (1, 1), (1, 1), (2, null)"
+    )
+    return Replica(lake, source, settings, tmp_path)
+
+
+def verified(replica: Replica, *tables: str) -> dict[str, Verdict]:
+    """With the stream running beside, as the source's log moves on by itself."""
+    with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
+        return {v.table: v for v in verify_all(replica.lake, replica.settings, 5, tables)}
+
+
+def test_verify_compares_row_by_row_and_tells_what_differs(replica: Replica, database: Database) -> None:
+    replica.sync()
+    assert verified(replica) == {
+        "public.orders": Verdict(replica.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
+        "public.pairs": Verdict(replica.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
+    }
+    mine = f"source = '{replica.source.name}' and table_name"
+    replica.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
+    replica.spark.sql(
+        f"""update core.row_state set columns = map('id', '2', 'note', 'other')
+        where {mine} = 'public.orders' and row_key = '["2"]'"""
+    )
+    replica.spark.sql(
+        f"""update core.row_state set row_key = '["30"]' where {mine} = 'public.orders' and row_key = '["3"]'"""
+    )
+    replica.spark.sql(f"update core.row_state set copies = 1 where {mine} = 'public.pairs' and copies = 2")
+    assert str(verified(replica, "public.orders")["public.orders"]).endswith(
+        "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with other values, of 10; "
+        """such as ["1"], ["30"]"""
+    )
+    assert verified(replica)["public.pairs"].different == 1
+
+
+def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
+    replica: Replica, database: Database
+) -> None:
+    replica.sync()
+    database.execute("update orders set note = 'newer' where id = 1")
+    with pytest.raises(Failure, match="have not come to where the source was read"):
+        verified(replica, "public.orders")
+    replica.sync()
+    assert verified(replica, "public.orders")["public.orders"].is_equal
+    assert not list(Path(replica.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
+
+
+def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -> None:
+    replica.sync()
+    with pytest.raises(UsageError, match=r"no table 'public.order' is replicated.*Did you mean public.orders\?"):
+        queue_tables(replica.lake, replica.settings, ["public.pairs", "public.order"])
+    assert queue_tables(replica.lake, replica.settings, ["public.orders"]) == [
+        f"{replica.source.name}: public.orders is queued"
+    ]
+    states = {t.table_name: t.state for t in replica.lake.tables.read(replica.source.name).values()}
+    assert states == {"public.orders": QUEUED, "public.pairs": DONE}
+    with pytest.raises(Failure, match=r"snapshots are still to be taken of public.orders"):
+        verified(replica)
+    replica.sync()
+    assert all(verdict.is_equal for verdict in verified(replica).values())
+
+
+def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, database: Database) -> None:
+    replica.sync()
+    jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+    with jobs.streaming(), pytest.raises(Failure, match="the replication slot is in use by process"):
+        start_over(replica.lake, replica.settings)
+    assert {t.state for t in replica.lake.tables.read(replica.source.name).values()} == {DONE}
+    database.execute("select pg_drop_replication_slot(%s)", [replica.source.slot])
+    database.execute("delete from orders where id = 1")  # in no log that is left
+    with pytest.raises(Failure, match="resnapshot --all"):
+        replica.land()
+    assert len(start_over(replica.lake, replica.settings)) == 2
+    replica.sync()
+    assert all(verdict.is_equal for verdict in verified(replica).values())
+    assert verified(replica)["public.orders"].rows == 8
+
+
+def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(replica: Replica, database: Database) -> None:
+    replica.sync()
+
+    def problem() -> str:
+        strict = replica.settings.settings.model_copy(update={"retained_log_bytes": ByteSize(1 << 20)})
+        (found,) = status.read(replica.lake, Settings(sources=replica.settings.sources, settings=strict)).sources
+        return found.problem
+
+    assert problem() == ""
+    database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")
+    assert "of log for a slot, above retained_log_bytes (1.0MiB)" in problem()
+    database.execute("select pg_drop_replication_slot(%s)", [replica.source.slot])
+    assert "the replication slot is gone" in problem()
