@@ -264,6 +264,19 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
 
 @cli.command()
+@_SOURCES
+@_TARGET
+def maintain(sources: str, target: str | None) -> None:
+    """Forget the Iceberg snapshots that are older than keep_snapshots_seconds, and delete their files.
+
+    `tidemark run` does it now and then; this is for those who run dbt by themselves. Safe beside running jobs.
+    """
+    settings = load(sources).settings
+    for table in _lake(target).forget(settings.keep_snapshots_seconds):
+        click.echo(table.replace("`", ""))
+
+
+@cli.command()
 @_TARGET
 @click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="What the request says; may be given again.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")

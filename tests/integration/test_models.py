@@ -198,6 +198,18 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
         assert len(replica.bucket(name(replica, table), "id")) == 2
 
 
+def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute(CHANGES[0])
+    replica.sync()
+    tables = replica.lake.forget(0, keep=1)
+    assert {"core.`row_state`", f"buckets.`{name(replica, 'by_customer')}__ops`"} <= set(tables)
+    assert replica.rows("select count(*) from core.row_state.snapshots") == [(1,)]
+    database.execute(CHANGES[1])
+    replica.sync()
+    assert_equal(replica, database)
+
+
 def test_the_unit_tests_of_the_models_pass(replica: Replica) -> None:
     replica.sync()
     outcomes = replica.model("test", "--select", "resource_type:unit_test")
