@@ -131,6 +131,7 @@ class Lake:
             for schema in MODELLED
             if schema in schemas
             for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            if not row.isTemporary
         ]
         for table in tables:
             self.committer.expire(table, older_than, keep)
