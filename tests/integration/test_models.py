@@ -121,6 +121,7 @@ def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: 
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_values(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
