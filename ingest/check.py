@@ -20,7 +20,7 @@ from ingest.config import Settings
 from ingest.errors import TidemarkError, one_line
 from ingest.findings import Finding
 from ingest.postgres import preflight
-from ingest.project import QUIETLY
+from ingest.project import DEFINITIONS, QUIETLY
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
@@ -55,7 +55,7 @@ _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 def _check_definitions(settings: Settings, manifest: Manifest, options: list[str]) -> Iterator[Finding]:
     models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
-    definitions = [model for model in models if model.config.materialized == "bucket"]
+    definitions = [model for model in models if model.config.materialized in DEFINITIONS]
     good = 0
     for model in sorted(definitions, key=lambda model: model.name):
         said = _Said()

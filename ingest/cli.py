@@ -224,15 +224,20 @@ def verify(
 @cli.command()
 @_TARGET
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
-def plan(target: str | None, as_json: bool) -> None:
+@click.option("--prune", "prunes", is_flag=True, help="Drop the tables of the definitions that are gone.")
+def plan(target: str | None, as_json: bool, prunes: bool) -> None:
     """Say what the next run will do with each definition.
 
     It is new, changed, unchanged or gone; and how many rows of its inputs will be evaluated. Runs nothing.
     """
-    from ingest.plan import make, render
+    from ingest.plan import make, prune, render
 
     lake = _lake(target)
     found = make(lake.spark, target)
+    if prunes:
+        for name in prune(found, target):
+            click.echo(f"{name}: its rows and its op log are dropped", err=as_json)
+        found = make(lake.spark, target)
     if as_json:
         for step in found:
             click.echo(step.to_json())
@@ -256,6 +261,37 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
     for line in read(_lake(target).spark, definition, bucket_name(definition, bucket), after):
         click.echo(line)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+def maintain(sources: str, target: str | None) -> None:
+    """Forget the Iceberg snapshots that are older than keep_snapshots_seconds, and delete their files.
+
+    `tidemark run` does it now and then; this is for those who run dbt by themselves. Safe beside running jobs.
+    """
+    settings = load(sources).settings
+    for table in _lake(target).forget(settings.keep_snapshots_seconds):
+        click.echo(table.replace("`", ""))
+
+
+@cli.command()
+@_TARGET
+@click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="What the request says; may be given again.")
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
+    """Print the buckets that a request may see, as the lookups (materialized: bucket_parameters) have them.
+
+    `tidemark buckets --for user_id=42` asks those that ask for user_id alone, or for nothing.
+    """
+    from ingest.buckets import resolve
+
+    request = dict(pair.partition("=")[::2] for pair in given)
+    if any("=" not in pair for pair in given):
+        raise click.UsageError("Write --for NAME=VALUE.")
+    for grant in resolve(_lake(target).spark, request, target):
+        click.echo(grant.to_json() if as_json else grant.bucket)
 
 
 @cli.command()

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.project import Project
+from ingest.project import DEFINITIONS, Project
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,23 @@ class Step:
 def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
     """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing. Raises Failure."""
     project = Project(target, folder)
-    outcomes = project.invoke("run", "--select", "config.materialized:bucket", "--vars", "{plan_only: true}")
+    selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
+    outcomes = project.invoke("run", "--select", *selected, "--vars", "{plan_only: true}")
     steps = [
         Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report
     ]
     gone = sorted(_published(spark) - set(project.definitions))
-    steps += [Step(name, "gone", "its model is no longer there; its tables stay", 0) for name in gone]
+    steps += [Step(name, "gone", "its model is no longer there; its tables stay until --prune", 0) for name in gone]
     return sorted(steps, key=lambda step: step.definition)
+
+
+def prune(steps: list[Step], target: str | None = None, folder: Path | str = ".") -> list[str]:
+    """Drops the tables of the definitions that a plan says are gone; gives their names. Raises Failure."""
+    project = Project(target, folder)
+    gone = [step.definition for step in steps if step.state == "gone"]
+    for name in gone:
+        project.invoke("run-operation", "tidemark.prune", "--args", json.dumps({"definition": name}))
+    return gone
 
 
 def render(steps: list[Step]) -> None:

@@ -18,6 +18,8 @@ from ingest.errors import Failure, one_line
 
 # dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
 QUIETLY = ("--quiet", "--log-level", "none")
+# The materializations that keep rows and an op log.
+DEFINITIONS = ("bucket", "bucket_parameters")
 _FAILED = ("error", "fail", "runtime error")
 
 
@@ -62,9 +64,15 @@ class Project:
 
     @property
     def definitions(self) -> list[str]:
-        """Names of the bucket models."""
+        """Names of the definitions."""
         nodes = self.manifest.nodes.values()
-        return sorted(node.name for node in nodes if node.config.materialized == "bucket")
+        return sorted(node.name for node in nodes if node.config.materialized in DEFINITIONS)
+
+    @property
+    def lookups(self) -> dict[str, list[str]]:
+        """Names of the models that say which buckets a request may see, with what they ask for."""
+        nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_parameters"]
+        return {node.name: list(node.config.meta["request"]) for node in sorted(nodes, key=lambda node: node.name)}
 
 
 def _outcome(result: RunResult) -> Outcome:

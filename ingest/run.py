@@ -25,6 +25,10 @@ _LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:unit_test
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 
+# After so many runs old Iceberg snapshots are forgotten: some tenths of a second for each table.
+FORGET_RUNS = 200
+
+
 @dataclass(frozen=True)
 class ModelRun:
     """One run of dbt: when it began and ended (seconds since the epoch), and what its nodes came to."""
@@ -44,6 +48,7 @@ class Pipeline:
 
     def __init__(self, lake: Lake, settings: Settings, project: Project) -> None:
         self._project = project
+        self._settings = settings
         self._lake = lake
         self._runs = 0
         self._stop = threading.Event()
@@ -69,6 +74,8 @@ class Pipeline:
         self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished()
+        if self._runs % FORGET_RUNS == 0:
+            self._lake.forget(self._settings.settings.keep_snapshots_seconds)
         return run
 
     def loop(

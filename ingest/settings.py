@@ -60,6 +60,11 @@ class JobSettings(BaseModel):
         description="Bytes of log that a Postgres server keeps for a slot above which `tidemark status` warns: "
         "it keeps them until they are read, on its own disk.",
     )
+    keep_snapshots_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = Field(
+        3600.0,
+        description="Seconds for which the Iceberg snapshots of the models' tables stay readable, for whoever pins a "
+        "publication. Each run makes some, and every commit writes the list of all anew.",
+    )
     lease_seconds: Seconds = Field(
         60.0,
         description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",

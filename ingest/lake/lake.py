@@ -33,6 +33,8 @@ _POSITIONS = pa.schema(
 # kept for whoever reads them. It bounds the metadata that each commit writes anew.
 UPKEEP_COMMITS = 200
 KEEP_SNAPSHOTS_SECONDS = 600
+# What has tables of ours; staging has views only.
+MODELLED = ("raw", "core", "buckets")
 
 
 class Lake:
@@ -117,6 +119,23 @@ class Lake:
             if table == ddl.POSITIONS and position is not None:
                 self._prune(position)
             self.committer.expire(table, older_than)
+
+    def forget(self, seconds: float, keep: int = 20) -> list[str]:
+        """Forgets the snapshots of all tables, the models' too, that are older than so many seconds, but for the newest
+        `keep` of each and those of branches; gives the tables' names. Files that only they had are deleted.
+        """
+        older_than = int((time.time() - seconds) * 1000)
+        schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
+        tables = [
+            f"{schema}.`{row.tableName}`"
+            for schema in MODELLED
+            if schema in schemas
+            for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            if not row.isTemporary
+        ]
+        for table in tables:
+            self.committer.expire(table, older_than, keep)
+        return tables
 
     def _prune(self, position: Position) -> None:
         """Removes what `position` supersedes: whole files, so the metadata alone changes."""

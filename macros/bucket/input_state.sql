@@ -81,7 +81,7 @@
 {#- The checkpoint that every definition which is published has passed: older changes are news to none. -#}
 {% macro _lowest_definition_mark() -%}
     {%- set lowest = [] -%}
-    {%- for node in graph.nodes.values() if node.config.materialized == 'bucket' -%}
+    {%- for node in graph.nodes.values() if tidemark.is_definition(node) -%}
         {%- do lowest.extend(tidemark.marks().get(node.name, {}).values() | map(attribute='checkpoint_id')) -%}
     {%- endfor -%}
     {{ return(lowest | min | default(0, true)) }}

@@ -30,7 +30,7 @@
 {% macro is_staged_model(node) -%}
     {{ return(
         node.resource_type == 'model'
-        and node.config.materialized in ['ledger', 'bucket']
+        and node.config.materialized in ['ledger', 'bucket', 'bucket_parameters']
         and node.name not in ['progress', 'publications']
     ) }}
 {%- endmacro %}
@@ -38,7 +38,7 @@
 {#- The tables of a model: its own, and a bucket's op log. -#}
 {% macro tables_of(node) -%}
     {%- set tables = [node.schema ~ '.' ~ node.alias] -%}
-    {%- if node.config.materialized == 'bucket' -%}
+    {%- if tidemark.is_definition(node) -%}
         {%- do tables.append(tables[0] ~ '__ops') -%}
     {%- endif -%}
     {{ return(tables) }}

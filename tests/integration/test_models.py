@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from ingest import plan
+from ingest.buckets import resolve
 from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.errors import Failure, UsageError
 from ingest.lake import Chunk, Lake
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
@@ -119,6 +121,7 @@ def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: 
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_values(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
@@ -194,6 +197,18 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
     replica.sync()
     for table in ("a", "b"):
         assert len(replica.bucket(name(replica, table), "id")) == 2
+
+
+def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute(CHANGES[0])
+    replica.sync()
+    tables = replica.lake.forget(0, keep=1)
+    assert {"core.`row_state`", f"buckets.`{name(replica, 'by_customer')}__ops`"} <= set(tables)
+    assert replica.rows("select count(*) from core.row_state.snapshots") == [(1,)]
+    database.execute(CHANGES[1])
+    replica.sync()
+    assert_equal(replica, database)
 
 
 def test_the_unit_tests_of_the_models_pass(replica: Replica) -> None:
@@ -363,3 +378,43 @@ def _random_change(randomly: random.Random) -> str:
             f"delete from orders where id = {a}",
         ]
     )
+
+
+def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, database: Database) -> None:
+    database.execute(
+        "create table members (user_id int, customer int, primary key (user_id, customer));"
+        "insert into members values (7, 1), (7, 2), (8, 2)"
+    )
+    members = replica.view("members", {"user_id": "int", "customer": "int"})
+    by_customer = name(replica, "by_customer")
+    lookup = replica.definition(
+        "seen",
+        f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0",
+        request=["user_id"],
+        definition=by_customer,
+    )
+    file = replica.folder / f"models/buckets/{lookup}.sql"
+    file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
+
+    def seen(**request: str) -> list[str]:
+        return [grant.bucket for grant in resolve(replica.spark, request, folder=replica.folder)]
+
+    replica.sync()
+    assert seen(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
+    assert set(seen(user_id="7")) <= {bucket for (bucket,) in replica.rows(f"select bucket from buckets.{by_customer}")}
+    database.execute("delete from members where customer = 1; insert into members values (8, 3)")
+    replica.sync()
+    assert seen(user_id="7") == [f'{by_customer}["2"]']
+    assert seen(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
+    assert seen(user_id="9") == []
+    assert replica.replayed(lookup) == replica.logged_rows(lookup)
+    with pytest.raises(UsageError, match="no lookup asks for role"):
+        seen(user_id="7", role="admin")
+    replica.remove(f"models/buckets/{lookup}.sql")
+    # The lake is the session's: other tests' definitions are gone too.
+    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == lookup]
+    assert [step.state for step in steps] == ["gone"]
+    assert plan.prune(steps, folder=replica.folder) == [lookup]
+    assert not replica.spark.catalog.tableExists(f"buckets.{lookup}__ops")
+    assert lookup not in {step.definition for step in plan.make(replica.spark, folder=replica.folder)}
+    replica.sync()

@@ -34,6 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
 
 
+@pytest.mark.slow
 def test_whatever_happens_everything_equals_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:

@@ -58,6 +58,7 @@ def test_verify_compares_row_by_row_and_tells_what_differs(replica: Replica, dat
     assert verified(replica)["public.pairs"].different == 1
 
 
+@pytest.mark.slow
 def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
     replica: Replica, database: Database
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -
     assert all(verdict.is_equal for verdict in verified(replica).values())
 
 
+@pytest.mark.slow
 def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, database: Database) -> None:
     replica.sync()
     jobs = Jobs(replica.lake, replica.source, replica.settings.settings)

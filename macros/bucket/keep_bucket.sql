@@ -1,0 +1,61 @@
+{#-
+  Brings a definition's outputs up to date: `<name>`, the rows now, and `<name>__ops`, the log of how they came about.
+
+      not ready ──────────────► stand still (with empty tables, if it is new)
+      nothing changed ────────► move the mark
+      inputs changed ─────────► evaluate (rows: what changed; whole: all) ─┐
+      definition changed ─────► evaluate all ──────────────────────────────┤
+                                                                           ▼
+              append the differences to the rows ► append them to the log ► delete what they supersede
+
+  Evaluated once, by the first statement; the others read what it wrote. All of it is staged (see publish.sql).
+-#}
+{% macro keep_bucket(sql, settings, pre_hooks, post_hooks) -%}
+    {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
+    {%- set plan = tidemark.bucket_plan(this, definition) -%}
+
+    {%- if var('plan_only', false) -%}
+        {%- do tidemark.report_plan(plan) -%}
+        {{ return({'relations': []}) }}
+    {%- endif -%}
+
+    {{ run_hooks(pre_hooks) }}
+    {%- set done = {'put': 0, 'removed': 0} -%}
+    {%- set staged = [] -%}
+    {%- if plan.evaluates or not tidemark.is_built(this) -%}
+        {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
+        {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
+    {%- endif -%}
+    {%- if plan.evaluates -%}
+        {%- set last_op = tidemark.highest(tidemark.ops_relation(this), 'op_id') -%}
+        {%- call statement('rows') -%}
+            {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
+        {%- endcall -%}
+        {%- set done = tidemark.count_differences(this, last_op) -%}
+        {%- if done.put + done.removed -%}
+            {%- call statement('ops') -%}
+                {{ tidemark.insert_ops(this, columns, last_op) }}
+            {%- endcall -%}
+            {%- if not change.is_new -%}
+                {%- call statement('superseded') -%}
+                    {{ tidemark.delete_superseded_rows(this, last_op) }}
+                {%- endcall -%}
+            {%- endif -%}
+            {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
+        {%- elif plan.is_published -%}
+            {%- do tidemark.drop_branch(this, tidemark.branch()) -%}
+        {%- else -%}
+            {%- do staged.append(this | string) -%}
+        {%- endif -%}
+    {%- endif %}
+    {{ run_hooks(post_hooks) }}
+    {%- do tidemark.report(
+        plan.standing,
+        plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
+        tables=staged,
+        definition_hash=plan.definition_hash,
+        columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
+        rows=done.put + done.removed
+    ) -%}
+    {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
+{%- endmacro %}

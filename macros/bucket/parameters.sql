@@ -1,0 +1,55 @@
+{#- The checked settings of a lookup, as those of the definition that it is kept as. Errors name the key and what to do. -#}
+{% macro parameters_settings(model) -%}
+    {%- set meta = model.config.meta -%}
+    {%- set known = ['request', 'definition'] -%}
+    {%- for key in meta if key not in known -%}
+        {%- do tidemark._refuse(model, "meta has an unknown key '" ~ key ~ "'", 'Known are: ' ~ known | join(', ')) -%}
+    {%- endfor -%}
+    {%- if meta.get('request') is none or meta.get('request') is string -%}
+        {%- do tidemark._refuse(model, 'meta.request is missing or no list', 'Name the columns that a request gives; [] is for everybody') -%}
+    {%- endif -%}
+    {%- do tidemark._looked_up(model) -%}
+    {{ return({
+        'name': model.alias,
+        'bucket_by': meta.request,
+        'object_type': 'bucket',
+        'object_id': 'bucket_name',
+        'evaluate': 'whole',
+        'key': meta.request + ['bucket_name'],
+    }) }}
+{%- endmacro %}
+
+{#- The settings of the definition whose buckets a lookup names. -#}
+{% macro _looked_up(model) -%}
+    {%- set name = model.config.meta.get('definition') -%}
+    {%- for node in graph.nodes.values() if node.name == name and node.config.materialized == 'bucket' -%}
+        {{ return(tidemark.bucket_settings(node)) }}
+    {%- endfor -%}
+    {%- do tidemark._refuse(model, "meta.definition is '" ~ name ~ "', which is no definition", 'Name a bucket model') -%}
+{%- endmacro %}
+
+{#- A lookup's query, giving the names of buckets for each request, each once. -#}
+{% macro parameters_sql(sql, model) -%}
+    {%- set definition = tidemark._looked_up(model) -%}
+    select distinct
+        {%- for column in model.config.meta.request %}
+        `{{ column }}`,
+        {%- endfor %}
+        concat({{ tidemark.literal(definition.name) }}, {{ tidemark.json_of_strings(definition.bucket_by) }}) as bucket_name
+    from (
+        {{ sql }}
+    )
+{%- endmacro %}
+
+{#- The settings of a definition of either kind. -#}
+{% macro settings_of(model) -%}
+    {%- if model.config.materialized == 'bucket_parameters' -%}
+        {{ return(tidemark.parameters_settings(model)) }}
+    {%- endif -%}
+    {{ return(tidemark.bucket_settings(model)) }}
+{%- endmacro %}
+
+{#- Whether a node is a definition: one with rows and an op log. -#}
+{% macro is_definition(node) -%}
+    {{ return(node.resource_type == 'model' and node.config.materialized in ['bucket', 'bucket_parameters']) }}
+{%- endmacro %}
