@@ -142,3 +142,16 @@
 {% macro _key_of_copies(row_key) -%}
     if({{ row_key }} like '%]', {{ row_key }}, regexp_replace({{ row_key }}, '#[0-9]+$', ''))
 {%- endmacro %}
+
+{#- The rows of a definition's inputs that changed since its mark, as a predicate of literals on `row_state`. -#}
+{% macro _touches(definition, mine) -%}
+    (
+        {%- for input in definition.inputs %}
+        {{ 'or ' if not loop.first }}(
+            row_state.source = '{{ input.source }}'
+            and row_state.table_name = {{ tidemark.literal(input.table) }}
+            and row_state.checkpoint_id > {{ mine.get(input.source, {}).get('checkpoint_id', 0) }}
+        )
+        {%- endfor %}
+    )
+{%- endmacro %}
