@@ -19,6 +19,10 @@ def bucket_name(definition: str, values: str) -> str:
     try:
         parsed = json.loads(values)
     except ValueError:
+        if values.startswith("["):
+            raise UsageError(
+                f"the bucket {values!r} is no JSON array", "the command line", 'Write it as ["EU", "7"]'
+            ) from None
         parsed = None
     if not isinstance(parsed, list):
         parsed = [values]

@@ -198,7 +198,7 @@ class StreamWriter:
             self._sink.abandon()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
         self._since = 0.0
-        self._position = self._queued = replace(self._queued, timeline=restart.timeline)
+        self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()

@@ -69,7 +69,9 @@ class CatalogTable:
 _ROOTS = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
-       pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text, c.relnatts::int
+       pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text, c.relnatts::int,
+       EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated <> '')
+         AND current_setting('server_version_num')::int >= 180000
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
@@ -162,7 +164,7 @@ def _table(
     columns: Sequence[Column],
     keys: dict[str, tuple[str, ...]],
 ) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence, attributes = root
+    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated = root
     # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
     # counts.
     identities = {leaf[4] for leaf in leaves}
@@ -171,6 +173,7 @@ def _table(
     key = keys.get("i") if identity == "i" else keys.get("p")
     readable = readable and all(leaf[8] for leaf in leaves)
     problem = _problem(schema, name, readable, persistence, identities, identity, key, leaves)
+    problem = problem or _problem_of_columns(columns, key, whole=identity == "f" and generated)
     named = tuple(Leaf(leaf[0], f"{leaf[1]}.{leaf[2]}", leaf[5]) for leaf in leaves)
     return CatalogTable(
         oid=oid,
@@ -211,6 +214,21 @@ def _problem(
         return (
             "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
             f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+    return ""
+
+
+def _problem_of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
+    """whole: the identity holds all columns, and a generated one with them, on a server that minds."""
+    names = {column.name for column in columns}
+    if not names:
+        return "it has no columns that could be replicated; leave it out of `tables`"
+    generated = sorted(set(key or ()) - names)
+    if generated or whole:
+        which = f" ({generated[0]})" if generated else ""
+        return (
+            f"its replica identity has a generated column{which}, so publishing it would make its updates and deletes "
+            "fail; give it a primary key without one, and REPLICA IDENTITY DEFAULT"
         )
     return ""
 

@@ -51,9 +51,11 @@ def open_writer(
             system = slots.identify(replication)
             deadline = time.monotonic() + _OTHERS_SECONDS
             while True:
-                stored = current(lake.positions(source.name)).get((source.name, writer))
+                stored = _stored(lake, source.name, writer)
                 if stored is not None:
-                    slots.check(connection, replication, stored, to_stream=False)
+                    found = slots.state(connection, stored.slot)
+                    stored = _stored(lake, source.name, writer) or stored
+                    slots.check(connection, replication, stored, found)
                     return stored, None
                 slot = source.slot_of(writer)
                 found = slots.state(connection, slot)
@@ -74,6 +76,10 @@ def open_writer(
     return position, held
 
 
+def _stored(lake: Lake, source: str, writer: int) -> Position | None:
+    return current(lake.positions(source)).get((source, writer))
+
+
 def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1) -> slots.Held:
     """Makes a new slot in place of the writer's own, and queues new snapshots of all its tables.
 
@@ -86,7 +92,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer
     with connect(dsn, connect_seconds=seconds) as connection:
         with connect(dsn, replication=True, connect_seconds=seconds) as replication:
             system = slots.identify(replication)
-        stored = current(lake.positions(source.name)).get((source.name, writer))
+        stored = _stored(lake, source.name, writer)
         at = slots.current_lsn(connection)
         if stored is not None and at < stored.position:
             raise Failure(
@@ -130,6 +136,7 @@ class PostgresFeed:
         position: Position,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
+        self._lake = lake
         self._source = source
         self._settings = settings
         self._dsn = source.dsn.get_secret_value()
@@ -201,12 +208,17 @@ class PostgresFeed:
         replication = connect(self._dsn, replication=True, connect_seconds=seconds)
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
-                stored = self._stored
-                system = slots.check(connection, replication, stored, to_stream=True)
+                slots.when_free(connection, self._stored.slot, self._stored.source)
+                found = slots.state(connection, self._stored.slot)
+                # Another process may have streamed from it until now.
+                newest = _stored(self._lake, self._stored.source, self._stored.writer)
+                if newest is not None and newest.start_position == self._stored.start_position:
+                    self._stored = newest
+                system = slots.check(connection, replication, self._stored, found)
         except BaseException:
             replication.close()
             raise
-        return replication, Restart(stored.position, system.timeline)
+        return replication, Restart(self._stored.position, system.timeline)
 
     def _start_command(self, position: int) -> str:
         name = self._source.publication_of(self._stored.writer)

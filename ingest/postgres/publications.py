@@ -101,7 +101,7 @@ WHERE p.pubname = %s
 
 def _published(connection: Connection, publication: str) -> dict[int, Published]:
     rows = connection.execute(_PUBLISHED, [publication]).fetchall()
-    return {row[0]: Published(tuple(row[1]), row[2], row[3]) for row in rows}
+    return {row[0]: Published(tuple(row[1] or ()), row[2], row[3]) for row in rows}
 
 
 def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:

@@ -179,18 +179,17 @@ class _Waits:
             return
         self._next = time.monotonic() + 6 * _REPORT_SECONDS
         open_ones = self._watch.execute(
-            "SELECT pid, usename, date_trunc('second', now() - xact_start)::text "
+            "SELECT 'pid ' || pid, usename, date_trunc('second', now() - xact_start)::text AS age "
             "FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start IS NOT NULL "
-            "ORDER BY xact_start LIMIT 3"
+            "UNION ALL SELECT 'prepared ' || gid, owner, date_trunc('second', now() - prepared)::text "
+            "FROM pg_prepared_xacts ORDER BY age DESC LIMIT 3"
         ).fetchall()
-        for pid, user, age in open_ones:
+        for transaction, user, age in open_ones:
             _log.warning(
-                "slot %s waits for open transactions: pid %s of %s, open for %s",
-                self._slot,
-                pid,
-                user,
-                age,
+                "slot %s waits for open transactions: %s of %s, open for %s", self._slot, transaction, user, age
             )
+        if not open_ones:
+            _log.warning("slot %s waits for open transactions that the role may not see", self._slot)
 
 
 def _in_recovery(connection: Connection) -> bool:
@@ -209,11 +208,26 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def check(connection: Connection, replication: Connection, position: Position, *, to_stream: bool) -> System:
+def when_free(connection: Connection, slot: str, source: str) -> None:
+    """Waits a little while the slot is in use, as a walsender notices late that its client was killed.
+
+    Raises Failure if it stays so.
+    """
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while (found := state(connection, slot)) and found["active"]:
+        if time.monotonic() >= deadline:
+            raise Failure(
+                f"the replication slot is in use by process {found['active_pid']} of the server",
+                f"source {source}, slot {slot}",
+                "End the other reader, or name another slot in sources.yml",
+            )
+        time.sleep(0.1)
+
+
+def check(connection: Connection, replication: Connection, position: Position, found: dict[str, Any] | None) -> System:
     """The system, if `position` can be gone on from; else raises a Failure that says why not.
 
-    to_stream: the slot has to be free; waits a little, as a walsender notices late that its client
-    was killed.
+    found: the slot's `state`, asked for before the position was read: who streams stores first, and acknowledges after.
     """
     where = f"source {position.source}, slot {position.slot}"
     system = _check_system(replication, position, where)
@@ -224,19 +238,8 @@ def check(connection: Connection, replication: Connection, position: Position, *
             where,
             f"It was set back to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
         )
-    deadline = time.monotonic() + _RELEASE_SECONDS
-    found = state(connection, position.slot)
-    while to_stream and found and found["active"] and time.monotonic() < deadline:
-        time.sleep(0.1)
-        found = state(connection, position.slot)
     usable(connection, found, position.slot, position.source)
     assert found is not None
-    if to_stream and found["active"]:
-        raise Failure(
-            f"the replication slot is in use by process {found['active_pid']} of the server",
-            where,
-            "End the other reader, or name another slot in sources.yml",
-        )
     confirmed = parse_lsn(found["confirmed_flush_lsn"])
     if confirmed > position.position:
         raise Failure(

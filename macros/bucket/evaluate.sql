@@ -5,7 +5,7 @@
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
-        {%- for column in columns %} `{{ column.name }}`,{% endfor %} _op_id, _checksum, _checkpoint_id
+        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _checksum, _checkpoint_id
     )
     with objects as (
         {{ tidemark._evaluated(sql, settings, columns, plan) }}
@@ -59,7 +59,7 @@
         object_id,
         row_key,
         {%- for column in columns %}
-        `{{ column.name }}`,
+        {{ tidemark.quoted(column.name) }},
         {%- endfor %}
         if(is_put, op_id, -op_id) as _op_id,
         if(
@@ -76,14 +76,14 @@
     select
         concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
         {{ tidemark.literal(settings.object_type) }} as object_type,
-        cast(`{{ settings.object_id }}` as string) as object_id,
+        cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id,
         {% if settings.key -%}
         {{ tidemark.json_of_strings(settings.key) }} as row_key,
         {%- else -%}
         _row_key as row_key,
         {%- endif %}
         {%- for column in columns %}
-        `{{ column.name }}`,
+        {{ tidemark.quoted(column.name) }},
         {%- endfor %}
         {{ tidemark.data_json(columns | map(attribute='name')) }} as _data
     from (

@@ -33,7 +33,7 @@
     {%- set definition = tidemark._looked_up(model) -%}
     select distinct
         {%- for column in model.config.meta.request %}
-        `{{ column }}`,
+        {{ tidemark.quoted(column) }},
         {%- endfor %}
         concat({{ tidemark.literal(definition.name) }}, {{ tidemark.json_of_strings(definition.bucket_by) }}) as bucket_name
     from (

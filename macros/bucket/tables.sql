@@ -28,9 +28,9 @@
     {%- for column in columns if has.get(column.name) != column.type -%}
         {%- if column.name in has -%}
             {%- do rewritten.append(column.name) -%}
-            {%- do run_query('alter table ' ~ relation ~ ' drop column `' ~ column.name ~ '`') -%}
+            {%- do run_query('alter table ' ~ relation ~ ' drop column ' ~ tidemark.quoted(column.name)) -%}
         {%- endif -%}
-        {%- do run_query('alter table ' ~ relation ~ ' add column `' ~ column.name ~ '` ' ~ column.type) -%}
+        {%- do run_query('alter table ' ~ relation ~ ' add column ' ~ tidemark.quoted(column.name) ~ ' ' ~ column.type) -%}
     {%- endfor -%}
     {{ return({'before': before, 'rewritten': rewritten | length > 0, 'is_new': before is none}) }}
 {%- endmacro %}
@@ -42,7 +42,7 @@
         object_id string,
         row_key string comment 'key of the row that the object came from',
         {%- for column in columns %}
-        `{{ column.name }}` {{ column.type }},
+        {{ tidemark.quoted(column.name) }} {{ column.type }},
         {%- endfor %}
         _op_id bigint comment 'the op that wrote the row',
         _checksum bigint comment 'of that op, unsigned 32 bits',
@@ -72,7 +72,7 @@
     {%- set ours = ['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_checksum', '_checkpoint_id'] -%}
     {%- for row in run_query('describe ' ~ table) if row['col_name'] and not row['col_name'].startswith('#') -%}
         {%- if row['col_name'] not in columns + ours -%}
-            {%- do run_query('alter table ' ~ table ~ ' drop column `' ~ row['col_name'] ~ '`') -%}
+            {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quoted(row['col_name'])) -%}
         {%- endif -%}
     {%- endfor -%}
 {%- endmacro %}

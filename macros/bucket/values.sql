@@ -1,7 +1,7 @@
 {#- Columns as a JSON array of strings: a bucket's values, or a key. -#}
 {% macro json_of_strings(columns) -%}
     {%- if columns -%}
-        to_json(array({% for column in columns %}cast(`{{ column }}` as string){{ ', ' if not loop.last }}{% endfor %}))
+        to_json(array({% for column in columns %}cast({{ tidemark.quoted(column) }} as string){{ ', ' if not loop.last }}{% endfor %}))
     {%- else -%}
         '[]'
     {%- endif -%}
@@ -13,7 +13,7 @@
     to_json(
         named_struct(
             {%- for column in columns | sort %}
-            {{ tidemark.literal(column) }}, `{{ column }}`{{ ',' if not loop.last }}
+            {{ tidemark.literal(column) }}, {{ tidemark.quoted(column) }}{{ ',' if not loop.last }}
             {%- endfor %}
         ),
         map(

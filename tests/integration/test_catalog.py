@@ -472,6 +472,21 @@ def test_a_deferrable_key_is_no_identity_and_left_out(jobs: Jobs, database: Data
     database.execute("update later set id = 2")
 
 
+def test_what_would_break_the_source_or_has_no_columns_is_left_out_alone(jobs: Jobs, database: Database) -> None:
+    database.execute(
+        "create table kept (id int primary key); insert into kept values (1);"
+        "create table zero (); alter table zero replica identity full;"
+        "create table by_sum (n int, g int generated always as (n * 2) stored primary key);"
+        "insert into by_sum values (1);"
+        "create table whole (id int primary key, n int, g int generated always as (n * 2) stored);"
+        "alter table whole replica identity full; insert into whole values (1, 1)"
+    )
+    jobs.settle()
+    assert jobs.table("public.kept").state == DONE
+    database.execute("update by_sum set n = 3; update whole set n = 3; delete from whole")
+    jobs.assert_equal("public.kept")
+
+
 def test_leaves_with_their_columns_in_another_order_have_the_same_keys(jobs: Jobs, database: Database) -> None:
     database.execute(
         "create table parts (a int, b text) partition by list (a); create table one (b text, a int);"

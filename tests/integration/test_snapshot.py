@@ -165,10 +165,11 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts:
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with chunked.streaming():  # each reads under a snapshot of its own, so the stream has its say
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert not failures
     table = chunked.table("public.accounts")
     chunks = chunked.lake.chunks.read([str(table.snapshot_id)])
@@ -186,9 +187,10 @@ def test_one_paused_past_its_lease_does_not_count(
     jobs.open()
 
     def another(_: object) -> None:
-        chunks = jobs.lake.chunks.read([str(jobs.table("public.accounts").snapshot_id)])
-        for chunk in chunks:  # as another snapshotter would, once the lease has run out
-            jobs.lake.chunks.claim([chunk], "another", 0.1)
+        snapshot_id = str(jobs.table("public.accounts").snapshot_id)
+        # As another snapshotter would, once the lease has run out; here against one that is still renewed.
+        while not jobs.lake.chunks.claim(jobs.lake.chunks.read([snapshot_id]), "another", 0.1):
+            pass
 
     paused = jobs.snapshotter(SnapshotHooks(before_land=call_once(lambda: another(None))))
     paused.run(until_done=True)

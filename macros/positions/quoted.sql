@@ -1,0 +1,4 @@
+{#- A name as a SQL identifier. -#}
+{% macro quoted(name) -%}
+    `{{ name | replace('`', '``') }}`
+{%- endmacro %}
