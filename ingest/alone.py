@@ -7,7 +7,6 @@ import time
 
 from ingest.change import EventBatch
 from ingest.lake import Lake
-from ingest.lake.tables import QUEUED, RUNNING
 from ingest.positions import Position, Restart
 from ingest.stream import Feed
 
@@ -30,7 +29,7 @@ class AfterSnapshots:
         """What came next; None: nothing did, or it has to wait."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
             tables = self._lake.tables.read(self._source).values()
-            self._waits = any(table.state in (QUEUED, RUNNING) for table in tables)
+            self._waits = any(table.is_pending for table in tables)
             self._looked = time.monotonic()
         if self._waits:
             time.sleep(timeout)

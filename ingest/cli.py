@@ -237,7 +237,7 @@ def plan(target: str | None, as_json: bool, prunes: bool) -> None:
     if prunes:
         for name in prune(found, target):
             click.echo(f"{name}: its rows and its op log are dropped", err=as_json)
-        found = make(lake.spark, target)
+        found = [step for step in found if step.state != "gone"]
     if as_json:
         for step in found:
             click.echo(step.to_json())

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from ingest.config import PostgresSource, Settings
 from ingest.errors import UsageError
 from ingest.lake import Lake
-from ingest.lake.tables import QUEUED, RUNNING
 from ingest.positions import persisted
 from ingest.postgres.source import PostgresJobs
 from ingest.snapshot import Snapshotter
@@ -101,7 +100,7 @@ class Jobs:
         tables = list(self._lake.tables.read(source).values())
         if source in self.snapshotters:
             given_up = self.snapshotters[source].given_up
-            left = [table.table_id for table in tables if table.state in (QUEUED, RUNNING)]
+            left = [table.table_id for table in tables if table.is_pending]
             if any(table_id not in given_up for table_id in left):
                 return False
         if not self.writers:

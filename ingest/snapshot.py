@@ -231,7 +231,7 @@ class Snapshotter:
 
     def _pending(self) -> list[SourceTable]:
         tables = self._lake.tables.read(self._name).values()
-        left = [t for t in tables if t.state in (QUEUED, RUNNING)]
+        left = [t for t in tables if t.is_pending]
         return sorted((t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name)
 
     def _begin(self, queued: Sequence[SourceTable]) -> None:

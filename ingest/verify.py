@@ -106,13 +106,12 @@ def verify(
             table = tables[plan.table.table_id]
             yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
     finally:
-        for file in (file for found in files.values() for file in found):
-            file.remove()
+        _remove(files)
 
 
 def _wanted(lake: Lake, name: str, table_names: Collection[str]) -> list[SourceTable]:
     known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
-    unready = sorted(t.table_name for t in known if t.state in ("queued", "running"))
+    unready = sorted(t.table_name for t in known if t.is_pending)
     if unready:
         raise Failure(
             f"snapshots are still to be taken of {', '.join(unready)}", f"source {name}", "Run `tidemark run`"
@@ -130,10 +129,15 @@ def _read(lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTabl
         elif read.file is not None:
             files.setdefault(read.chunk.table_id, []).append(read.file)
     if problems:
-        for file in (file for found in files.values() for file in found):
-            file.remove()
+        _remove(files)
         raise Failure(f"the source can't be read ({problems[0]})", f"source {name}", "Verify again")
     return files
+
+
+def _remove(files: dict[str, list[File]]) -> None:
+    for found in files.values():
+        for file in found:
+            file.remove()
 
 
 def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:

@@ -34,7 +34,7 @@ _POSITIONS = pa.schema(
 UPKEEP_COMMITS = 200
 KEEP_SNAPSHOTS_SECONDS = 600
 # What has tables of ours; staging has views only.
-MODELLED = ("raw", "core", "buckets")
+SCHEMAS = ("raw", "core", "buckets")
 
 
 class Lake:
@@ -128,7 +128,7 @@ class Lake:
         schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
         tables = [
             f"{schema}.`{row.tableName}`"
-            for schema in MODELLED
+            for schema in SCHEMAS
             if schema in schemas
             for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
             if not row.isTemporary

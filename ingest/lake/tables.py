@@ -71,6 +71,11 @@ class SourceTable:
     dropped: tuple[str, ...] | None = None
     rev: int = 1
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a snapshot of it is still to be taken, or being taken."""
+        return self.state in (QUEUED, RUNNING)
+
     def after(self, **changes: Any) -> "SourceTable":
         """This with `changes`, to be put in its place."""
         return replace(self, **changes, rev=self.rev + 1)

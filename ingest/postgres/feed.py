@@ -208,8 +208,7 @@ class PostgresFeed:
         replication = connect(self._dsn, replication=True, connect_seconds=seconds)
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
-                slots.when_free(connection, self._stored.slot, self._stored.source)
-                found = slots.state(connection, self._stored.slot)
+                found = slots.when_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have streamed from it until now.
                 newest = _stored(self._lake, self._stored.source, self._stored.writer)
                 if newest is not None and newest.start_position == self._stored.start_position:

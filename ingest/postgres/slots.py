@@ -208,8 +208,8 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def when_free(connection: Connection, slot: str, source: str) -> None:
-    """Waits a little while the slot is in use, as a walsender notices late that its client was killed.
+def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] | None:
+    """The slot's `state` when it is not in use; waits a little, as a walsender notices late that its client was killed.
 
     Raises Failure if it stays so.
     """
@@ -222,6 +222,7 @@ def when_free(connection: Connection, slot: str, source: str) -> None:
                 "End the other reader, or name another slot in sources.yml",
             )
         time.sleep(0.1)
+    return found
 
 
 def check(connection: Connection, replication: Connection, position: Position, found: dict[str, Any] | None) -> System:

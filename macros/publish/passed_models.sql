@@ -30,7 +30,7 @@
 {% macro is_staged_model(node) -%}
     {{ return(
         node.resource_type == 'model'
-        and node.config.materialized in ['ledger', 'bucket', 'bucket_parameters']
+        and (node.config.materialized == 'ledger' or tidemark.is_definition(node))
         and node.name not in ['progress', 'publications']
     ) }}
 {%- endmacro %}

@@ -107,7 +107,7 @@ class Replica:
 
     def rows(self, query: str) -> list[Row]:
         """Sorted rows of a query on the lake."""
-        return _sorted(tuple(row) for row in self.spark.sql(query).collect())
+        return in_order(tuple(row) for row in self.spark.sql(query).collect())
 
     def bucket(self, definition: str, columns: str) -> list[Row]:
         """Sorted (bucket, *columns) of a definition's rows."""
@@ -124,7 +124,7 @@ class Replica:
             else:
                 del state[key]  # a REMOVE of what is not there is a fault
         assert len({op.op_id for op in ops}) == len(ops)
-        return _sorted((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
+        return in_order((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
 
     def logged_rows(self, definition: str) -> list[Row]:
         """The same of its rows: each as the op that wrote it has it."""
@@ -161,5 +161,6 @@ def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
     assert dead, "no statement matched"
 
 
-def _sorted(rows: Iterable[Row]) -> list[Row]:
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    """Rows of any types, NULLs first, in an order that both sides can be brought in."""
     return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row))

@@ -21,7 +21,7 @@ from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, StreamWriter
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed, Row
-from tests.integration.replica import Replica, killed_at
+from tests.integration.replica import Replica, in_order, killed_at
 from tests.integration.workload import Workload
 
 ROUNDS = 3
@@ -198,7 +198,3 @@ def assert_equal(jobs: Jobs, replica: Replica, workload: Workload, database: Dat
     )
     for definition in (by_customer, counts):
         assert replica.replayed(definition) == replica.logged_rows(definition)
-
-
-def in_order(rows: list[tuple[object, ...]]) -> list[tuple[object, ...]]:
-    return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row))
