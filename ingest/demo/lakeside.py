@@ -18,6 +18,8 @@ def bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
         "object_id",
         "row_key",
         "_op_id",
+        "_replaces",
+        "_digest",
         "_checksum",
         "_checkpoint_id",
     }

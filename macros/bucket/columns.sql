@@ -21,8 +21,7 @@
     {%- for name in names if names.count(name) > 1 -%}
         {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
     {%- endfor -%}
-    {%- set ours = ['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_checksum', '_checkpoint_id', '_data'] -%}
-    {%- for name in names if name | lower in ours -%}
+    {%- for name in names if name | lower in tidemark.own_columns() + ['_alike', '_is_put', '_seq'] -%}
         {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
     {%- endfor -%}
     {%- set needed = settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
@@ -33,4 +32,9 @@
         {%- do tidemark.check_row_wise(sql, model) -%}
     {%- endif -%}
     {{ return(columns) }}
+{%- endmacro %}
+
+{#- The columns that every bucket table has beside those of its query. -#}
+{% macro own_columns() -%}
+    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_replaces', '_digest', '_checksum', '_checkpoint_id']) }}
 {%- endmacro %}

@@ -5,7 +5,8 @@
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
-        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _checksum, _checkpoint_id
+        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _replaces, _digest, _checksum,
+        _checkpoint_id
     )
     with objects as (
         {{ tidemark._evaluated(sql, settings, columns, plan) }}
@@ -19,12 +20,13 @@
     differences as (
         select
             *,
-            true as is_put
+            cast(null as bigint) as _replaces,
+            true as _is_put
         from evaluated
     ),
     {%- else -%}
     before as (
-        {{ tidemark._before(relation, columns, plan, change) }}
+        {{ tidemark._before(relation, plan) }}
     ),
 
     differences as (
@@ -34,7 +36,8 @@
             coalesce(evaluated.object_type, before.object_type) as object_type,
             coalesce(evaluated.object_id, before.object_id) as object_id,
             coalesce(evaluated.row_key, before.row_key) as row_key,
-            evaluated.row_key is not null as is_put
+            before._op_id as _replaces,
+            evaluated.row_key is not null as _is_put
         from evaluated
         full outer join before
             on
@@ -42,14 +45,14 @@
                 and evaluated.object_type = before.object_type
                 and evaluated.object_id <=> before.object_id
                 and evaluated.row_key = before.row_key
-        where {{ 'true' if change.rewritten else 'not evaluated._data <=> before._data' }}
+        where {{ 'true' if change.rewritten else 'not evaluated._digest <=> before._digest' }}
     ),
     {%- endif %}
 
     numbered as (
         select
             *,
-            {{ last_op }}L + row_number() over (order by is_put, bucket, row_key) as op_id
+            {{ last_op }}L + row_number() over (order by _is_put, bucket, row_key) as _seq
         from differences
     )
 
@@ -61,12 +64,10 @@
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
-        if(is_put, op_id, -op_id) as _op_id,
-        if(
-            is_put,
-            {{ tidemark.checksum("concat('put.', object_type, '.', coalesce(object_id, ''), '.', _data)") }},
-            {{ tidemark.checksum("concat('delete.', row_key)") }}
-        ) as _checksum,
+        if(_is_put, _seq, -_seq) as _op_id,
+        _replaces,
+        _digest,
+        {{ tidemark.checksum("if(_is_put, hex(_digest), sha2(concat('delete.', row_key), 256))") }} as _checksum,
         {{ tidemark.newest(plan.standing) }}L as _checkpoint_id
     from numbered
 {%- endmacro %}
@@ -85,7 +86,13 @@
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
-        {{ tidemark.data_json(columns | map(attribute='name')) }} as _data
+        unhex(substr(sha2(
+            concat(
+                'put.', {{ tidemark.literal(settings.object_type) }},
+                '.', coalesce(cast({{ tidemark.quoted(settings.object_id) }} as string), ''),
+                '.', {{ tidemark.data_json(columns | map(attribute='name')) }}
+            ), 256
+        ), 1, 32)) as _digest
     from (
         {{ tidemark.only_changed(sql, plan) }}
     )
@@ -118,16 +125,17 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. -#}
-{% macro _before(relation, columns, plan, change) -%}
-    {%- set published = plan.published_columns or columns | map(attribute='name') | list -%}
+{#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. Their data are not
+    read: the digest tells whether they are the same. -#}
+{% macro _before(relation, plan) -%}
     select
         bucket,
         object_type,
         object_id,
         row_key,
-        {{ tidemark.data_json(published) }} as _data
-    from {{ relation }} {{ 'version as of ' ~ change.before if change.before }}
+        _op_id,
+        _digest
+    from {{ relation }}
     {%- if plan.scope == 'changes' %}
     left semi join (
         select row_state.row_key as changed_key

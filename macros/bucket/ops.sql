@@ -25,19 +25,14 @@
     where _op_id > {{ last_op }} or _op_id < 0
 {%- endmacro %}
 
-{#- The statement that deletes the rows that they supersede, and the marks of those that go. -#}
+{#- The statement that deletes the rows that they replace, and the marks of those that go. Of the target it reads one number a row. -#}
 {% macro delete_superseded_rows(relation, last_op) -%}
     merge into {{ relation }} as old
     using (
-        select bucket, object_type, object_id, row_key
+        select explode(if(_op_id < 0, array(_op_id, _replaces), array(_replaces))) as op_id
         from {{ relation }}
         where _op_id > {{ last_op }} or _op_id < 0
-    ) as new
-    on
-        old.bucket = new.bucket
-        and old.object_type = new.object_type
-        and old.object_id <=> new.object_id
-        and old.row_key = new.row_key
-        and old._op_id <= {{ last_op }}
+    ) as gone
+    on old._op_id = gone.op_id and old._op_id <= {{ last_op }}
     when matched then delete
 {%- endmacro %}

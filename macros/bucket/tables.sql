@@ -5,8 +5,8 @@
 
 {#-
   Creates a definition's tables, or gives the rows the columns that a changed definition needs; those that it no longer
-  needs go when it is published (`drop_unpublished_columns`). Returns {before, rewritten}: the snapshot to compare with where
-  columns changed (it keeps its own columns), and whether a column changed its type, so that all rows are written anew.
+  needs go when it is published (`drop_unpublished_columns`). Returns {is_new, rewritten}: whether it was never published, and
+  whether a column changed its type, so that all rows are written anew.
 -#}
 {% macro prepare_bucket_tables(relation, columns, plan) -%}
     {%- if not tidemark.is_built(relation) or not tidemark.is_built(tidemark.ops_relation(relation)) -%}
@@ -14,12 +14,12 @@
         {%- do run_query(tidemark._create_ops_table(tidemark.ops_relation(relation))) -%}
         {%- do adapter.cache_added(relation) -%}
         {%- do adapter.cache_added(tidemark.ops_relation(relation)) -%}
-        {{ return({'before': none, 'rewritten': false, 'is_new': true}) }}
+        {{ return({'rewritten': false, 'is_new': true}) }}
     {%- endif -%}
     {%- if plan.is_published -%}
-        {{ return({'before': none, 'rewritten': false, 'is_new': false}) }}
+        {{ return({'rewritten': false, 'is_new': false}) }}
     {%- endif -%}
-    {%- set before = tidemark.refs([relation]).get(relation | string, {}).get('main') -%}
+    {%- set is_new = 'main' not in tidemark.refs([relation]).get(relation | string, {}) -%}
     {%- set has = {} -%}
     {%- for row in run_query('describe ' ~ relation) if row['col_name'] and not row['col_name'].startswith('#') -%}
         {%- do has.update({row['col_name']: row['data_type']}) -%}
@@ -32,7 +32,7 @@
         {%- endif -%}
         {%- do run_query('alter table ' ~ relation ~ ' add column ' ~ tidemark.quoted(column.name) ~ ' ' ~ column.type) -%}
     {%- endfor -%}
-    {{ return({'before': before, 'rewritten': rewritten | length > 0, 'is_new': before is none}) }}
+    {{ return({'rewritten': rewritten | length > 0, 'is_new': is_new}) }}
 {%- endmacro %}
 
 {% macro _create_rows_table(relation, columns) -%}
@@ -45,6 +45,8 @@
         {{ tidemark.quoted(column.name) }} {{ column.type }},
         {%- endfor %}
         _op_id bigint comment 'the op that wrote the row',
+        _replaces bigint comment 'the op that wrote the row whose place it took',
+        _digest binary comment 'first 16 bytes of the SHA-256 that the checksum is of: tells whether the data are the same',
         _checksum bigint comment 'of that op, unsigned 32 bits',
         _checkpoint_id bigint comment 'the checkpoint that the row was written at'
     )
@@ -69,9 +71,8 @@
 
 {#- Drops from the rows of a published definition the columns that it does not bring. -#}
 {% macro drop_unpublished_columns(table, columns) -%}
-    {%- set ours = ['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_checksum', '_checkpoint_id'] -%}
     {%- for row in run_query('describe ' ~ table) if row['col_name'] and not row['col_name'].startswith('#') -%}
-        {%- if row['col_name'] not in columns + ours -%}
+        {%- if row['col_name'] not in columns + tidemark.own_columns() -%}
             {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quoted(row['col_name'])) -%}
         {%- endif -%}
     {%- endfor -%}
