@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ingest.config import PostgresSource, Settings
-from ingest.errors import UsageError
+from ingest.config import PostgresSource, Settings, Source
 from ingest.lake import Lake
+from ingest.mongodb.source import MongoJobs
 from ingest.positions import persisted
 from ingest.postgres.source import PostgresJobs
 from ingest.snapshot import Snapshotter
@@ -50,7 +50,7 @@ class Jobs:
         self._kinds = (stream, snapshot)
         self._on_stored = on_stored
         self._on_failed = on_failed
-        self._sources: list[PostgresJobs] = []
+        self._sources: list[PostgresJobs | MongoJobs] = []
         self._workers: list[_Worker] = []
         self._failure: BaseException | None = None
         self._over = threading.Event()
@@ -60,10 +60,8 @@ class Jobs:
         """Started; at the end stopped and waited for. Raises what ended a job."""
         try:
             for source in self._settings.sources.values():
-                if not isinstance(source, PostgresSource):
-                    raise UsageError("MongoDB is not supported yet", f"source {source.name}", "Take it out")
                 self._lake.describe(source.name, source.checkpoint_scope)
-                self._open(PostgresJobs(self._lake, source, self._settings.settings))
+                self._open(self._jobs_of(source))
             for worker in self._workers:
                 worker.thread.start()
             yield self
@@ -109,7 +107,12 @@ class Jobs:
         stored = persisted(self._lake.positions(source), source)
         return stored is not None and stored > max([target, *ends])
 
-    def _open(self, source: PostgresJobs) -> None:
+    def _jobs_of(self, source: Source) -> PostgresJobs | MongoJobs:
+        if isinstance(source, PostgresSource):
+            return PostgresJobs(self._lake, source, self._settings.settings)
+        return MongoJobs(self._lake, source, self._settings.settings)
+
+    def _open(self, source: PostgresJobs | MongoJobs) -> None:
         stream, snapshot = self._kinds
         snapshotter = source.snapshotter() if snapshot else None
         self._sources.append(source)

@@ -38,14 +38,14 @@ GROUP_CHUNKS = 200
 KEYS_PER_CHUNK = 1000
 # What could not be read is tried again now and then: a permission may have been given.
 AGAIN_SECONDS = 60.0
-Bounds = tuple[int, int, int | None]
+Bounds = tuple[int, str | None, str | None]
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a queued table is to be read.
 
-    Its shape, the stamp, and its chunks (leaf, from block, to block).
+    Its shape, the stamp, and its chunks (leaf, lower bound, upper bound).
     """
 
     table: SourceTable
@@ -399,8 +399,8 @@ def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) ->
             snapshot_id=snapshot_id,
             chunk=number,
             leaf_id=leaf_id,
-            lower_bound=str(lower),
-            upper_bound=None if upper is None else str(upper),
+            lower_bound=lower,
+            upper_bound=upper,
         )
         for number, (leaf_id, lower, upper) in enumerate(bounds)
     ]

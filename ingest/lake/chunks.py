@@ -22,7 +22,7 @@ from ingest.lake.tables import DONE, QUEUED, RUNNING
 class Chunk:
     """One row of raw.chunks.
 
-    Bounds are block numbers of the leaf's file, the upper one exclusive or None: open. row_keys:
+    Bounds are block numbers of the leaf's file, or a document's `_id`; the upper one exclusive, None: open. row_keys:
     the rows with these keys, in place of a range. not_before: the least stamp that it may be read
     under; read_lsn: the one that it was.
     """

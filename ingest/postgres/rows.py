@@ -1,46 +1,33 @@
-"""Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake
-keeps its own.
+"""Reading a chunk of a Postgres table on one of Spark's executors, into a Parquet file.
 
-`chunk_source` makes the Python Data Source; its rows tell how each chunk went, the data goes
-straight to its file, and the driver commits what counts. The connection string is in the class's
-closure, so it is in no option, plan or setting. A chunk is a range of blocks of one leaf, read by
-COPY under the snapshot's transaction; after the read, in the same transaction, the table's storage
-and columns are compared with the registered ones: under a held snapshot a rewritten table looks
-empty.
+A chunk is a range of blocks of one leaf, read by COPY under the snapshot's transaction; after the
+read, in the same transaction, the table's storage and columns are compared with the registered
+ones: under a held snapshot a rewritten table looks empty.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
-from typing import Any
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from ingest.change import SNAPSHOT_ROWS
+from ingest.chunkreader import (
+    CHANGED,
+    FAILED,
+    FORBIDDEN,
+    NO_SNAPSHOT,
+    UNREACHABLE,
+    ChunkResult,
+    Task,
+    snapshot_rows,
+)
 from ingest.errors import Failure
 from ingest.files import Folder, Sink
 from ingest.postgres import copytext
 from ingest.postgres.connection import CannotConnect, Connection, connect, copy_out
 from ingest.rowkey import row_keys
-
-RESULT = (
-    "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
-    "detail STRING"
-)
-# Why a chunk was not read: its storage or columns are no longer the registered ones; it may not be
-# read; the snapshot that it was to be read in is gone; the source can't be reached; anything else.
-CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
-    "changed",
-    "forbidden",
-    "no snapshot",
-    "unreachable",
-    "failed",
-)
 
 
 @dataclass(frozen=True)
@@ -72,41 +59,14 @@ class ChunkTask:
     storage: dict[int, int]
     folder: str
 
-
-@dataclass(frozen=True)
-class ChunkResult:
-    """How it went.
-
-    A file (path None if there were no rows), or a problem and what the source said.
-    """
-
-    snapshot_id: str
-    chunk: int
-    path: str | None = None
-    rows: int = 0
-    size: int = 0
-    read_lsn: int = 0
-    problem: str | None = None
-    detail: str | None = None
+    def pack(self) -> Task:
+        """As JSON can hold it."""
+        return asdict(self)
 
 
-def share_out(tasks: Iterable[tuple[int, ChunkTask]], workers: int) -> list[list[ChunkTask]]:
-    """Weighed tasks as shares of about the same weight, at most `workers`; each keeps the order."""
-    shares: list[list[ChunkTask]] = [[] for _ in range(workers)]
-    load = [0] * workers
-    for weight, task in sorted(tasks, key=lambda pair: -pair[0]):
-        least = load.index(min(load))
-        shares[least].append(task)
-        load[least] += weight + 1
-    return [share for share in shares if share]
-
-
-def pack(shares: Sequence[Sequence[ChunkTask]]) -> str:
-    """Shares of tasks as the Data Source's option `tasks`."""
-    return json.dumps([[asdict(task) for task in share] for share in shares])
-
-
-def _unpack(found: dict[str, Any]) -> ChunkTask:
+def unpack(packed: Task) -> ChunkTask:
+    """The task that was packed."""
+    found = dict(packed)
     found["columns"] = tuple(found["columns"])
     found["key"] = None if found["key"] is None else tuple(found["key"])
     found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
@@ -114,47 +74,9 @@ def _unpack(found: dict[str, Any]) -> ChunkTask:
     return ChunkTask(**found)
 
 
-def chunk_source(source: str, dsn: str, connect_seconds: float) -> type[DataSource]:
-    """The Data Source class of one source; register it, then read its `name()` with the option `tasks`.
-
-    Spark makes and plans it in processes of their own: they import nothing of ours.
-    """
-    format_name, result = f"tidemark_chunks_{source}", RESULT
-
-    class Chunks(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return format_name
-
-        def schema(self) -> str:
-            return result
-
-        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # it is ours
-            return ChunksReader(self.options["tasks"])
-
-    class ChunksReader(DataSourceReader):
-        def __init__(self, tasks: str) -> None:
-            self._shares = json.loads(tasks)
-
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(place) for place in range(len(self._shares))]
-
-        def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            from ingest.postgres.rows import read_share
-
-            yield from read_share(dsn, self._shares[partition.value], connect_seconds)
-
-    return Chunks
-
-
-def read_share(dsn: str, share: Sequence[dict[str, Any]], connect_seconds: float) -> Iterator[tuple[Any, ...]]:
-    """Read packed tasks one after the other; gives each one's result when it is there."""
-    for task in share:
-        yield tuple(asdict(read_chunk(dsn, _unpack(task), connect_seconds)).values())
-
-
-def read_chunk(dsn: str, task: ChunkTask, connect_seconds: float) -> ChunkResult:
+def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
     """Read one chunk into its file. Raises nothing that the source may say: it is the result."""
+    task = unpack(packed)
     sink: Sink | None = None
     try:
         with connect(dsn, connect_seconds=connect_seconds) as connection:
@@ -185,7 +107,7 @@ def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
     key = sorted(task.columns) if task.key is None else task.key
     payloads = copy_out(connection, _statement(connection, task))
     for rows in copytext.decode(payloads, task.columns, key, task.table_name):
-        sink.write(_table(task, now, row_keys(rows.keys, rows.count), rows.columns))
+        sink.write(snapshot_rows(task.pack(), now, row_keys(rows.keys, rows.count), rows.columns))
 
 
 def _statement(connection: Connection, task: ChunkTask) -> str:
@@ -226,27 +148,6 @@ def _has_key(connection: Connection, task: ChunkTask) -> str:
     )
     values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, json.loads(k)))) for k in task.row_keys or ()]
     return sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(values)).as_string(connection)
-
-
-def _table(task: ChunkTask, now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:
-    """`raw.snapshot_rows` of decoded rows; what is the same in all of them is stored once."""
-    same: dict[str, Any] = {
-        "source": task.source,
-        "table_name": task.table_name,
-        "table_id": task.table_id,
-        "leaf_id": task.leaf_id,
-        "snapshot_id": task.snapshot_id,
-        "chunk": task.chunk,
-        "attempt": task.attempt,
-        "snapshot_lsn": task.snapshot_lsn,
-        "read_lsn": task.read_lsn,
-        "ingested_at": now,
-    }
-    arrays = {
-        name: pa.repeat(pa.scalar(value, SNAPSHOT_ROWS.field(name).type), len(row_key)) for name, value in same.items()
-    }
-    arrays |= {"row_key": row_key, "columns": columns}
-    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)
 
 
 # pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a

@@ -8,15 +8,14 @@ are read in it.
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psycopg
-from pyspark.errors import PySparkException
 
+from ingest.chunkreader import NO_SNAPSHOT, UNREACHABLE, ChunkReader
 from ingest.config import PostgresSource
-from ingest.errors import Failure
-from ingest.lake import Chunk, File, Folder, Lake, SourceTable
+from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.postgres import catalog, rows, slots
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import CannotConnect, Connection, Link, place
@@ -42,16 +41,13 @@ class PostgresTables:
         held: Held | None = None,
         writer: int = 1,
     ) -> None:
-        self._spark = lake.spark
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
         self._link = Link(self._dsn, settings.connect_seconds)
         self._survey = Survey(lake, source, self._link, writer)
         self._cancelled = threading.Event()
-        chunks = rows.chunk_source(source.name, self._dsn, settings.connect_seconds)
-        self._spark.dataSource.register(chunks)
-        self._format = chunks.name()
+        self._reader = ChunkReader(lake.spark, source.name, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
 
     def survey(self) -> None:
         """See `Source`."""
@@ -119,12 +115,14 @@ class PostgresTables:
                 del claimed[chunk.snapshot_id, chunk.chunk]
                 yield Read(chunk, problem="its snapshot was lost, and it has no key", restart=True)
         tasks = [
-            (self.weight(table, chunk), self._task(table, chunk, held, folder))
+            (self.weight(table, chunk), self._task(table, chunk, held, folder).pack())
             for table, chunk in chunks
             if (chunk.snapshot_id, chunk.chunk) in claimed
         ]
-        for result in self._run(rows.share_out(tasks, self._settings.snapshot_workers)):
-            yield self._outcome(claimed[result.snapshot_id, result.chunk], result)
+        for result in self._reader.read(tasks, self._settings.snapshot_workers):
+            if result.problem in (NO_SNAPSHOT, UNREACHABLE):
+                self.rest()
+            yield result.outcome(claimed[result.snapshot_id, result.chunk])
 
     def watermark(self) -> int:
         """See `Source`."""
@@ -158,33 +156,6 @@ class PostgresTables:
             self.rest()
             raise Unreachable(f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)) from None
 
-    def _run(self, shares: Sequence[Sequence[rows.ChunkTask]]) -> Iterable[rows.ChunkResult]:
-        """Have the executors read, each share one after the other."""
-        if not shares:
-            return []
-        reader = self._spark.read.format(self._format).option("tasks", rows.pack(shares))
-        try:
-            return [rows.ChunkResult(**row.asDict()) for row in reader.load().collect()]
-        except PySparkException as error:
-            raise Failure(
-                f"Spark's executors can't read ({str(error).partition(chr(10))[0]})",
-                "the snapshot",
-                "logs/spark.log says more; the package has to be installed on the executors",
-            ) from error
-
-    def _outcome(self, chunk: Chunk, result: rows.ChunkResult) -> Read:
-        if result.problem is None:
-            file = File(result.path, result.rows, result.size) if result.path else None
-            return Read(chunk, result.rows, result.read_lsn, file)
-        if result.problem in (rows.NO_SNAPSHOT, rows.UNREACHABLE):
-            self.rest()
-        return Read(
-            chunk,
-            problem=result.detail or result.problem,
-            restart=result.problem == rows.CHANGED,
-            give_up=result.problem in (rows.FORBIDDEN, rows.FAILED),
-        )
-
     def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> rows.ChunkTask:
         published = self._survey.published.get(chunk.leaf_id)
         return rows.ChunkTask(
@@ -213,7 +184,7 @@ class PostgresTables:
         planned: list[Bounds] = []
         for leaf, pages, size in table.sizes:
             step = max(1, self._settings.snapshot_chunk_bytes * pages // max(size, 1))
-            lower = list(range(0, max(pages, 1), step))
+            lower = [str(page) for page in range(0, max(pages, 1), step)]
             planned += zip([leaf.leaf_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 

@@ -2,7 +2,8 @@
 
 import json
 
-from ingest.postgres.rows import ChunkTask, _unpack, pack, share_out
+from ingest.chunkreader import share_out
+from ingest.postgres.rows import ChunkTask, unpack
 
 
 def task(chunk: int) -> ChunkTask:
@@ -30,7 +31,8 @@ def task(chunk: int) -> ChunkTask:
 
 def test_a_task_arrives_as_it_was_sent() -> None:
     shares = [[task(0), task(1)], [task(2)]]
-    assert [[_unpack(t) for t in share] for share in json.loads(pack(shares))] == shares
+    sent = json.dumps([[one.pack() for one in share] for share in shares])
+    assert [[unpack(t) for t in share] for share in json.loads(sent)] == shares
 
 
 def test_heavy_chunks_are_spread_and_light_ones_fill_up() -> None:

@@ -1,0 +1,110 @@
+"""The collections of a deployment: which are selected, and which of them can be replicated."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from bson.binary import Binary
+from pymongo.errors import OperationFailure
+
+from ingest.change import table_id
+from ingest.config import MongoSource
+from ingest.lake.tables import Leaf, SourceTable
+from ingest.mongodb.connection import Client, said
+from ingest.mongodb.server import HEARTBEAT
+
+_OF_SERVER = ("admin", "config", "local")
+KEY = ("_id",)
+ANY = "*"  # in place of a name: all of a database
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection: `database.name`, UUID; problem: why it can't be replicated; has_images: keeps post-images."""
+
+    database: str
+    name: str
+    uuid: UUID | None
+    problem: str = ""
+    has_images: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """`database.name`."""
+        return f"{self.database}.{self.name}"
+
+    def row(self, source: str) -> SourceTable:
+        """What raw.source_tables says of it when it is new."""
+        assert self.uuid is not None
+        relation = relation_id(self.uuid)
+        return SourceTable(
+            source=source,
+            table_id=generation(source, self.uuid, self.full_name),
+            table_name=self.full_name,
+            relation_id=relation,
+            replica_identity="d",
+            key_columns=KEY,
+            columns=(),
+            leaves=(Leaf(relation, self.full_name, 0),),
+        )
+
+
+def uuid_of(listed: Mapping[str, Any]) -> UUID | None:
+    """The UUID of an entry of listCollections; None for a view."""
+    found = listed.get("info", {}).get("uuid")
+    return found.as_uuid() if isinstance(found, Binary) else found
+
+
+def relation_id(uuid: UUID) -> int:
+    """63 bits of a collection's UUID, for the column that has Postgres's oids."""
+    return uuid.int >> 65
+
+
+def generation(source: str, uuid: UUID, full_name: str) -> str:
+    """The table_id of a collection."""
+    return table_id(source, str(uuid), full_name, KEY, "d")
+
+
+def collections(client: Client, source: MongoSource) -> list[Collection]:
+    """The selected collections, by name, with those that the patterns name and that are not there.
+
+    One that is named without a wildcard is asked for by itself, so listing all databases is not needed.
+    """
+    found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
+    selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
+    for pattern in source.collections:
+        database, _, name = pattern.partition(".")
+        if not set(pattern) & set("*?[") and not {pattern, f"{database}.{ANY}"} & found.keys():
+            selected.append(Collection(database, name, None, "there is no such collection"))
+    return sorted(selected, key=lambda each: each.full_name)
+
+
+def _databases(client: Client, source: MongoSource) -> list[str]:
+    """The databases that the patterns can match."""
+    patterns = {pattern.partition(".")[0] for pattern in source.collections}
+    literal = {name for name in patterns if not set(name) & set("*?[")}
+    listed = client.list_database_names() if patterns - literal else []
+    return sorted(literal | {name for name in listed if name not in _OF_SERVER})
+
+
+def _listed(client: Client, database: str) -> Iterator[Collection]:
+    try:
+        found = [dict(each) for each in client[database].list_collections()]
+    except OperationFailure as error:
+        yield Collection(database, ANY, None, f"its collections can't be listed ({said(error)})")
+        return
+    for each in found:
+        name, options = str(each["name"]), each.get("options", {})
+        if name.startswith("system.") or name == HEARTBEAT:
+            continue
+        images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
+        yield Collection(database, name, uuid_of(each), _problem(each["type"], options), images)
+
+
+def _problem(kind: str, options: dict[str, Any]) -> str:
+    if kind != "collection":
+        return f"it is a {kind}, which change streams don't tell of"
+    if options.get("capped"):
+        return "it is capped, and the stream doesn't tell what falls out of it"
+    return ""

@@ -1,0 +1,82 @@
+"""BSON documents as the lake keeps them: canonical Extended JSON, whole or by top-level field. Pure.
+
+libbson (bsonjs) writes the JSON; doubles are then given the shortest text that reads back as the same number, as
+everywhere else in the lake. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import bson
+import bsonjs
+import orjson
+import pyarrow as pa
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+
+from ingest.change import COLUMNS
+
+Parsed = dict[str, Any]
+
+_DOUBLE = re.compile(r'("\$numberDouble" : ")([^"]+)"')
+_REPLACING = CodecOptions[dict[str, Any]](
+    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+_CANONICAL = json_util.JSONOptions(
+    json_mode=json_util.JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+
+
+def parse(raw: bytes | memoryview) -> Parsed:
+    """A BSON document as the Python form of its canonical Extended JSON: every value a text, list or mapping.
+
+    Bytes that are no UTF-8, in a string that an old driver wrote, become U+FFFD.
+    """
+    try:
+        text = bsonjs.dumps(bytes(raw), mode=bsonjs.CANONICAL)
+    except ValueError:
+        text = json_util.dumps(bson.decode(raw, _REPLACING), json_options=_CANONICAL)
+    if "$numberDouble" in text:
+        text = _DOUBLE.sub(_shortest, text)
+    found: Parsed = orjson.loads(text)
+    return found
+
+
+def _shortest(found: re.Match[str]) -> str:
+    try:
+        number = float(found[2])
+    except ValueError:  # a document that only looks like a number
+        return found[0]
+    return f'{found[1]}{number!r}"' if math.isfinite(number) else found[0]
+
+
+def json_text(value: Any) -> bytes | None:
+    """A parsed value as compact JSON; None for null."""
+    return None if value is None else orjson.dumps(value)
+
+
+def row_key(identifier: Any) -> str:
+    """The row key of a parsed `_id`: the JSON array of it."""
+    return f"[{orjson.dumps(identifier).decode()}]"
+
+
+def columns(documents: Iterable[Mapping[str, Any] | None]) -> pa.Array:
+    """Parsed documents as `columns` of the raw tables: each top-level field's JSON, null for null.
+
+    None, of a record without a document, gives a null.
+    """
+    offsets: list[int | None] = []
+    names: list[str] = []
+    values: list[bytes | None] = []
+    for document in documents:
+        if document is None:
+            offsets.append(None)
+            continue
+        offsets.append(len(names))
+        names += document
+        values += map(json_text, document.values())
+    offsets.append(len(names))
+    entries = pa.array(names, pa.string()), pa.array(values, pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), *entries).cast(COLUMNS)

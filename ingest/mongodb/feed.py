@@ -1,0 +1,190 @@
+"""A MongoDB writer's stream as `EventBatch`es: checks where it may start, reads, decodes, looks documents up.
+
+`open_writer` finds out the level of the stream and stores the first position, so that `MongoFeed` finds it. The slot of
+a stored position is the stream's level: another one counts events in another way, so it is another incarnation.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+import bson
+import bsonjs
+from pymongo.errors import OperationFailure, PyMongoError
+
+from ingest.change import EventBatch
+from ingest.config import MongoSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.mongodb import clustertime, connection, documents, server
+from ingest.mongodb.changes import Decoder, Namespace
+from ingest.mongodb.connection import Client
+from ingest.mongodb.documents import Parsed
+from ingest.mongodb.reader import Reader
+from ingest.positions import Position, current
+from ingest.settings import JobSettings
+
+_log = logging.getLogger(__name__)
+
+_WRITER = 1
+
+
+def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
+    """Where the writer goes on. On the first time, and when the level of the stream is another one: from now, with new
+    snapshots of all that there is. Raises Failure for another deployment, or one whose log is behind.
+    """
+    uri = source.uri.get_secret_value()
+    with connection.connected(uri, settings.connect_seconds) as client:
+        system = server.identify(client, connection.place(uri))
+        level = stream_level(client, source)
+        now = server.operation_time(client)
+    stored = current(lake.positions(source.name)).get((source.name, _WRITER))
+    if stored is not None:
+        _check(stored, system, now, source)
+        if stored.slot == level:
+            return stored
+        _log.warning("source %s: the stream is of %s now, before of %s", source.name, level, stored.slot)
+        lake.tables.queue(source.name, "the stream is of another level")
+    position = Position(source.name, _WRITER, level, system, 1, now, now)
+    lake.store(position)
+    return position
+
+
+def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
+    """A new beginning: the stream goes on from now, and all collections are queued. Raises Failure if the log is behind
+    what is landed.
+    """
+    uri = source.uri.get_secret_value()
+    with connection.connected(uri, settings.connect_seconds) as client:
+        system = server.identify(client, connection.place(uri))
+        level = stream_level(client, source)
+        now = server.operation_time(client)
+    stored = current(lake.positions(source.name)).get((source.name, _WRITER))
+    if stored is not None and now < stored.position:
+        raise _behind(stored, now, source)
+    lake.tables.queue(source.name, "the log was lost")
+    lake.store(Position(source.name, _WRITER, level, system, 1, now, now))
+
+
+def stream_level(client: Client, source: MongoSource) -> str:
+    """`cluster`, or the database where the role may open a stream of that alone. Raises Failure if of neither."""
+    try:
+        _probe(client, server.CLUSTER)
+    except OperationFailure as error:
+        if error.code != connection.UNAUTHORIZED:
+            raise _not_opened(error, source) from None
+    else:
+        return server.CLUSTER
+    databases = {pattern.partition(".")[0] for pattern in source.collections}
+    (database,) = databases if len(databases) == 1 else ("",)
+    try:
+        if database and not set(database) & set("*?["):
+            _probe(client, database)
+            return database
+    except OperationFailure as error:
+        raise _not_opened(error, source) from None
+    raise Failure(
+        "the role may not open a change stream of the whole deployment, and the collections are in several databases",
+        f"source {source.name}",
+        "Grant find and changeStream on {db: '', collection: ''}, or make a source of each database",
+    )
+
+
+def _probe(client: Client, level: str) -> None:
+    stage = {"allChangesForCluster": True} if level == server.CLUSTER else {}
+    database = client["admin" if level == server.CLUSTER else level]
+    with client.start_session() as session:
+        command = {"aggregate": 1, "pipeline": [{"$changeStream": stage}], "cursor": {"batchSize": 0}}
+        cursor = database.command(command, session=session)["cursor"]
+        database.command({"killCursors": "$cmd.aggregate", "cursors": [cursor["id"]]}, session=session)
+
+
+def _not_opened(error: PyMongoError, source: MongoSource) -> Failure:
+    return Failure(
+        f"no change stream can be opened ({connection.said(error)})",
+        f"source {source.name}",
+        "Grant find and changeStream on {db: '', collection: ''}",
+    )
+
+
+def _check(stored: Position, system: str, now: int, source: MongoSource) -> None:
+    if stored.system_id != system:
+        raise Failure(
+            f"this is another deployment ({system}; the lake is of {stored.system_id})",
+            f"source {source.name}",
+            "Correct uri in sources.yml, or give the source another name",
+        )
+    if now < stored.position:
+        raise _behind(stored, now, source)
+
+
+def _behind(stored: Position, now: int, source: MongoSource) -> Failure:
+    return Failure(
+        f"the deployment stands at {clustertime.readable(now)}, behind what is landed "
+        f"({clustertime.readable(stored.position)}): it was set back",
+        f"source {source.name}",
+        "Give it another name in sources.yml, so that it is another source",
+    )
+
+
+class MongoFeed:
+    """The batches of the writer. Made with what `open_writer` gave; `start` it, `read` until done, `stop`.
+
+    queued: called from `read` when the stream showed that a collection was made, dropped or renamed.
+    """
+
+    def __init__(
+        self, source: MongoSource, settings: JobSettings, position: Position, queued: Callable[[], None] = lambda: None
+    ) -> None:
+        self._uri = source.uri.get_secret_value()
+        self._seconds = settings.connect_seconds
+        self._client: Client | None = None
+        self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued)
+        self._reader = Reader(source.name, position.slot, position.position, self._connect, settings.heartbeat_seconds)
+
+    def start(self) -> None:
+        """Begin to read from the stored position."""
+        self._reader.start()
+
+    def read(self, timeout: float) -> EventBatch | None:
+        """What came next; None: nothing within `timeout` seconds. Raises Failure when there is no going on."""
+        events = self._reader.get(timeout)
+        return None if events is None else self._decoder.feed(events)
+
+    def acknowledge(self, position: Position) -> None:
+        """Nothing: MongoDB keeps its log by time and size, not for us."""
+
+    def finish(self) -> None:
+        """Read no more; what was read may still be taken."""
+        self._reader.finish()
+
+    def stop(self) -> None:
+        """End."""
+        self._reader.finish()
+        if self._reader.is_alive():
+            self._reader.join(timeout=10)
+        if self._client is not None:
+            self._client.close()
+
+    def _connect(self) -> Client:
+        return connection.client(self._uri, self._seconds)
+
+    def _look_up(self, namespace: Namespace, keys: Sequence[str]) -> Mapping[str, Parsed]:
+        """The documents as a majority has them now. Asks again for as long as the deployment can't be reached."""
+        database, name = namespace
+        wanted = bson.decode(bsonjs.loads(f'{{"ids": [{",".join(keys)}]}}'), connection.EXACT)["ids"]
+        while True:
+            try:
+                self._client = self._client or self._connect()
+                collection = connection.raw(self._client, database, name)
+                found = [documents.parse(each.raw) for each in collection.find({"_id": {"$in": wanted}})]
+                return {documents.row_key(each["_id"])[1:-1]: each for each in found}
+            except (PyMongoError, connection.CannotConnect) as error:
+                if isinstance(error, PyMongoError) and not connection.passes(error):
+                    raise Failure(
+                        f"documents of {database}.{name} can't be looked up ({connection.said(error)})",
+                        "the change stream",
+                        "Grant find on it, or let it keep post-images",
+                    ) from error
+                _log.warning("documents can't be looked up at the moment (%s)", error)
+                if self._reader.wait_ended(1.0):
+                    raise

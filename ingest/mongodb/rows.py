@@ -1,0 +1,100 @@
+"""Reading a chunk of a collection on one of Spark's executors, into a Parquet file.
+
+A chunk is a range of the index of `_id`, of whatever BSON types, read at one clusterTime; after the read the collection
+has to be the one that was registered.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+from uuid import UUID
+
+import bson
+import bsonjs
+import pyarrow as pa
+from bson.raw_bson import RawBSONDocument
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from ingest.change import SNAPSHOT_ROWS
+from ingest.chunkreader import (
+    CHANGED,
+    FAILED,
+    FORBIDDEN,
+    NO_SNAPSHOT,
+    UNREACHABLE,
+    ChunkResult,
+    Task,
+    snapshot_rows,
+)
+from ingest.errors import TidemarkError
+from ingest.files import Folder, Sink
+from ingest.mongodb import connection, documents
+from ingest.mongodb.catalog import uuid_of
+from ingest.mongodb.clustertime import timestamp
+from ingest.mongodb.connection import RAW, Client
+
+
+def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
+    """Read one chunk into its file. Raises nothing that the source may say: it is the result.
+
+    task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`.
+    """
+    snapshot_id, chunk = task["snapshot_id"], task["chunk"]
+    sink = Sink(Folder(task["folder"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
+    try:
+        with connection.connected(uri, connect_seconds) as client:
+            now = datetime.now(timezone.utc)
+            for batch in _batches(client, task):
+                parsed = [documents.parse(each.raw) for each in batch]
+                keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
+                sink.write(snapshot_rows(task, now, keys, documents.columns(parsed)))
+            is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
+        file = sink.close()
+        if not is_same or not file.rows:
+            sink.abandon()
+        if not is_same:
+            return ChunkResult(snapshot_id, chunk, problem=CHANGED, detail="the collection was dropped or renamed")
+        path = file.path if file.rows else None
+        return ChunkResult(snapshot_id, chunk, path, file.rows, file.size, task["read_lsn"])
+    except (TidemarkError, ValueError, PyMongoError) as error:
+        sink.abandon()
+        detail = connection.said(error) if isinstance(error, PyMongoError) else str(error)
+        return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
+
+
+def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:
+    """The documents, reply by reply."""
+    database, _, name = task["table_name"].partition(".")
+    command: dict[str, Any] = {"find": name, "hint": {"_id": 1}}
+    for bound, value in (("min", task["lower"]), ("max", task["upper"])):
+        if value is not None:
+            command[bound] = bson.decode(bsonjs.loads(f'{{"_id": {value}}}'), connection.EXACT)
+    command["readConcern"] = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
+    with client.start_session() as session:
+        of: Database[dict[str, Any]] = client[database]
+        cursor: Any = of.command(command, codec_options=RAW, session=session)["cursor"]
+        yield cursor["firstBatch"]
+        while cursor["id"]:
+            more = {"getMore": int(cursor["id"]), "collection": name}
+            cursor = of.command(more, codec_options=RAW, session=session)["cursor"]
+            yield cursor["nextBatch"]
+
+
+def _uuid(client: Client, full_name: str) -> UUID | None:
+    database, _, name = full_name.partition(".")
+    found = list(client[database].list_collections(filter={"name": name}))
+    return uuid_of(found[0]) if found else None
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, connection.CannotConnect):
+        return UNREACHABLE
+    found = connection.code(error) if isinstance(error, PyMongoError) else None
+    if found == connection.UNAUTHORIZED:
+        return FORBIDDEN
+    if found in connection.SNAPSHOT_TOO_OLD:
+        return NO_SNAPSHOT
+    if found == connection.NAMESPACE_NOT_FOUND:
+        return CHANGED
+    return UNREACHABLE if isinstance(error, PyMongoError) and connection.passes(error) else FAILED

@@ -1,0 +1,66 @@
+"""What a deployment says of itself: which one it is, the time of its log, and the heartbeat that moves it."""
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from pymongo.errors import OperationFailure, PyMongoError
+
+from ingest.errors import Failure
+from ingest.mongodb.clustertime import position
+from ingest.mongodb.connection import OLDEST_SERVER, Client, said
+
+# Where the heartbeat is written: a collection of this name, in the database of the stream's level.
+DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"
+CLUSTER = "cluster"
+
+
+def identify(client: Client, where: str) -> str:
+    """A name of the deployment that another one doesn't have.
+
+    That is its replica set's id, or its name where the role may not ask for the id. Raises Failure for one that is
+    too old or has no change streams.
+    """
+    version = tuple(client.server_info()["versionArray"][:2])
+    if version < OLDEST_SERVER:
+        raise Failure(f"the server is MongoDB {version[0]}.{version[1]}", where, "Tidemark needs 6.0 or later")
+    hello = client.admin.command("hello")
+    if "setName" not in hello and hello.get("msg") != "isdbgrid":
+        raise Failure("the server is no replica set", where, "Change streams need one: start mongod with --replSet")
+    try:
+        settings = client.admin.command("replSetGetConfig")["config"]["settings"]
+        return str(settings["replicaSetId"])
+    except (OperationFailure, KeyError):
+        return str(hello.get("setName", "sharded"))
+
+
+def operation_time(client: Client) -> int:
+    """The position of the newest operation: all that was committed before the call is at or before it."""
+    return position(client.admin.command("ping")["operationTime"])
+
+
+def watermark(client: Client, level: str) -> int:
+    """A position past everything that was committed before the call; the log is made to go past it."""
+    at = operation_time(client)
+    beat(client, level)
+    return at
+
+
+def beat(client: Client, level: str) -> str:
+    """Writes the heartbeat, so that the stream comes past what was before. Why it can't be written; empty if it was.
+
+    Without it the server's own no-op, every ten seconds, does the same.
+    """
+    database = DATABASE if level == CLUSTER else level
+    try:
+        client[database][HEARTBEAT].update_one(
+            {"_id": "heartbeat"}, {"$set": {"at": datetime.now(timezone.utc)}}, upsert=True
+        )
+    except PyMongoError as error:
+        return said(error)
+    return ""
+
+
+def is_ours(event_or_collection: Mapping[str, Any]) -> bool:
+    """Whether a namespace (`db`, `coll`) is the heartbeat's."""
+    return event_or_collection.get("coll") == HEARTBEAT

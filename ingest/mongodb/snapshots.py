@@ -1,0 +1,158 @@
+"""Collections for the snapshotter: what there is to read, at which clusterTime, and the reading itself.
+
+All is read at one clusterTime for as long as the servers keep its history (minSnapshotHistoryWindowInSeconds); what is
+left then is read at a later one. Documents don't move between ranges of `_id`, so nothing is missed by that.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pymongo.errors import PyMongoError
+
+from ingest.chunkreader import NO_SNAPSHOT, ChunkReader, Task
+from ingest.config import MongoSource
+from ingest.lake import Chunk, Folder, Lake, SourceTable
+from ingest.mongodb import connection, documents, server
+from ingest.mongodb.catalog import Collection
+from ingest.mongodb.connection import Client
+from ingest.mongodb.survey import Survey
+from ingest.settings import JobSettings
+from ingest.snapshot import Bounds, Plan, Read, Unreachable
+
+_log = logging.getLogger(__name__)
+
+# Of `_id`s for each boundary between chunks: the more, the more even the chunks.
+_SAMPLES = 20
+
+
+class MongoCollections:
+    """One source's collections. level: of its stream."""
+
+    def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, level: str) -> None:
+        self._settings = settings
+        self._uri = source.uri.get_secret_value()
+        self._level = level
+        self._survey = Survey(lake, source, level)
+        self._client: Client | None = None
+        self._at: int | None = None
+        self._weights: dict[str, int] = {}
+        self._reader = ChunkReader(lake.spark, source.name, "ingest.mongodb.rows", self._uri, settings.connect_seconds)
+
+    def survey(self) -> None:
+        """See `Source`."""
+        with self._reachable() as client:
+            self._survey.all(client)
+
+    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+        """See `Source`."""
+        with self._reachable() as client:
+            at = self._at = server.operation_time(client)
+            seen = self._survey.seen
+            return [
+                Plan(table, at, self._chunks(client, seen[table.table_id], table))
+                for table in queued
+                if table.table_id in seen
+            ]
+
+    def obstacle(self, table: SourceTable) -> str:
+        """See `Source`. A collection that has gone is none: it will be ended."""
+        return self._survey.obstacles.get(table.table_id, "")
+
+    def weight(self, table: SourceTable, chunk: Chunk) -> int:  # noqa: ARG002  # of all chunks of a table the same
+        """See `Source`."""
+        return self._weights.get(table.table_id, self._settings.snapshot_chunk_bytes)
+
+    def at_once(self, table: SourceTable) -> bool:  # noqa: ARG002
+        """See `Source`. Every document has its `_id`."""
+        return False
+
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
+        """See `Source`."""
+        if self._at is None:
+            with self._reachable() as client:
+                self._at = server.operation_time(client)
+        claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
+        tasks = []
+        for table, chunk in chunks:
+            collection = self._survey.seen.get(table.table_id)
+            if collection is None:
+                yield Read(chunk, problem="the collection was dropped or renamed")
+            else:
+                tasks.append((self.weight(table, chunk), _task(table, chunk, collection, self._at, folder)))
+        for result in self._reader.read(tasks, self._settings.snapshot_workers):
+            if result.problem == NO_SNAPSHOT:
+                self.rest()
+            yield result.outcome(claimed[result.snapshot_id, result.chunk])
+
+    def watermark(self) -> int:
+        """See `Source`."""
+        with self._reachable() as client:
+            return server.watermark(client, self._level)
+
+    def rest(self) -> None:
+        """See `Source`: what is read next is read at the time of then."""
+        self._at = None
+
+    def cancel(self) -> None:
+        """See `Source`. Nothing waits."""
+
+    def close(self) -> None:
+        """See `Source`."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    @contextmanager
+    def _reachable(self) -> Iterator[Client]:
+        """The client; what says that the deployment can't be reached becomes `Unreachable`."""
+        try:
+            self._client = self._client or connection.client(self._uri, self._settings.connect_seconds)
+            yield self._client
+        except connection.CannotConnect as error:
+            raise Unreachable(error.what, error.where, error.fix) from None
+        except PyMongoError as error:
+            if not connection.passes(error):
+                raise
+            raise Unreachable(
+                f"MongoDB doesn't answer ({connection.said(error)})", connection.place(self._uri)
+            ) from None
+
+    def _chunks(self, client: Client, collection: Collection, table: SourceTable) -> tuple[Bounds, ...]:
+        """Ranges of `_id` of about the same number of documents, by a sample in the order of the index."""
+        size = int(client[collection.database].command("collStats", collection.name).get("size", 0))
+        count = size // self._settings.snapshot_chunk_bytes + 1
+        self._weights[table.table_id] = size // count
+        bounds: list[str | None] = [None]
+        if count > 1:
+            bounds += _boundaries(client, collection, count)
+        leaf = table.leaves[0].leaf_id
+        return tuple((leaf, lower, upper) for lower, upper in zip(bounds, [*bounds[1:], None], strict=True))
+
+
+def _boundaries(client: Client, collection: Collection, count: int) -> list[str]:
+    """The `_id`s, as JSON, that divide a collection into `count` ranges; fewer if it has fewer documents."""
+    pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
+    raw = connection.raw(client, collection.database, collection.name)
+    found = [documents.parse(each.raw) for each in raw.aggregate(pipeline)]
+    sample = list(dict.fromkeys(documents.row_key(each["_id"])[1:-1] for each in found))
+    places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
+    return [sample[place] for place in places]
+
+
+def _task(table: SourceTable, chunk: Chunk, collection: Collection, at: int, folder: Folder) -> Task:
+    return {
+        "source": table.source,
+        "table_name": table.table_name,
+        "table_id": table.table_id,
+        "leaf_id": chunk.leaf_id,
+        "snapshot_id": chunk.snapshot_id,
+        "chunk": chunk.chunk,
+        "attempt": chunk.attempt,
+        "snapshot_lsn": table.snapshot_lsn,
+        "read_lsn": at,
+        "lower": chunk.lower_bound,
+        "upper": chunk.upper_bound,
+        "uuid": str(collection.uuid),
+        "folder": folder.root,
+    }

@@ -1,0 +1,98 @@
+"""The deployment's collections against the lake: registers what is new, ends what has gone.
+
+What can't be replicated, or read, is reported by name, once, and registered nowhere.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from pymongo.errors import OperationFailure
+
+from ingest.config import MongoSource
+from ingest.lake import Lake, SourceTable
+from ingest.lake.tables import ENDED
+from ingest.mongodb import catalog, server
+from ingest.mongodb.catalog import Collection
+from ingest.mongodb.connection import Client, said
+
+_log = logging.getLogger(__name__)
+
+
+class Survey:
+    """The collections of one source. level: of its stream.
+
+    After `all`: seen: those that can be replicated, by table_id. obstacles: why others can't, by table_id where they
+    have one.
+    """
+
+    def __init__(self, lake: Lake, source: MongoSource, level: str) -> None:
+        self.seen: dict[str, Collection] = {}
+        self.obstacles: dict[str, str] = {}
+        self._lake = lake
+        self._source = source
+        self._level = level
+        self._reported: set[str] = set()
+
+    def all(self, client: Client) -> None:
+        """Look at all collections that are selected."""
+        name = self._source.name
+        found = catalog.collections(client, self._source)
+        known = self._lake.tables.read(name)
+        self.seen, self.obstacles = {}, {}
+        present: set[str] = set()
+        for each in found:
+            row = None if each.uuid is None else each.row(name)
+            if row is not None:
+                present.add(row.table_id)
+            problem = each.problem or (_unreadable(client, each) if row and row.table_id not in known else "")
+            if problem:
+                self._report(each, problem, row)
+            elif row is not None:
+                self.seen[row.table_id] = each
+        self._lake.tables.put(name, [*self._new(known), *self._gone(client, known, present, found)])
+
+    def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
+        rows = []
+        for table_id, each in self.seen.items():
+            before = known.get(table_id)
+            if before is None:
+                rows.append(each.row(self._source.name))
+            elif before.state == ENDED:
+                rows.append(before.queued("it is back"))
+        return rows
+
+    def _gone(
+        self, client: Client, known: dict[str, SourceTable], present: set[str], found: Sequence[Collection]
+    ) -> list[SourceTable]:
+        """Generations that are dropped or renamed away. Of a database that can't be listed, nothing is known."""
+        unlisted = {each.database for each in found if each.uuid is None and each.name == catalog.ANY}
+        gone = [
+            row
+            for row in known.values()
+            if row.state != ENDED
+            and row.table_id not in present
+            and row.table_name.partition(".")[0] not in unlisted
+            and self._source.selects(row.table_name)
+        ]
+        if not gone:
+            return []
+        at = server.watermark(client, self._level)
+        for row in gone:
+            _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
+        return [row.after(state=ENDED, ended_lsn=at) for row in gone]
+
+    def _report(self, each: Collection, why: str, row: SourceTable | None) -> None:
+        if row is not None:
+            self.obstacles[row.table_id] = why
+        if f"{each.full_name} {why}" not in self._reported:
+            self._reported.add(f"{each.full_name} {why}")
+            _log.error("%s is left out: %s", each.full_name, why)
+
+
+def _unreadable(client: Client, each: Collection) -> str:
+    """Why a new collection can't be read; empty if it can."""
+    try:
+        client[each.database][each.name].find_one({}, {"_id": 1})
+    except OperationFailure as error:
+        return f"it can't be read ({said(error)}); grant find on it"
+    return ""
