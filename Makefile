@@ -40,6 +40,10 @@ test-unit: setup ## The tests that start no server
 test-postgres: setup-servers ## The tests on every Postgres version that is installed
 	@$(PYTEST) tests/integration --postgres all $(ARGS)
 
+.PHONY: test-mongodb
+test-mongodb: setup-servers ## The tests of MongoDB as a source
+	@$(PYTEST) tests/unit/test_mongodb_*.py tests/integration/test_mongodb.py tests/integration/test_mongodb_models.py $(ARGS)
+
 .PHONY: soak
 soak: setup-servers ## Random schemas, workloads and kills for hours (ARGS="--seeds 1-200")
 	@$(PYTEST) tests/integration/test_random.py $(or $(ARGS),--seeds 1-200)

@@ -15,21 +15,18 @@ from dbt.contracts.graph.manifest import Manifest
 from dbt.contracts.graph.nodes import ModelNode
 from dbt_common.events.base_types import EventMsg
 
-from ingest import findings, spark
+from ingest import findings, kinds, spark
 from ingest.config import Settings
 from ingest.errors import TidemarkError, one_line
 from ingest.findings import Finding
-from ingest.postgres import preflight
 from ingest.project import DEFINITIONS, QUIETLY
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """What is found of the project and of every source."""
     found = check_project(settings, target, folder)
-    for source in settings.postgres:
-        found += preflight.check(source, settings.settings)
-    for mongo in settings.mongodb:
-        found.append(Finding("warning", "MongoDB is not checked yet", f"source {mongo.name}"))
+    for source in settings.sources.values():
+        found += kinds.check(source, settings.settings)
     return found
 
 

@@ -96,14 +96,11 @@ def codegen(sources: str, name: str | None, force: bool) -> None:
 
     They are yours to edit; a file that differs from what would be written is left as it is, and named.
     """
-    from ingest.postgres.codegen import write_models
+    from ingest import kinds
 
     settings = load(sources)
-    named = settings.source(name).name if name else None
-    for source in settings.postgres:
-        if named not in (None, source.name):
-            continue
-        for line in write_models(source, settings.settings, Path("models/staging"), force=force):
+    for source in [settings.source(name)] if name else settings.sources.values():
+        for line in kinds.write_models(source, settings.settings, Path("models/staging"), force=force):
             click.echo(line)
 
 
@@ -189,11 +186,12 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
     """Say how far sources, snapshots and definitions have come, and what waits for what."""
     from ingest.status import read, render
 
-    found = read(_lake(target), load(sources))
+    settings = load(sources)
+    found = read(_lake(target), settings)
     if as_json:
         click.echo(found.to_json())
     else:
-        render(found)
+        render(found, settings)
 
 
 @cli.command()

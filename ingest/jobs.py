@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from ingest.config import PostgresSource, Settings, Source
+from ingest import kinds
+from ingest.config import Settings
+from ingest.kinds import SourceJobs
 from ingest.lake import Lake
-from ingest.mongodb.source import MongoJobs
 from ingest.positions import persisted
-from ingest.postgres.source import PostgresJobs
 from ingest.snapshot import Snapshotter
 from ingest.stream import Hooks, Landing, StreamWriter
 
@@ -50,7 +50,7 @@ class Jobs:
         self._kinds = (stream, snapshot)
         self._on_stored = on_stored
         self._on_failed = on_failed
-        self._sources: list[PostgresJobs | MongoJobs] = []
+        self._sources: list[SourceJobs] = []
         self._workers: list[_Worker] = []
         self._failure: BaseException | None = None
         self._over = threading.Event()
@@ -61,7 +61,7 @@ class Jobs:
         try:
             for source in self._settings.sources.values():
                 self._lake.describe(source.name, source.checkpoint_scope)
-                self._open(self._jobs_of(source))
+                self._open(kinds.jobs(self._lake, source, self._settings.settings))
             for worker in self._workers:
                 worker.thread.start()
             yield self
@@ -107,12 +107,7 @@ class Jobs:
         stored = persisted(self._lake.positions(source), source)
         return stored is not None and stored > max([target, *ends])
 
-    def _jobs_of(self, source: Source) -> PostgresJobs | MongoJobs:
-        if isinstance(source, PostgresSource):
-            return PostgresJobs(self._lake, source, self._settings.settings)
-        return MongoJobs(self._lake, source, self._settings.settings)
-
-    def _open(self, source: PostgresJobs | MongoJobs) -> None:
+    def _open(self, source: SourceJobs) -> None:
         stream, snapshot = self._kinds
         snapshotter = source.snapshotter() if snapshot else None
         self._sources.append(source)

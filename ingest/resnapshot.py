@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from ingest.config import PostgresSource, Settings
+from ingest import kinds
+from ingest.config import Settings
 from ingest.lake import Lake
-from ingest.postgres import feed
 from ingest.tablenames import chosen, locate, replicated
 
 
@@ -27,7 +27,6 @@ def start_over(lake: Lake, settings: Settings, source: str | None = None) -> lis
     """
     lines = []
     for one in chosen(settings, source):
-        if isinstance(one, PostgresSource):
-            feed.start_over(lake, one, settings.settings).close()
+        kinds.start_over(lake, one, settings.settings)
         lines += [f"{one.name}: {name} is queued" for name in replicated(lake, one.name)]
     return lines

@@ -9,11 +9,12 @@ from pydantic import ByteSize
 from rich.console import Console
 from rich.table import Table
 
+from ingest import kinds
 from ingest.config import PostgresSource, Settings
 from ingest.errors import TidemarkError
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED
-from ingest.positions import Position, current, format_lsn, parse_lsn, persisted
+from ingest.positions import Position, current, parse_lsn, persisted
 from ingest.postgres import slots
 from ingest.postgres.connection import Connection, connect
 
@@ -63,13 +64,14 @@ def read(lake: Lake, settings: Settings) -> Status:
     return Status(sources, definitions)
 
 
-def render(status: Status) -> None:
+def render(status: Status, settings: Settings) -> None:
     """Print it for a person."""
     console = Console()
     for source in status.sources:
         behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
         console.print(
-            f"[bold]{source.name}[/] landed to {_lsn(source.position)}, modelled to {_lsn(source.checkpoint)}{behind}"
+            f"[bold]{source.name}[/] landed to {_text(settings, source.name, source.position)}, "
+            f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
         )
         if source.problem:
             console.print(f"  [red]{source.problem}[/]")
@@ -81,7 +83,8 @@ def render(status: Status) -> None:
             console.print(tables)
     definitions = Table("definition", "source", "stands at")
     for definition in status.definitions:
-        definitions.add_row(definition["definition"], definition["source"], _lsn(definition["position"]))
+        name = definition["source"]
+        definitions.add_row(definition["definition"], name, _text(settings, name, definition["position"]))
     if status.definitions:
         console.print(definitions)
 
@@ -147,5 +150,9 @@ def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Pos
     return []
 
 
-def _lsn(position: int | None) -> str:
-    return "nowhere yet" if position is None else format_lsn(position)
+def _text(settings: Settings, name: str, position: int | None) -> str:
+    """A position as the source writes it."""
+    source = settings.sources.get(name)
+    if position is None:
+        return "nowhere yet"
+    return str(position) if source is None else kinds.position_text(source, position)

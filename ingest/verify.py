@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from ingest.config import PostgresSource, Settings
+from ingest import kinds
+from ingest.config import Settings
 from ingest.errors import Failure
 from ingest.lake import Chunk, File, Lake, SourceTable
 from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE
 from ingest.positions import persisted
-from ingest.postgres.snapshots import PostgresTables
 from ingest.snapshot import Source, chunks_of
 from ingest.tablenames import chosen, locate
 
@@ -65,8 +65,8 @@ def verify_all(
     """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name."""
     named = locate(lake, settings, table_names, source)
     for one in chosen(settings, source):
-        if isinstance(one, PostgresSource) and (one.name in named or not table_names):
-            tables = PostgresTables(lake, one, settings.settings)
+        if one.name in named or not table_names:
+            tables = kinds.tables(lake, one, settings.settings)
             try:
                 yield from verify(lake, tables, one.name, wait_seconds, named.get(one.name, ()))
             finally:
@@ -171,7 +171,11 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
     shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
     theirs = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
     theirs.createOrReplaceTempView("tidemark_verify")
+    # The lake's rows may have columns that the source no longer has; documents have what fields they like.
     names = ", ".join(literal(column.name) for column in table.columns)
+    differs = f"exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name])"
+    if not names:
+        differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
     mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
     found = spark.sql(
         f"""
@@ -189,7 +193,7 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
                 now.row_key IS NULL OR now.deleted AS only_source,
                 theirs.row_key IS NULL AS only_lake,
                 NOT theirs.copies <=> now.copies
-                    OR exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name]) AS differs
+                    OR {differs} AS differs
             FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
             WHERE theirs.row_key IS NOT NULL OR NOT now.deleted
         )

@@ -80,6 +80,15 @@ def collections(client: Client, source: MongoSource) -> list[Collection]:
     return sorted(selected, key=lambda each: each.full_name)
 
 
+def unreadable(client: Client, each: Collection) -> str:
+    """Why a collection can't be read; empty if it can."""
+    try:
+        client[each.database][each.name].find_one({}, {"_id": 1})
+    except OperationFailure as error:
+        return f"it can't be read ({said(error)}); grant find on it"
+    return ""
+
+
 def _databases(client: Client, source: MongoSource) -> list[str]:
     """The databases that the patterns can match."""
     patterns = {pattern.partition(".")[0] for pattern in source.collections}

@@ -61,6 +61,19 @@ def beat(client: Client, level: str) -> str:
     return ""
 
 
+def may_beat(client: Client, level: str) -> bool:
+    """Whether the role may write the heartbeat; asked without writing it."""
+    told = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
+    if not told["authenticatedUsers"]:
+        return True
+    place = {"db": DATABASE if level == CLUSTER else level, "collection": HEARTBEAT}
+    return any(
+        {"insert", "update"} <= set(each["actions"])
+        and all(each["resource"].get(part) in ("", name) for part, name in place.items())
+        for each in told["authenticatedUserPrivileges"]
+    )
+
+
 def is_ours(event_or_collection: Mapping[str, Any]) -> bool:
     """Whether a namespace (`db`, `coll`) is the heartbeat's."""
     return event_or_collection.get("coll") == HEARTBEAT

@@ -6,14 +6,12 @@ What can't be replicated, or read, is reported by name, once, and registered now
 import logging
 from collections.abc import Sequence
 
-from pymongo.errors import OperationFailure
-
 from ingest.config import MongoSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED
 from ingest.mongodb import catalog, server
 from ingest.mongodb.catalog import Collection
-from ingest.mongodb.connection import Client, said
+from ingest.mongodb.connection import Client
 
 _log = logging.getLogger(__name__)
 
@@ -44,7 +42,7 @@ class Survey:
             row = None if each.uuid is None else each.row(name)
             if row is not None:
                 present.add(row.table_id)
-            problem = each.problem or (_unreadable(client, each) if row and row.table_id not in known else "")
+            problem = each.problem or (catalog.unreadable(client, each) if row and row.table_id not in known else "")
             if problem:
                 self._report(each, problem, row)
             elif row is not None:
@@ -87,12 +85,3 @@ class Survey:
         if f"{each.full_name} {why}" not in self._reported:
             self._reported.add(f"{each.full_name} {why}")
             _log.error("%s is left out: %s", each.full_name, why)
-
-
-def _unreadable(client: Client, each: Collection) -> str:
-    """Why a new collection can't be read; empty if it can."""
-    try:
-        client[each.database][each.name].find_one({}, {"_id": 1})
-    except OperationFailure as error:
-        return f"it can't be read ({said(error)}); grant find on it"
-    return ""

@@ -1,17 +1,12 @@
 """Writes the staging views of a Postgres source: for each table a dbt model and its yml.
 
-`staging_models` is pure: the same catalogue gives the same text. `write` never touches a file that
-differs from what it would write, as a person may have edited it, unless it is told to.
+`staging_models` is pure: the same catalogue gives the same text.
 """
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from ingest.config import PostgresSource
 from ingest.lake.sql import literal
@@ -20,24 +15,13 @@ from ingest.postgres import catalog
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect
 from ingest.postgres.types import Cast, cast
-from ingest.postgres.viewnames import column_names, jinja_safe, model_names, quoted
 from ingest.settings import JobSettings
-
-FOLDER = Path("models/staging")
-_LINE = 120  # sqlfluff's max_line_length
+from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
+from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 _DOMAINS = """
 SELECT format_type(oid, NULL), format_type(typbasetype, typtypmod) FROM pg_type WHERE typtype = 'd'
 """
-
-
-@dataclass(frozen=True)
-class Written:
-    """What `write` did: files written, those that were so already, those that differ."""
-
-    written: tuple[Path, ...]
-    unchanged: tuple[Path, ...]
-    kept: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -87,8 +71,10 @@ def staging_models(
 
     domains: as `domains` gives them.
     """
+    by_name = {table.table_name: table for table in tables}
     files = {}
-    for model, table in model_names(source.name, tables).items():
+    for model, name in model_names(source.name, {name: _short(table) for name, table in by_name.items()}).items():
+        table = by_name[name]
         names = column_names([column.name for column in table.columns])
         casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}
         view = _View(source.name, model, table, names, casts)
@@ -97,20 +83,8 @@ def staging_models(
     return files
 
 
-def write(files: Mapping[str, str], folder: Path = FOLDER, *, force: bool = False) -> Written:
-    """Writes `files`, of `staging_models`, into `folder`. force: also over files that differ."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written, unchanged, kept = [], [], []
-    for name, text in files.items():
-        path, content = folder / name, text.encode()
-        if path.exists() and path.read_bytes() == content:
-            unchanged.append(path)
-        elif path.exists() and not force:
-            kept.append(path)
-        else:
-            path.write_bytes(content)
-            written.append(path)
-    return Written(tuple(written), tuple(unchanged), tuple(kept))
+def _short(table: CatalogTable) -> str:
+    return table.name if table.schema == "public" else f"{table.schema}__{table.name}"
 
 
 def _sql(view: _View) -> str:
@@ -128,26 +102,9 @@ def _sql(view: _View) -> str:
         *(["    lateral view explode(sequence(1, copies)) as copy"] if keyless else []),
         f"where {jinja_safe(of_table)} and not deleted",
     ]
-    # A literal dbt reads without Jinja, and then as it stands, backslashes included.
-    name += " ~ ''" if "\\" in name else ""
-    head = f"{{{{ config(meta={{'source': {literal(view.source)}, 'table': {name}}}) }}}}"
-    return "\n".join([head, *_pardons(view.names.values(), body), "", *body, ""])
+    return "\n".join([*head(view.source, view.table.table_name, view.names.values(), body), "", *body, ""])
 
 
-def _pardons(names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The comment that lets sqlfluff pass names as the source writes them."""
-    names, lines = list(names), "\n".join(body).split("\n")
-    needed = {
-        "CV10": any("\\'" in line for line in lines),
-        "LT05": any(len(line) > _LINE for line in lines),
-        "RF05": any(not re.fullmatch(r"\w+", name) for name in names),
-        "RF06": any(quoted(name) != name for name in names),
-    }
-    rules = ",".join(rule for rule, is_needed in needed.items() if is_needed)
-    return [f"-- noqa: disable={rules}"] if rules else []
-
-
-_CHECKPOINT = "The checkpoint of the run that last changed the row."
 _TEXTS = "Each column's text as Postgres prints it, by name; also what Spark's types can't hold."
 
 
@@ -155,7 +112,7 @@ def _yml(view: _View) -> str:
     key = "JSON of the key's values."
     if view.table.key_columns is None:
         key = "JSON of all values, as there is no key, and `#` and a number for each further copy."
-    columns = {"_row_key": key, "_checkpoint_id": _CHECKPOINT}
+    columns = {"_row_key": key, "_checkpoint_id": CHECKPOINT}
     if view.keeps_text:
         columns["_columns"] = _TEXTS
     for column in view.table.columns:
@@ -164,19 +121,7 @@ def _yml(view: _View) -> str:
         f"The rows of `{view.table.table_name}` of source `{view.source}`, typed. "
         "Written by `tidemark codegen`, yours to edit."
     )
-    model = {
-        "name": view.model,
-        "description": jinja_safe(about),
-        "columns": [{"name": name, "description": text} for name, text in columns.items()],
-    }
-    content = yaml.dump(
-        {"version": 2, "models": [model]},
-        Dumper=_Indented,
-        sort_keys=False,
-        allow_unicode=True,
-        width=_LINE,
-    )
-    return content.replace("\nmodels:", "\n\nmodels:", 1)
+    return model_yml(view.model, about, columns)
 
 
 def _description(view: _View, column: Column) -> str:
@@ -186,10 +131,3 @@ def _description(view: _View, column: Column) -> str:
     if not_held := view.casts[column.name].not_held:
         text += f"; NULL for {not_held}, whose text is in _columns"
     return text
-
-
-class _Indented(yaml.SafeDumper):
-    """Lists are indented, as in the project's other files."""
-
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:  # noqa: ARG002
-        return super().increase_indent(flow, indentless=False)

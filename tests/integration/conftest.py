@@ -1,6 +1,8 @@
 """One Spark, with one lake in a folder of its own, for all tests; sources of one test each."""
 
 import os
+import shutil
+import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,13 +10,16 @@ from typing import Any
 
 import pytest
 from pydantic import SecretStr
+from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from ingest.config import PostgresSource
+from ingest.config import MongoSource, PostgresSource
+from ingest.embedded import MongoServer
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from ingest.spark import session
 from tests.conftest import Database
+from tests.integration.mongo import Client, MongoJobs
 from tests.integration.replay import Jobs
 
 PROJECT = Path(__file__).parents[2]
@@ -96,3 +101,52 @@ def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[
     found = Jobs(lake, source, settings)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def mongo_server() -> Iterator[str]:
+    """The connection string of a replica set."""
+    if given := os.environ.get("TIDEMARK_TEST_MONGODB_URI"):
+        yield given
+        return
+    server = MongoServer(Path(tempfile.mkdtemp()) / "mongodb")
+    try:
+        server.start()
+        yield server.uri
+    finally:
+        server.stop()
+        shutil.rmtree(server.folder.parent)
+
+
+@pytest.fixture
+def mongo(mongo_server: str) -> Iterator[Client]:
+    """A client, to write with."""
+    client: Client = MongoClient(mongo_server)
+    with client:
+        yield client
+
+
+@pytest.fixture
+def new_mongo_source(mongo_server: str, mongo: Client) -> Iterator[Callable[..., MongoSource]]:
+    """Makes a source of a database of its own, named like it, all of whose collections are replicated."""
+    made = []
+
+    def make(**options: Any) -> MongoSource:
+        name = f"m{uuid.uuid4().hex[:12]}"
+        made.append(name)
+        uri = SecretStr(options.pop("uri", mongo_server))
+        return MongoSource(name=name, uri=uri, **{"collections": (f"{name}.*",), **options})
+
+    yield make
+    for name in made:
+        mongo.drop_database(name)
+
+
+@pytest.fixture
+def mongo_source(new_mongo_source: Callable[..., MongoSource]) -> MongoSource:
+    return new_mongo_source()
+
+
+@pytest.fixture
+def mongo_jobs(lake: Lake, mongo_source: MongoSource, settings: JobSettings) -> MongoJobs:
+    return MongoJobs(lake, mongo_source, settings)

@@ -13,7 +13,7 @@ from typing import Any
 from dbt.adapters.spark.session import Cursor
 from pyspark.sql import SparkSession
 
-from ingest.config import PostgresSource, Settings
+from ingest.config import PostgresSource, Settings, Source
 from ingest.jobs import Jobs
 from ingest.lake import Lake
 from ingest.project import Outcome, Project
@@ -36,11 +36,14 @@ class Killed(Exception):
 class Replica:
     """One source on its way through a lake. `sync` brings all that is committed to the outputs."""
 
-    def __init__(self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path) -> None:
+    def __init__(
+        self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path, *others: Source
+    ) -> None:
+        """others: sources beside the one that views are of."""
         self.source = source
         self.lake = lake
         self.spark: SparkSession = lake.spark
-        self.settings = Settings(sources={source.name: source}, settings=settings)
+        self.settings = Settings(sources={each.name: each for each in (source, *others)}, settings=settings)
         self.folder = folder
         self._project: Project | None = None
         for part in _SKELETON:
@@ -87,9 +90,13 @@ class Replica:
 
     def land(self) -> None:
         """Land all that is committed, snapshots included."""
-        jobs = Jobs(self.lake, self.settings)
+        jobs = self.jobs()
         with jobs.running():
             jobs.wait(until_caught_up=True)
+
+    def jobs(self) -> Jobs:
+        """The streams and snapshotters of its sources."""
+        return Jobs(self.lake, self.settings)
 
     def model(self, *arguments: str) -> dict[str, Outcome]:
         """Run dbt: `build`, without unit tests, or with the arguments given."""

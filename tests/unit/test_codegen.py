@@ -15,9 +15,10 @@ from pydantic import SecretStr
 from ingest.config import PostgresSource
 from ingest.lake.tables import Column
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.codegen import staging_models, write
+from ingest.postgres.codegen import staging_models
 from ingest.postgres.types import cast
-from ingest.postgres.viewnames import column_names, jinja_safe, model_names, quoted
+from ingest.stagingfiles import write
+from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=("*.*",))
 
@@ -156,16 +157,16 @@ def test_jinja_renders_names_as_they_are(text: str) -> None:
 
 
 def test_names_of_models_are_plain_and_never_collide() -> None:
-    tables = [
-        table("Orders"),
-        table("orders"),
-        table("b", schema="a"),
-        table("a__b"),
-        table("Ünïcode {{x}}", schema="my schema"),
-    ]
+    tables = {
+        "public.Orders": "Orders",
+        "public.orders": "orders",
+        "a.b": "a__b",
+        "public.a__b": "a__b",
+        "my schema.Ünïcode {{x}}": "my schema__Ünïcode {{x}}",
+    }
     names = model_names("shop", tables)
-    assert names == model_names("shop", tables[::-1])
-    assert {table.table_name: name for name, table in names.items()} == {
+    assert names == model_names("shop", dict(reversed(tables.items())))
+    assert {table: name for name, table in names.items()} == {
         "public.orders": "stg_shop__orders",
         "public.Orders": "stg_shop__orders_43fd82",
         "a.b": "stg_shop__a__b",

@@ -5,9 +5,7 @@ Pure, and the same for the same tables in any order.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-
-from ingest.postgres.catalog import CatalogTable
+from collections.abc import Mapping, Sequence
 
 OURS = ("_row_key", "_checkpoint_id", "_columns")
 
@@ -24,28 +22,24 @@ _RESERVED_WORDS = """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 
 
-def model_names(source: str, tables: Iterable[CatalogTable]) -> dict[str, CatalogTable]:
-    """The tables by the name of their model, `stg_<source>__<table>` with the schema if not public.
+def model_names(source: str, tables: Mapping[str, str]) -> dict[str, str]:
+    """Tables by the name of their model, `stg_<source>__<short>`. tables: what each is called in short.
 
     A table whose name another has got already gets a hash behind it.
     """
     # Those whose names need no change come first: nothing takes theirs.
-    ordered = sorted(tables, key=lambda t: (_plain(t) != _full(t), t.table_name))
-    names: dict[str, CatalogTable] = {}
+    ordered = sorted(tables, key=lambda table: (_plain(tables[table]) != tables[table], table))
+    names: dict[str, str] = {}
     for table in ordered:
-        name = f"stg_{source}__{_plain(table)}"
+        name = f"stg_{source}__{_plain(tables[table])}"
         if name in names:
-            name += "_" + hashlib.sha256(table.table_name.encode()).hexdigest()[:6]
+            name += "_" + hashlib.sha256(table.encode()).hexdigest()[:6]
         names[name] = table
     return dict(sorted(names.items()))
 
 
-def _full(table: CatalogTable) -> str:
-    return table.name if table.schema == "public" else f"{table.schema}__{table.name}"
-
-
-def _plain(table: CatalogTable) -> str:
-    return re.sub(r"[^a-z0-9_]", "_", _full(table).lower())
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
 def column_names(columns: Sequence[str]) -> dict[str, str]:

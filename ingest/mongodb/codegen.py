@@ -1,0 +1,182 @@
+"""Writes the staging views of a MongoDB source: for each collection a dbt model and its yml, typed by a sample.
+
+`staging_models` is pure: the same documents give the same text. Fields of nested documents are columns of their own; a
+field whose values are of several types, or arrays, keeps its text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ingest.config import MongoSource
+from ingest.errors import one_line
+from ingest.lake.sql import literal
+from ingest.mongodb import catalog, connection, documents
+from ingest.mongodb.connection import Client
+from ingest.mongodb.documents import Parsed
+from ingest.settings import JobSettings
+from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
+from ingest.viewnames import column_names, jinja_safe, model_names, quoted
+
+SAMPLE = 1000
+# A nested document with more fields than this in the sample is a mapping of keys, not a record.
+_MOST_FIELDS = 50
+# What the one key of a value in canonical Extended JSON says of its type.
+_KINDS = {
+    "$numberInt": "long",
+    "$numberLong": "long",
+    "$numberDouble": "double",
+    "$numberDecimal": "decimal",
+    "$oid": "object_id",
+    "$date": "date",
+    "$timestamp": "timestamp",
+    "$binary": "binary",
+}
+_TEXT, _NESTED = "text", "document"
+_ABOUT = {
+    "long": "integer",
+    "double": "double; integers too",
+    "decimal": "decimal128, as text",
+    "boolean": "boolean",
+    "object_id": "ObjectId, as hexadecimal digits",
+    "date": "date; NULL outside of the years 1 to 9999",
+    "timestamp": "BSON timestamp",
+    "binary": "binary",
+    "uuid": "UUID, as text",
+    "string": "string",
+    _TEXT: "string, or the JSON of other types",
+}
+_ROW_KEY = "JSON of the document's _id."
+_FIELDS = "Each top-level field's canonical Extended JSON, by name."
+
+Path_ = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field by its path, and what its values are: one of the kinds that there is a macro for, `string` or `text`."""
+
+    path: Path_
+    kind: str
+
+    @property
+    def sql(self) -> str:
+        """The Jinja that reads it."""
+        found = f"tidemark.field({', '.join(map(literal, self.path))})"
+        return f"{{{{ {found if self.kind in ('string', _TEXT) else f'tidemark.bson_{self.kind}({found})'} }}}}"
+
+
+def write_models(
+    source: MongoSource, settings: JobSettings, folder: Path = FOLDER, *, force: bool = False
+) -> list[str]:
+    """Writes the views of all collections of `source` that can be replicated; says so in a few lines.
+
+    Raises CannotConnect.
+    """
+    with connection.connected(source.uri.get_secret_value(), settings.connect_seconds) as client:
+        found = catalog.collections(client, source)
+        usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
+    done = write(staging_models(source, usable), folder, force=force)
+    return [
+        *(f"wrote {path}" for path in done.written),
+        *(f"left {path}, which differs; --force writes over it" for path in done.kept),
+        *(f"left out {each.full_name}: {each.problem}" for each in found if each.problem),
+        f"{source.name}: {len(usable)} collections, {len(done.unchanged)} files as they were",
+    ]
+
+
+def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
+    raw = connection.raw(client, collection.database, collection.name)
+    return [documents.parse(each.raw) for each in raw.aggregate([{"$sample": {"size": SAMPLE}}])]
+
+
+def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
+    """The text of each file by its name. samples: parsed documents by `database.collection`."""
+    one_database = len({name.partition(".")[0] for name in samples}) == 1
+    short = {name: name.partition(".")[2] if one_database else name.replace(".", "__", 1) for name in samples}
+    files = {}
+    for model, name in model_names(source.name, short).items():
+        found = fields(samples[name])
+        names = column_names(["_".join(field.path) or "_" for field in found])
+        columns = dict(zip(names.values(), found, strict=True)) if len(names) == len(found) else _numbered(found)
+        files[f"{model}.sql"] = _sql(source.name, name, columns)
+        files[f"{model}.yml"] = _yml(source.name, name, model, columns)
+    return files
+
+
+def fields(sample: Iterable[Parsed]) -> list[Field]:
+    """The fields of documents in the order in which they come, nested ones in the place of their document."""
+    kinds: dict[Path_, set[str]] = {}
+    for document in sample:
+        _look(document, (), kinds)
+    return [field for path in kinds if len(path) == 1 for field in _fields_of(path, kinds)]
+
+
+def _look(document: Mapping[str, Any], above: Path_, kinds: dict[Path_, set[str]]) -> None:
+    for name, value in document.items():
+        path = (*above, name)
+        seen = kinds.setdefault(path, set())
+        if value is None:
+            continue
+        kind = kind_of(value)
+        seen.add(kind)
+        if kind == _NESTED:
+            _look(value, path, kinds)
+
+
+def kind_of(value: Any) -> str:
+    """What a parsed value is."""
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bool):
+        return "boolean"
+    if not isinstance(value, dict):
+        return _TEXT
+    first = next(iter(value), "")
+    if first == "$binary" and value[first]["subType"] == "04":
+        return "uuid"
+    return _KINDS.get(first, _TEXT if first.startswith("$") else _NESTED)
+
+
+def _fields_of(path: Path_, kinds: Mapping[Path_, set[str]]) -> list[Field]:
+    below = [other for other in kinds if len(other) == len(path) + 1 and other[:-1] == path]
+    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS:
+        return [field for each in below for field in _fields_of(each, kinds)]
+    return [Field(path, _merged(kinds[path]))]
+
+
+def _merged(kinds: set[str]) -> str:
+    if kinds == {"long", "double"}:
+        return "double"
+    (kind,) = kinds if len(kinds) == 1 else (_TEXT,)
+    return _TEXT if kind == _NESTED else kind
+
+
+def _numbered(found: Sequence[Field]) -> dict[str, Field]:
+    """By names with numbers: two paths make the same one."""
+    return {f"{'_'.join(field.path)}_{number}": field for number, field in enumerate(found, 1)}
+
+
+def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:
+    selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
+    selected += [f"{field.sql} as {jinja_safe(quoted(column))}" for column, field in columns.items()]
+    body = [
+        "select",
+        ",\n".join(f"    {item}" for item in selected),
+        "from {{ ref('row_state') }}",
+        f"where {jinja_safe(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
+    ]
+    return "\n".join([*head(source, name, columns, body), "", *body, ""])
+
+
+def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
+    about = (
+        f"The documents of `{name}` of source `{source}`, typed by a sample. "
+        "Written by `tidemark codegen`, yours to edit."
+    )
+    described = {"_row_key": _ROW_KEY, "_checkpoint_id": CHECKPOINT, "_columns": _FIELDS}
+    for column, field in columns.items():
+        where = f"; field {' of '.join(reversed(field.path))}" if field.path != (column,) else ""
+        described[jinja_safe(column)] = jinja_safe(one_line(_ABOUT[field.kind] + where))
+    return model_yml(model, about, described)

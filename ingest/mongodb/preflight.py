@@ -1,0 +1,66 @@
+"""What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
+from collections.abc import Iterator
+
+from pymongo.errors import PyMongoError
+
+from ingest import findings
+from ingest.config import MongoSource
+from ingest.errors import TidemarkError
+from ingest.findings import Finding
+from ingest.mongodb import catalog, connection, server
+from ingest.mongodb.connection import Client, said
+from ingest.mongodb.feed import stream_level
+from ingest.settings import JobSettings
+
+
+def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
+    """What is found, errors first met ending it where nothing more can be asked."""
+    uri, where = source.uri.get_secret_value(), f"source {source.name}"
+    found: list[Finding] = []
+    try:
+        with connection.connected(uri, settings.connect_seconds) as client:
+            server.identify(client, connection.place(uri))
+            found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
+            level = stream_level(client, source)
+            of = "the whole deployment" if level == server.CLUSTER else f"database {level}"
+            found.append(Finding("ok", f"a change stream of {of} may be opened", where))
+            if not server.may_beat(client, level):
+                database = server.DATABASE if level == server.CLUSTER else level
+                found.append(
+                    Finding(
+                        "warning",
+                        "the heartbeat may not be written, so the last change may show ten seconds late",
+                        where,
+                        f"Grant readWrite on {database}.{server.HEARTBEAT}",
+                    )
+                )
+            found += _collections(client, source, where)
+    except TidemarkError as error:
+        found.append(findings.of(error))
+    except PyMongoError as error:
+        found.append(Finding("error", f"MongoDB refuses a question ({said(error)})", where))
+    return found
+
+
+def _collections(client: Client, source: MongoSource, where: str) -> Iterator[Finding]:
+    selected = catalog.collections(client, source)
+    usable = []
+    for each in selected:
+        problem = each.problem or catalog.unreadable(client, each)
+        if problem:
+            yield Finding("error", f"{each.full_name} will be left out: {problem}", where)
+        else:
+            usable.append(each)
+    if not selected:
+        yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
+    elif usable:
+        yield Finding("ok", f"{len(usable)} of {len(selected)} collections can be replicated", where)
+    bare = [each.full_name for each in usable if not each.has_images]
+    if bare:
+        yield Finding(
+            "warning",
+            f"{', '.join(bare[:5])}{' and others' if bare[5:] else ''} keep no post-images: an update lands with its "
+            "document as it is when it is looked up, so of each document only the final state is promised",
+            where,
+            "For transactional consistency run collMod with changeStreamPreAndPostImages: {enabled: true}",
+        )

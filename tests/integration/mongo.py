@@ -1,0 +1,106 @@
+"""What the lake says a collection holds, folded document by document, and what the source says.
+
+The source's documents are put into canonical Extended JSON by PyMongo, not by what the lake's were.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from bson import json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient
+
+from ingest.config import MongoSource
+from ingest.lake.tables import DONE
+from ingest.mongodb import connection, server
+from ingest.mongodb.feed import MongoFeed, open_writer, start_over
+from ingest.mongodb.snapshots import MongoCollections
+from ingest.positions import persisted
+from ingest.snapshot import SnapshotHooks, Snapshotter
+from ingest.stream import Hooks, StreamWriter
+from tests.integration import replay
+
+Client = MongoClient[dict[str, Any]]
+_DATES = DatetimeConversion.DATETIME_MS
+_EXACT = CodecOptions[dict[str, Any]](datetime_conversion=_DATES)
+_CANONICAL = json_util.JSONOptions(json_mode=json_util.JSONMode.CANONICAL, datetime_conversion=_DATES)
+Document = tuple[tuple[str, str | None], ...]
+
+
+def canonical(document: dict[str, Any]) -> Document:
+    """A document as sorted (field, JSON), None for null."""
+    found = json.loads(json_util.dumps(document, json_options=_CANONICAL))
+    return tuple(sorted((name, None if value is None else _text(value)) for name, value in found.items()))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass
+class MongoJobs(replay.Jobs):
+    """A source's stream writer and snapshotter, made anew for each run as a process would."""
+
+    source: MongoSource  # type: ignore[assignment]
+
+    # Documents are looked up again.
+    VARYING: ClassVar[tuple[str, ...]] = ("ingested_at", "columns")
+
+    def watermark(self) -> int:
+        with connection.connected(self.source.uri.get_secret_value(), 5) as client:
+            return server.watermark(client, self.position().slot)
+
+    def position(self) -> Any:
+        return open_writer(self.lake, self.source, self.settings)
+
+    def open(self) -> None:
+        """From here on what is committed is streamed."""
+        self.position()
+
+    def resnapshot(self) -> None:
+        """What `tidemark resnapshot --all` does."""
+        start_over(self.lake, self.source, self.settings)
+
+    def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
+        assert writer == 1
+        position = self.position()
+        return StreamWriter(self.lake, MongoFeed(self.source, self.settings, position), position, self.settings, hooks)
+
+    def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
+        collections = MongoCollections(self.lake, self.source, self.settings, self.position().slot)
+        return Snapshotter(self.lake, collections, self.source.name, self.settings, hooks)
+
+    def lake_documents(self, name: str) -> Counter[Document]:
+        """The collection's documents as snapshot and stream have them."""
+        table = self.table(name)
+        assert table.state == DONE, f"{name} is {table.state}: {table.note}"
+        position = persisted(self.lake.positions(self.source.name), self.source.name)
+        assert position is not None
+        assert position > (table.done_lsn or 0)
+        rows: dict[str, dict[str, Any]] = {}
+        for row in self.snapshot_rows(table):
+            assert row["row_key"] not in rows, "a document was read twice"
+            rows[row["row_key"]] = row["columns"]
+        for event in self.events(table.table_id):
+            if event["commit_lsn"] < (table.snapshot_lsn or 0):
+                continue
+            if event["op"] == "truncate":
+                rows.clear()
+            elif event["op"] == "delete":
+                rows.pop(event["row_key"], None)
+            else:
+                rows[event["row_key"]] = event["columns"]
+        return Counter(tuple(sorted(columns.items())) for columns in rows.values())
+
+    def source_documents(self, client: Client, name: str) -> Counter[Document]:
+        database, _, collection = name.partition(".")
+        found = client[database].get_collection(collection, codec_options=_EXACT).find()
+        return Counter(canonical(document) for document in found)
+
+    def assert_same(self, client: Client, *names: str) -> None:
+        """Lake and source have the same documents."""
+        for name in names:
+            lake, source = self.lake_documents(name), self.source_documents(client, name)
+            assert lake == source, f"{name}: only lake {lake - source}, only source {source - lake}"

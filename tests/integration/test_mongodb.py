@@ -1,0 +1,431 @@
+"""Collections landed from a real replica set: change streams while snapshots are taken, equal to the source."""
+
+import logging
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import Binary, Code, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, encode
+from bson.datetime_ms import DatetimeMS
+from bson.raw_bson import RawBSONDocument
+from pydantic import ByteSize, SecretStr
+from pymongo.database import Database
+
+from ingest.config import MongoSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.lake.tables import ENDED
+from ingest.mongodb.codegen import write_models
+from ingest.mongodb.connection import CannotConnect
+from ingest.mongodb.preflight import check
+from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
+from ingest.stream import Hooks
+from tests.integration.mongo import Client, MongoJobs
+from tests.integration.replay import Killed, call_once, kill
+
+Shop = Database[dict[str, Any]]
+
+ODD_IDS = [
+    *(5, Int64(2**40), -1.5, float("nan"), float("inf"), Decimal128("7.10"), "", "a", "ä\u0000b", '"quoted"\\', True),
+    *(
+        ObjectId(),
+        Timestamp(5, 6),
+        datetime(2020, 1, 1, tzinfo=timezone.utc),
+        {"a": 1, "b": "x"},
+        {"b": "x", "a": 1},
+        {},
+        None,
+    ),
+    *(Binary(b"\x00\xff", 0), Binary(uuid.uuid4().bytes, 4), MinKey(), MaxKey(), DatetimeMS(-(2**60))),
+]
+VALUES = {
+    "double": 0.1,
+    "whole": 5.0,
+    "minus_zero": -0.0,
+    "large": 1e300,
+    "nan": float("nan"),
+    "infinite": float("-inf"),
+    "int": -(2**31),
+    "long": Int64(2**63 - 1),
+    "decimal": Decimal128("-1.234567890123456789012345678901234E+6000"),
+    "string": 'ä\u0000\u2028 "x" \\ /',
+    "empty": "",
+    "true": True,
+    "null": None,
+    "object_id": ObjectId("5f" * 12),
+    "date": datetime(1, 1, 1, tzinfo=timezone.utc),
+    "far_date": DatetimeMS(2**62),
+    "timestamp": Timestamp(2**32 - 1, 2**32 - 1),
+    "binary": Binary(b"\x00\x01\xff", 0),
+    "uuid": Binary(uuid.UUID(int=5).bytes, 4),
+    "own": Binary(b"x", 128),
+    "regex": Regex("^a/b", "im"),
+    "code": Code("f()"),
+    "scoped": Code("f()", {"x": 1}),
+    "min": MinKey(),
+    "max": MaxKey(),
+    "array": [1, "x", None, [Int64(1)], {"a": 0.5}],
+    "document": {"b": {"c": [1.5, {}]}, "a": None},
+    "": "nameless",
+    "a.b": "dotted",
+    "$x": "dollar",
+    "row_key": "ours",
+    "columns": {"_id": 1},
+}
+
+
+@pytest.fixture
+def shop(mongo: Client, mongo_jobs: MongoJobs) -> Shop:
+    """The source's database."""
+    return mongo[mongo_jobs.source.name]
+
+
+def names(jobs: MongoJobs, *collections: str) -> list[str]:
+    return [f"{jobs.source.name}.{collection}" for collection in collections]
+
+
+def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n, "v": n} for n in range(50)])
+    jobs.open()
+
+    def change() -> None:
+        shop.a.update_one({"_id": 1}, {"$set": {"v": "new", "more": None}})
+        shop.a.replace_one({"_id": 2}, {"other": 1.5})
+        shop.a.update_one({"_id": 3}, {"$unset": {"v": ""}})
+        shop.a.delete_one({"_id": 4})
+        shop.a.delete_one({"_id": 5})
+        shop.a.insert_one({"_id": 5, "v": "back"})
+        shop.a.insert_one({"_id": "x", "v": 1})
+        shop.a.delete_one({"_id": "x"})
+        shop.a.insert_one({"_id": "y"})
+
+    jobs.stream()
+    with jobs.streaming():
+        jobs.snapshot(SnapshotHooks(before_land=call_once(change)))
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n} for n in range(10)])
+    jobs.open()
+
+    def delete() -> None:
+        shop.a.delete_many({"_id": {"$lt": 5}})
+        jobs.stream()
+
+    with jobs.streaming():
+        pass
+    snapshotter = jobs.snapshotter(SnapshotHooks(before_land=call_once(delete)))
+    snapshotter.run(until_done=True)
+    jobs.stream()
+    assert len(list(jobs.lake_documents(*names(jobs, "a")))) == 5
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_a_transaction_over_collections_and_databases_is_seen_whole(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    shop.b.insert_one({"_id": 0})
+    elsewhere = mongo["elsewhere"].c
+    elsewhere.insert_one({"n": 0})
+    jobs.settle()
+    with mongo.start_session() as session, session.start_transaction():
+        for n in range(1, 6):
+            shop.a.insert_one({"_id": n}, session=session)
+            elsewhere.insert_one({"n": n}, session=session)
+            shop.b.update_one({"_id": 0}, {"$set": {"n": n}}, session=session)
+    jobs.stream()
+    events = jobs.events()
+    of_transaction = [e for e in events if e["commit_lsn"] == events[-1]["commit_lsn"]]
+    # The other database's events have their ordinals, though they are not landed.
+    assert [e["commit_index"] for e in of_transaction] == [0, 2, 3, 5, 6, 8, 9, 11, 12, 14]
+    assert len({e["xid"] for e in of_transaction}) == 1
+    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+
+
+def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    jobs.settings = settings.model_copy(update={"landing_bytes": ByteSize(1 << 20)})
+    with mongo.start_session() as session, session.start_transaction():
+        for n in range(1, 41):
+            shop.a.insert_one({"_id": n, "text": str(n % 10) * 600_000}, session=session)
+    before = len(jobs.events())
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(before_store=kill))
+    assert jobs.landed() > before
+    assert len(jobs.events()) == before
+    jobs.stream()
+    assert len(jobs.events()) == before + 40
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_ids_of_all_types_are_chunked_without_loss(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
+) -> None:
+    jobs = mongo_jobs
+    jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": ByteSize(1 << 20)})
+    text = "x" * 40_000
+    shop.a.insert_many([{"_id": each, "text": text} for each in ODD_IDS])
+    shop.a.insert_many([{"_id": n * 1.0 if n % 2 else Int64(n), "text": text} for n in range(100, 160)])
+    shop.a.insert_many([{"_id": f"s{n}", "text": text} for n in range(60)])
+    jobs.settle()
+    table = jobs.table(*names(jobs, "a"))
+    assert len(jobs.lake.chunks.read([str(table.snapshot_id)])) > 3
+    jobs.assert_same(mongo, *names(jobs, "a"))
+    for each in ODD_IDS:
+        shop.a.update_one({"_id": each}, {"$set": {"text": "short"}})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+    shop.a.delete_many({})
+    jobs.stream()
+    assert not jobs.lake_documents(*names(jobs, "a"))
+
+
+@pytest.mark.parametrize("images", [False, True])
+def test_every_type_is_kept_in_canonical_form_by_snapshot_and_stream(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, images: bool
+) -> None:
+    jobs = mongo_jobs
+    shop.create_collection("a", changeStreamPreAndPostImages={"enabled": images})
+    raw = RawBSONDocument(encode({"_id": 0, **VALUES}))
+    shop.a.insert_one(raw)
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+    shop.a.insert_one(RawBSONDocument(encode({"_id": 1, **VALUES})))
+    shop.a.update_one({"_id": 0}, {"$set": {"updated": True}})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_bytes_that_are_no_utf8_do_not_stop_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    broken = encode({"_id": 1, "text": "abcd"}).replace(b"abcd", b"a\xff\xfed")
+    shop.a.insert_one(RawBSONDocument(broken))
+    shop.a.insert_one({"_id": 2})
+    jobs.stream()
+    found = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
+    assert found['{"$numberInt":"1"}']["text"] == '"a\ufffd\ufffdd"'
+    assert len(found) == 3
+
+
+def test_an_update_whose_document_is_gone_by_look_up_changes_nothing(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n, "v": 0} for n in range(3)])
+    jobs.settle()
+    shop.a.update_one({"_id": 0}, {"$set": {"v": 1}})
+    shop.a.delete_one({"_id": 0})
+    shop.a.update_one({"_id": 1}, {"$set": {"v": 1}})
+    shop.a.delete_one({"_id": 1})
+    shop.a.insert_one({"_id": 1, "v": "again"})
+    before = len(jobs.events())
+    jobs.stream()
+    assert [(e["op"], e["row_key"]) for e in jobs.events()[before:]] == [
+        ("delete", '[{"$numberInt":"0"}]'),
+        ("update", '[{"$numberInt":"1"}]'),
+        ("delete", '[{"$numberInt":"1"}]'),
+        ("insert", '[{"$numberInt":"1"}]'),
+    ]
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_post_images_keep_every_version_of_a_document(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    shop.a.insert_one({"_id": 0, "v": 0})
+    jobs.settle()
+    before = len(jobs.events())
+    for version in range(1, 6):
+        shop.a.update_one({"_id": 0}, {"$set": {"v": version}})
+    shop.a.delete_one({"_id": 0})
+    jobs.stream()
+    versions = [dict(e["columns"]).get("v") for e in jobs.events()[before:]]
+    assert versions == [*(f'{{"$numberInt":"{n}"}}' for n in range(1, 6)), None]
+
+
+def test_dropped_and_created_again_it_is_another_collection(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n} for n in range(5)])
+    jobs.settle()
+    before = jobs.table(*names(jobs, "a"))
+    shop.a.drop()
+    shop.a.insert_one({"_id": "new"})
+    jobs.settle()
+    assert jobs.table(*names(jobs, "a")).table_id != before.table_id
+    assert jobs.lake.tables.read(jobs.source.name)[before.table_id].state == ENDED
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_dropped_while_it_is_queued_nothing_waits_for_it(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    shop.b.insert_one({"_id": 0})
+    jobs.open()
+
+    def drop() -> None:
+        shop.a.drop()
+        shop.a.insert_one({"_id": 1})
+
+    with jobs.streaming():
+        jobs.snapshot(SnapshotHooks(after_claim=call_once(drop)))
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+
+
+def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n} for n in range(5)])
+    shop.c.insert_one({"_id": "gone"})
+    jobs.settle()
+    shop.a.rename("b")
+    shop.b.insert_one({"_id": 9})
+    shop.b.rename("c", dropTarget=True)
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "c"))
+    live = [t.table_name for t in jobs.lake.tables.read(jobs.source.name).values() if t.state != ENDED]
+    assert live == names(jobs, "c")
+
+
+def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
+    mongo: Client,
+    new_mongo_source: Callable[..., MongoSource],
+    lake: Lake,
+    settings: JobSettings,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = f"d{uuid.uuid4().hex[:8]}"
+    source = new_mongo_source(collections=(f"{database}.*", f"{database}.missing"))
+    shop = mongo[database]
+    shop.a.insert_one({"_id": 0})
+    shop.create_collection("capped", capped=True, size=4096)
+    shop.create_collection("view", viewOn="a", pipeline=[])
+    shop.create_collection("series", timeseries={"timeField": "t"})
+    jobs = MongoJobs(lake, source, settings)
+    with caplog.at_level(logging.ERROR):
+        jobs.settle()
+    for name in ("capped", "view", "series", "missing"):
+        assert f"{database}.{name} is left out" in caplog.text
+    jobs.assert_same(mongo, f"{database}.a")
+    assert [t.table_name for t in lake.tables.read(source.name).values()] == [f"{database}.a"]
+    found = {(f.level, f.what.partition(":")[0]) for f in check(source, settings)}
+    assert ("error", f"{database}.missing will be left out") in found
+    assert any(level == "warning" and "post-images" in f.what for f in check(source, settings) for level in [f.level])
+    mongo.drop_database(database)
+
+
+def test_a_killed_snapshot_reads_nothing_again(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
+) -> None:
+    jobs = mongo_jobs
+    jobs.settings = settings.model_copy(
+        update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1, "lease_seconds": 0.5}
+    )
+    shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
+    jobs.open()
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(after_land=kill))
+    shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
+    shop.a.delete_one({"_id": 2})
+    shop.a.delete_one({"_id": 149})
+    shop.a.insert_one({"_id": 149, "text": "again"})
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_a_killed_cursor_is_got_over(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    with jobs.streaming() as writer:
+        for n in range(1, 4):
+            cursors = mongo.admin.aggregate(
+                [{"$currentOp": {"idleCursors": True, "allUsers": True}}, {"$match": {"appName": "tidemark"}}]
+            )
+            for each in [c for c in cursors if c.get("cursor")]:
+                mongo.admin.command("killCursors", "$cmd.aggregate", cursors=[each["cursor"]["cursorId"]])
+            shop.a.insert_one({"_id": n})
+    assert writer.progress.events >= 0
+    jobs.stream()
+    assert len(jobs.events()) == 3
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    position = jobs.position()
+    ahead = type(position)(**{**position.__dict__, "position": position.position + (10_000 << 32)})
+    other = type(position)(**{**ahead.__dict__, "system_id": "another", "start_position": position.start_position + 1})
+    jobs.lake.store(ahead)
+    with pytest.raises(Failure, match="set back"):
+        jobs.stream()
+    jobs.lake.store(other)
+    with pytest.raises(Failure, match="another deployment"):
+        jobs.stream()
+
+
+def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    position = jobs.position()
+    long_ago = {"position": 1 << 32, "start_position": position.start_position + 1}
+    jobs.lake.store(type(position)(**{**position.__dict__, **long_ago}))
+    with pytest.raises(Failure, match="no longer has its log.*resnapshot --all"):
+        jobs.stream()
+    shop.a.insert_one({"_id": 1})
+    jobs.resnapshot()
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings) -> None:
+    source = MongoSource(name="m", uri=SecretStr("mongodb://me:secret@127.0.0.1:1/?replicaSet=x"), collections=("a.*",))
+    (finding,) = check(source, settings.model_copy(update={"connect_seconds": 0.3}))
+    assert finding.level == "error"
+    assert "127.0.0.1:1" in str(finding)
+    assert "secret" not in str(finding)
+    assert issubclass(CannotConnect, Failure)
+
+
+def test_codegen_types_a_sample_and_leaves_edited_files(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
+) -> None:
+    same = {"at": datetime.now(timezone.utc), "who": {"name": "x", "n": {"z": 1}}, "tags": ["a"]}
+    for n in range(20):
+        shop.orders.insert_one({"_id": n, **same, "total": n * 1.5 if n % 2 else n, "mixed": n if n % 2 else "s"})
+    lines = write_models(mongo_jobs.source, settings, tmp_path)
+    assert lines[-1].endswith("1 collections, 0 files as they were")
+    text = (tmp_path / f"stg_{mongo_jobs.source.name}__orders.sql").read_text()
+    for item in (
+        "{{ tidemark.bson_long(tidemark.field('_id')) }} as _id",
+        "{{ tidemark.bson_double(tidemark.field('total')) }} as total",
+        "{{ tidemark.bson_date(tidemark.field('at')) }} as at",
+        "{{ tidemark.field('who', 'name') }} as who_name",
+        "{{ tidemark.bson_long(tidemark.field('who', 'n', 'z')) }} as who_n_z",
+        "{{ tidemark.field('tags') }} as tags",
+        "{{ tidemark.field('mixed') }} as mixed",
+    ):
+        assert item in text, text
+    assert write_models(mongo_jobs.source, settings, tmp_path)[-1].endswith("2 files as they were")

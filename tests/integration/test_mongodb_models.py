@@ -1,0 +1,130 @@
+"""Buckets over MongoDB and Postgres, modelled by the real dbt project, equal to the sources."""
+
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.config import MongoSource, PostgresSource
+from ingest.lake import Lake
+from ingest.mongodb.codegen import write_models
+from ingest.settings import JobSettings
+from ingest.verify import verify_all
+from tests.conftest import Database
+from tests.integration.mongo import Client
+from tests.integration.replica import Replica, in_order
+
+
+@pytest.fixture
+def replica(
+    lake: Lake,
+    source: PostgresSource,
+    mongo_source: MongoSource,
+    settings: JobSettings,
+    tmp_path: Path,
+) -> Replica:
+    return Replica(lake, source, settings, tmp_path, mongo_source)
+
+
+def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
+    replica: Replica, database: Database, mongo: Client, mongo_source: MongoSource, settings: JobSettings
+) -> None:
+    shop = mongo[mongo_source.name]
+    placed = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=timezone.utc)
+    shop.orders.insert_many(
+        [{"_id": n, "customer": {"id": n % 3}, "total": n * 0.5, "placed": placed, "open": True} for n in range(20)]
+    )
+    database.execute("create table customers (id int primary key, name text, credit numeric(10,2))")
+    database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
+    customers = replica.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
+    write_models(mongo_source, settings, replica.folder / "models/staging")
+    orders = f"stg_{mongo_source.name}__orders"
+    by_customer = replica.definition(
+        "by_customer",
+        f"select _row_key, customer_id, _id, total, placed, open from {{{{ rows('{orders}') }}}} where open",
+        bucket_by=["customer_id"],
+        object_id="_id",
+        evaluate="rows",
+    )
+    totals = replica.definition(
+        "totals",
+        f"select c.id, c.name, sum(o.total) as total, count(o._id) as orders from {{{{ ref('{customers}') }}}} c "
+        f"left join {{{{ ref('{orders}') }}}} o on c.id = o.customer_id group by c.id, c.name",
+        bucket_by=[],
+        object_id="id",
+        key=["id"],
+    )
+
+    def expected() -> tuple[list[Any], list[Any]]:
+        found = list(shop.orders.find())
+        rows = [
+            (f'{by_customer}["{o["customer"]["id"]}"]', o["_id"], o["total"], o["open"]) for o in found if o.get("open")
+        ]
+        sums = [
+            (name, sum(o["total"] for o in mine) if mine else None, len(mine))
+            for number, name in database.execute("select id, name from customers")
+            for mine in [[o for o in found if o["customer"]["id"] == number]]
+        ]
+        return in_order(rows), in_order(sums)
+
+    def assert_equal() -> None:
+        rows, sums = expected()
+        assert replica.bucket(by_customer, "_id, total, open") == rows
+        assert replica.rows(f"select name, total, orders from buckets.{totals}") == sums
+        for definition in (by_customer, totals):
+            assert replica.replayed(definition) == replica.logged_rows(definition)
+
+    replica.sync()
+    assert_equal()
+    (moment,) = replica.rows(f"select distinct placed from buckets.{by_customer}")
+    assert moment[0].replace(tzinfo=timezone.utc) == placed
+    with mongo.start_session() as session, session.start_transaction():
+        shop.orders.update_one({"_id": 1}, {"$set": {"customer.id": 3}}, session=session)
+        shop.orders.update_one({"_id": 2}, {"$set": {"open": False}}, session=session)
+        shop.orders.delete_one({"_id": 3}, session=session)
+        new = {"_id": 99, "customer": {"id": 0}, "total": 1.25, "placed": placed, "open": True}
+        shop.orders.insert_one(new, session=session)
+    database.execute("update customers set name = 'renamed', credit = 5 where id = 1")
+    database.execute("delete from customers where id = 2")
+    replica.sync()
+    assert_equal()
+    checkpoints = replica.rows("select distinct source from core.checkpoints")
+    assert {(replica.source.name,), (mongo_source.name,)} <= set(checkpoints)
+    assert replica.rows(f"select credit from staging.{customers} where id = 1") == [(Decimal("5.00"),)]
+
+
+def test_the_lake_is_verified_against_the_deployment(
+    replica: Replica, mongo: Client, mongo_source: MongoSource
+) -> None:
+    shop = mongo[mongo_source.name]
+    shop.a.insert_many([{"_id": n, "v": [n, {"x": None}]} for n in range(50)])
+    shop.a.update_one({"_id": 7}, {"$set": {"v": 8}})
+    replica.sync()
+    with replica.jobs().running():
+        (verdict,) = verify_all(replica.lake, replica.settings, 60, source=mongo_source.name)
+    assert verdict.is_equal
+    assert verdict.rows == 50
+
+
+def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
+    replica: Replica, mongo: Client, mongo_source: MongoSource, settings: JobSettings
+) -> None:
+    shop = mongo[mongo_source.name]
+    shop.a.insert_many([{"_id": n, "v": n} for n in range(5)])
+    write_models(mongo_source, settings, replica.folder / "models/staging")
+    every = replica.definition(
+        "every",
+        f"select _row_key, _id, v from {{{{ rows('stg_{mongo_source.name}__a') }}}}",
+        bucket_by=[],
+        object_id="_id",
+        evaluate="rows",
+    )
+    replica.sync()
+    assert len(replica.bucket(every, "v")) == 5
+    shop.a.drop()
+    shop.a.insert_one({"_id": 1, "v": 100})
+    replica.sync()
+    assert replica.rows(f"select v from buckets.{every}") == [(100,)]
+    assert replica.replayed(every) == replica.logged_rows(every)
