@@ -1,24 +1,19 @@
 """Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake keeps its own.
 
 A Python Data Source whose rows tell how each chunk went; the data goes straight to its file, and the driver commits
-what counts. What opens the source is in the class's closure, so it is in no option, plan or setting. A source brings a
-module with `read_chunk(secret, task, connect_seconds)` and the tasks it understands, as dictionaries.
+what counts. What opens the source is in the class's closure, so it is in no option, plan or setting.
 """
 
-import importlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ingest.change import SNAPSHOT_ROWS
+from ingest.chunktask import CHANGED, FAILED, FORBIDDEN, ChunkResult, Task
 from ingest.errors import Failure
 from ingest.files import File
 from ingest.lake import Chunk
@@ -28,46 +23,20 @@ RESULT = (
     "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
     "detail STRING"
 )
-# Why a chunk was not read: its table is no longer the registered one; it may not be read; the snapshot that it was to
-# be read in is gone; the source can't be reached; anything else.
-CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
-    "changed",
-    "forbidden",
-    "no snapshot",
-    "unreachable",
-    "failed",
-)
-Task = dict[str, Any]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class ChunkResult:
-    """How it went.
-
-    A file (path None if there were no rows), or a problem and what the source said.
-    """
-
-    snapshot_id: str
-    chunk: int
-    path: str | None = None
-    rows: int = 0
-    size: int = 0
-    read_lsn: int = 0
-    problem: str | None = None
-    detail: str | None = None
-
-    def outcome(self, chunk: Chunk) -> Read:
-        """What it means for the chunk that it is of."""
-        if self.problem is None:
-            file = File(self.path, self.rows, self.size) if self.path else None
-            return Read(chunk, self.rows, self.read_lsn, file)
-        return Read(
-            chunk,
-            problem=self.detail or self.problem,
-            restart=self.problem == CHANGED,
-            give_up=self.problem in (FORBIDDEN, FAILED),
-        )
+def outcome(result: ChunkResult, chunk: Chunk) -> Read:
+    """What a result means for the chunk that it is of."""
+    if result.problem is None:
+        file = File(result.path, result.rows, result.size) if result.path else None
+        return Read(chunk, result.rows, result.read_lsn, file)
+    return Read(
+        chunk,
+        problem=result.detail or result.problem,
+        restart=result.problem == CHANGED,
+        give_up=result.problem in (FORBIDDEN, FAILED),
+    )
 
 
 class ChunkReader:
@@ -106,18 +75,6 @@ def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
     return [share for share in shares if share]
 
 
-def snapshot_rows(task: Mapping[str, Any], now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:
-    """`raw.snapshot_rows` of decoded rows; what is the same in all of them, as `task` has it, is stored once."""
-    same = {**task, "ingested_at": now}
-    arrays = {
-        name: pa.repeat(pa.scalar(same[name], SNAPSHOT_ROWS.field(name).type), len(row_key))
-        for name in SNAPSHOT_ROWS.names
-        if name in same and name != "columns"
-    }
-    arrays |= {"row_key": row_key, "columns": columns}
-    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)
-
-
 def _data_source(format_name: str, module: str, secret: str, connect_seconds: float) -> type[DataSource]:
     """The Data Source class of one source; register it, then read its `name()` with the option `tasks`.
 
@@ -144,15 +101,8 @@ def _data_source(format_name: str, module: str, secret: str, connect_seconds: fl
             return [InputPartition(place) for place in range(len(self._shares))]
 
         def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            from ingest.chunkreader import read_share
+            from ingest.chunktask import read_share
 
             yield from read_share(module, secret, self._shares[partition.value], connect_seconds)
 
     return Chunks
-
-
-def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds: float) -> Iterator[tuple[Any, ...]]:
-    """Read tasks one after the other; gives each one's result when it is there."""
-    read_chunk = importlib.import_module(module).read_chunk
-    for task in share:
-        yield tuple(asdict(read_chunk(secret, task, connect_seconds)).values())

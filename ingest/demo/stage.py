@@ -1,6 +1,6 @@
-"""Where the demo plays: a Postgres, a copy of the dbt project, and a lake that is wiped first.
+"""Where the demo plays: a Postgres, a MongoDB, a copy of the dbt project, and a lake that is wiped first.
 
-Only a lake that a demo made is wiped, and only while it holds nothing but the demo's source.
+Only a lake that a demo made is wiped, and only while it holds nothing but the demo's sources.
 """
 
 import contextlib
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ingest.demo.data import SOURCE
+from ingest.demo import data, weather
 from ingest.demo.definitions import DEFINITIONS
-from ingest.embedded import PostgresServer
+from ingest.embedded import MongoServer, PostgresServer
 from ingest.errors import UsageError
 
 TARGET = "local"
@@ -27,16 +27,17 @@ _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 
 @dataclass(frozen=True)
 class Stage:
-    """The demo's places; the server is running."""
+    """The demo's places; the servers are running."""
 
     server: PostgresServer
+    mongodb: MongoServer
     project: Path
     lake: Path
 
 
 @contextlib.contextmanager
 def stage(folder: Path = Path(".tidemark/demo")) -> Iterator[Stage]:
-    """A clean stage; the server is stopped at the end, the lake stays. Raises UsageError."""
+    """A clean stage; the servers are stopped at the end, the lake stays. Raises UsageError."""
     folder = folder.absolute()
     lake = Path(os.environ.get("TIDEMARK_LAKE") or ".tidemark/lake").absolute()
     os.environ["TIDEMARK_LAKE"] = str(lake)
@@ -44,8 +45,11 @@ def stage(folder: Path = Path(".tidemark/demo")) -> Iterator[Stage]:
     with _alone(folder):
         wipe(lake)
         project = _copy_project(folder / "project")
-        with PostgresServer(folder / "postgres", settings=_SETTINGS) as server:
-            yield Stage(server, project, lake)
+        with (
+            PostgresServer(folder / "postgres", settings=_SETTINGS) as server,
+            MongoServer(folder / "mongodb") as mongodb,
+        ):
+            yield Stage(server, mongodb, project, lake)
 
 
 @contextlib.contextmanager
@@ -62,7 +66,7 @@ def _alone(folder: Path) -> Iterator[None]:
 def wipe(lake: Path) -> None:
     """Empty the lake of the last demo. Raises UsageError for any other lake."""
     if lake.exists() and any(lake.iterdir()):
-        others = sorted(sources(lake) - {SOURCE})
+        others = sorted(sources(lake) - {data.SOURCE, weather.SOURCE})
         if others or not (lake / _MARK).exists():
             what = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
             fix = "Give the demo one of its own: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"

@@ -62,6 +62,7 @@ class Watch:
             self.snapshot_rows, self.snapshot_seconds = rows, now - self._started
             self.snapshot_changes = self._traffic.changes
         self.events = sum(writer.progress.events for writer in self._jobs.writers)
+        # MongoDB's positions, clusterTimes, are far above any LSN.
         landed = min((w.progress.position.position for w in self._jobs.writers), default=0)
         self._commits.append((now, flushed))
         while self._commits and self._commits[0][1] <= landed:

@@ -1,18 +1,17 @@
 """The collections of a deployment: which are selected, and which of them can be replicated."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from bson.binary import Binary
 from pymongo.errors import OperationFailure
 
 from ingest.change import table_id
 from ingest.config import MongoSource
 from ingest.lake.tables import Leaf, SourceTable
 from ingest.mongodb.connection import Client, said
-from ingest.mongodb.server import HEARTBEAT
+from ingest.mongodb.server import HEARTBEAT, uuid_of
 
 _OF_SERVER = ("admin", "config", "local")
 KEY = ("_id",)
@@ -48,12 +47,6 @@ class Collection:
             columns=(),
             leaves=(Leaf(relation, self.full_name, 0),),
         )
-
-
-def uuid_of(listed: Mapping[str, Any]) -> UUID | None:
-    """The UUID of an entry of listCollections; None for a view."""
-    found = listed.get("info", {}).get("uuid")
-    return found.as_uuid() if isinstance(found, Binary) else found
 
 
 def relation_id(uuid: UUID) -> int:

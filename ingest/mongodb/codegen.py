@@ -64,7 +64,9 @@ class Field:
     def sql(self) -> str:
         """The Jinja that reads it."""
         found = f"tidemark.field({', '.join(map(literal, self.path))})"
-        return f"{{{{ {found if self.kind in ('string', _TEXT) else f'tidemark.bson_{self.kind}({found})'} }}}}"
+        macro = _TEXT if self.kind == "string" else self.kind
+        # A nested string is given without its quotes.
+        return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
 
 
 def write_models(
@@ -87,8 +89,10 @@ def write_models(
 
 
 def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
+    """The first and the last documents by `_id`: the same as long as the collection is, where a random sample isn't."""
     raw = connection.raw(client, collection.database, collection.name)
-    return [documents.parse(each.raw) for each in raw.aggregate([{"$sample": {"size": SAMPLE}}])]
+    found = {each.raw for order in (1, -1) for each in raw.find().sort("_id", order).limit(SAMPLE // 2)}
+    return [documents.parse(each) for each in sorted(found)]
 
 
 def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
@@ -106,9 +110,9 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]])
 
 
 def fields(sample: Iterable[Parsed]) -> list[Field]:
-    """The fields of documents in the order in which they come, nested ones in the place of their document."""
+    """The fields of documents in the order of the largest; nested ones in the place of their document."""
     kinds: dict[Path_, set[str]] = {}
-    for document in sample:
+    for document in sorted(sample, key=lambda document: -len(document)):
         _look(document, (), kinds)
     return [field for path in kinds if len(path) == 1 for field in _fields_of(path, kinds)]
 

@@ -59,8 +59,9 @@ def place(uri: str) -> str:
 def client(uri: str, connect_seconds: float = 10.0) -> Client:
     """A client of the primary, reading what a majority has. Raises CannotConnect, UsageError."""
     milliseconds = round(connect_seconds * 1000)
+    found: Client | None = None
     try:
-        found: Client = MongoClient(
+        found = MongoClient(
             uri,
             appname="tidemark",
             serverSelectionTimeoutMS=milliseconds,
@@ -70,17 +71,17 @@ def client(uri: str, connect_seconds: float = 10.0) -> Client:
             w="majority",
         )
         found.admin.command("ping")
-    except (InvalidURI, ConfigurationError) as error:
-        raise UsageError(
-            f"the connection string is wrong ({error})", place(uri), "Correct uri in sources.yml"
-        ) from None
     except PyMongoError as error:
-        raise cannot_connect(uri, error) from None
+        if found is not None:
+            found.close()
+        raise _refused(uri, error) from None
     return found
 
 
-def cannot_connect(uri: str, error: PyMongoError) -> CannotConnect:
+def _refused(uri: str, error: PyMongoError) -> UsageError | CannotConnect:
     """What a connection failed of, in one line."""
+    if isinstance(error, InvalidURI | ConfigurationError):
+        return UsageError(f"the connection string is wrong ({error})", place(uri), "Correct uri in sources.yml")
     if isinstance(error, OperationFailure) and error.code in (UNAUTHORIZED, _AUTHENTICATION_FAILED):
         return CannotConnect(
             f"MongoDB refuses the login ({said(error)})", place(uri), "Check user, password, authSource"

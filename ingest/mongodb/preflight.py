@@ -1,4 +1,5 @@
 """What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
+
 from collections.abc import Iterator
 
 from pymongo.errors import PyMongoError

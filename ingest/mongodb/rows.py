@@ -4,7 +4,7 @@ A chunk is a range of the index of `_id`, of whatever BSON types, read at one cl
 has to be the one that was registered.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
@@ -12,12 +12,13 @@ from uuid import UUID
 import bson
 import bsonjs
 import pyarrow as pa
+from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from ingest.change import SNAPSHOT_ROWS
-from ingest.chunkreader import (
+from ingest.chunktask import (
     CHANGED,
     FAILED,
     FORBIDDEN,
@@ -30,9 +31,9 @@ from ingest.chunkreader import (
 from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
 from ingest.mongodb import connection, documents
-from ingest.mongodb.catalog import uuid_of
 from ingest.mongodb.clustertime import timestamp
 from ingest.mongodb.connection import RAW, Client
+from ingest.mongodb.server import uuid_of
 
 
 def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
@@ -46,9 +47,7 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
         with connection.connected(uri, connect_seconds) as client:
             now = datetime.now(timezone.utc)
             for batch in _batches(client, task):
-                parsed = [documents.parse(each.raw) for each in batch]
-                keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
-                sink.write(snapshot_rows(task, now, keys, documents.columns(parsed)))
+                _write(sink, task, now, batch)
             is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
         file = sink.close()
         if not is_same or not file.rows:
@@ -63,17 +62,32 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
+def _write(sink: Sink, task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> None:
+    parsed = [documents.parse(each.raw) for each in batch]
+    keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
+    sink.write(snapshot_rows(task, now, keys, documents.columns(parsed)))
+
+
 def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:
     """The documents, reply by reply."""
-    database, _, name = task["table_name"].partition(".")
-    command: dict[str, Any] = {"find": name, "hint": {"_id": 1}}
+    command: dict[str, Any] = {"hint": {"_id": 1}}
     for bound, value in (("min", task["lower"]), ("max", task["upper"])):
         if value is not None:
             command[bound] = bson.decode(bsonjs.loads(f'{{"_id": {value}}}'), connection.EXACT)
-    command["readConcern"] = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
+    if task["lower"] is not None and task["upper"] is None:
+        # A range with a lower bound alone ends before MaxKey, which may be an `_id`.
+        yield from _found(client, task, {**command, "max": {"_id": MaxKey()}})
+        command = {"filter": {"_id": MaxKey()}}
+    yield from _found(client, task, command)
+
+
+def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[RawBSONDocument]]:
+    database, _, name = task["table_name"].partition(".")
+    at = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
     with client.start_session() as session:
         of: Database[dict[str, Any]] = client[database]
-        cursor: Any = of.command(command, codec_options=RAW, session=session)["cursor"]
+        first = {"find": name, **find, "readConcern": at}
+        cursor: Any = of.command(first, codec_options=RAW, session=session)["cursor"]
         yield cursor["firstBatch"]
         while cursor["id"]:
             more = {"getMore": int(cursor["id"]), "collection": name}

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
+from uuid import UUID
 
+from bson.binary import Binary
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.errors import Failure
@@ -77,3 +79,9 @@ def may_beat(client: Client, level: str) -> bool:
 def is_ours(event_or_collection: Mapping[str, Any]) -> bool:
     """Whether a namespace (`db`, `coll`) is the heartbeat's."""
     return event_or_collection.get("coll") == HEARTBEAT
+
+
+def uuid_of(listed: Mapping[str, Any]) -> UUID | None:
+    """The UUID of an entry of listCollections; None for a view."""
+    found = listed.get("info", {}).get("uuid")
+    return found.as_uuid() if isinstance(found, Binary) else found

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 
 from pymongo.errors import PyMongoError
 
-from ingest.chunkreader import NO_SNAPSHOT, ChunkReader, Task
+from ingest.chunkreader import ChunkReader, outcome
+from ingest.chunktask import NO_SNAPSHOT, Task
 from ingest.config import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.mongodb import connection, documents, server
@@ -24,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 # Of `_id`s for each boundary between chunks: the more, the more even the chunks.
 _SAMPLES = 20
+# MaxKey: no range begins with it (see `rows`).
+_LAST = '{"$maxKey":1}'
 
 
 class MongoCollections:
@@ -83,7 +86,7 @@ class MongoCollections:
         for result in self._reader.read(tasks, self._settings.snapshot_workers):
             if result.problem == NO_SNAPSHOT:
                 self.rest()
-            yield result.outcome(claimed[result.snapshot_id, result.chunk])
+            yield outcome(result, claimed[result.snapshot_id, result.chunk])
 
     def watermark(self) -> int:
         """See `Source`."""
@@ -135,7 +138,7 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     raw = connection.raw(client, collection.database, collection.name)
     found = [documents.parse(each.raw) for each in raw.aggregate(pipeline)]
-    sample = list(dict.fromkeys(documents.row_key(each["_id"])[1:-1] for each in found))
+    sample = [key for key in dict.fromkeys(documents.row_key(each["_id"])[1:-1] for each in found) if key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 

@@ -13,7 +13,7 @@ import psycopg
 from psycopg import sql
 
 from ingest.change import SNAPSHOT_ROWS
-from ingest.chunkreader import (
+from ingest.chunktask import (
     CHANGED,
     FAILED,
     FORBIDDEN,

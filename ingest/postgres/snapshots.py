@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 import psycopg
 
-from ingest.chunkreader import NO_SNAPSHOT, UNREACHABLE, ChunkReader
+from ingest.chunkreader import ChunkReader, outcome
+from ingest.chunktask import NO_SNAPSHOT, UNREACHABLE
 from ingest.config import PostgresSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.postgres import catalog, rows, slots
@@ -122,7 +123,7 @@ class PostgresTables:
         for result in self._reader.read(tasks, self._settings.snapshot_workers):
             if result.problem in (NO_SNAPSHOT, UNREACHABLE):
                 self.rest()
-            yield result.outcome(claimed[result.snapshot_id, result.chunk])
+            yield outcome(result, claimed[result.snapshot_id, result.chunk])
 
     def watermark(self) -> int:
         """See `Source`."""

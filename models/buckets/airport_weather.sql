@@ -1,7 +1,7 @@
 {{ config(meta={'bucket_by': ['origin'], 'object_type': 'weather', 'object_id': 'origin', 'key': ['origin']}) }}
 
 with weather as (
-    select * from {{ ref('stg_nyc__weather') }}
+    select * from {{ ref('stg_sky__weather') }}
 ),
 
 airports as (
@@ -13,7 +13,7 @@ newest_first as (
         *,
         row_number() over (partition by origin order by time_hour desc) as place,
         count(*) over (partition by origin) as hours,
-        sum(precip) over (partition by origin) as precip_of_the_year
+        sum(cast(precip as decimal(5, 2))) over (partition by origin) as precip_of_the_year
     from weather
 )
 

@@ -331,7 +331,7 @@ def test_an_empty_table_and_one_that_grows_are_read(jobs: Jobs, database: Databa
 
 KEYS = {
     "int2": ("smallint", "i"),
-    "int8": ("bigint", "i * 1000000007"),
+    "int8": ("bigint", "i::bigint * 1000000007"),
     "uuid": ("uuid", "md5(i::text)::uuid"),
     "collated": ('text collate "und-x-icu"', "chr(64 + i) || 'ä\"\\' || i"),
     "floats": ("double precision", "case i when 1 then 'NaN' when 2 then '-0' else i / 3.0 end"),

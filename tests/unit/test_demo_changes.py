@@ -37,6 +37,6 @@ def test_only_a_rolled_back_transaction_does_not_commit() -> None:
 def test_one_transaction_changes_a_row_several_times_and_another_several_tables() -> None:
     day = KINDS["day of a flight"][1](Random(4), [8, 9])
     assert [step.parameters["id"] for step in day] == [8, 8, 8]
-    storm = " ".join(step.statement for step in KINDS["storm"][1](Random(4), [8, 9]))
-    assert "update weather" in storm
-    assert "update flights" in storm
+    renamed = " ".join(step.statement for step in KINDS["new registration"][1](Random(4), [8, 9]))
+    assert "update planes" in renamed
+    assert "update flights" in renamed

@@ -7,13 +7,15 @@ import pytest
 from ingest.demo.data import TABLES
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, replaced
 from ingest.demo.watch import percentile
+from ingest.demo.weather import OBSERVED
 
 
 def test_a_tables_columns_are_read_from_its_ddl() -> None:
-    weather = next(table for table in TABLES if table.name == "weather")
-    assert weather.names[:3] == ["origin", "year", "month"]
-    assert weather.names[-4:] == ["precip", "pressure", "visib", "time_hour"]
-    assert "primary key (origin, time_hour)" in weather.ddl
+    planes = next(table for table in TABLES if table.name == "planes")
+    assert planes.names[:3] == ["tailnum", "year", "type"]
+    assert "primary key (tailnum)" in planes.ddl
+    assert planes.ddl.startswith("create table public.planes (")
+    assert OBSERVED.ddl.startswith("create table observed.weather (")
 
 
 def test_a_definitions_columns_are_named_as_they_are_selected() -> None:

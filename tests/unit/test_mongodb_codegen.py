@@ -56,7 +56,7 @@ def test_a_view_reads_by_macros_and_its_yml_says_what_is_in_it() -> None:
     text = files["stg_shop__orders.sql"]
     assert "config(meta={'source': 'shop', 'table': 'shop.orders'})" in text
     assert "{{ tidemark.bson_double(tidemark.field('at', 'x')) }} as at_x" in text
-    assert "{{ tidemark.field('select') }} as `select`" in text
+    assert "{{ tidemark.bson_text(tidemark.field('select')) }} as `select`" in text
     (model,) = yaml.safe_load(files["stg_shop__orders.yml"])["models"]
     assert [column["name"] for column in model["columns"]] == [
         *("_row_key", "_checkpoint_id", "_columns"),

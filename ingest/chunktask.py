@@ -1,0 +1,62 @@
+"""A chunk of a snapshot as an executor knows it: the task, how it went, and the rows that come of it.
+
+A source brings a module with `read_chunk(secret, task, connect_seconds)` and the tasks it understands, as dictionaries.
+Little is imported here: every Python worker of Spark's does it anew.
+"""
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.change import SNAPSHOT_ROWS
+
+# Why a chunk was not read: its table is no longer the registered one; it may not be read; the snapshot that it was to
+# be read in is gone; the source can't be reached; anything else.
+CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
+    "changed",
+    "forbidden",
+    "no snapshot",
+    "unreachable",
+    "failed",
+)
+Task = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """How it went.
+
+    A file (path None if there were no rows), or a problem and what the source said.
+    """
+
+    snapshot_id: str
+    chunk: int
+    path: str | None = None
+    rows: int = 0
+    size: int = 0
+    read_lsn: int = 0
+    problem: str | None = None
+    detail: str | None = None
+
+
+def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds: float) -> Iterator[tuple[Any, ...]]:
+    """Read tasks one after the other; gives each one's result when it is there."""
+    read_chunk = importlib.import_module(module).read_chunk
+    for task in share:
+        yield tuple(asdict(read_chunk(secret, task, connect_seconds)).values())
+
+
+def snapshot_rows(task: Mapping[str, Any], now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:
+    """`raw.snapshot_rows` of decoded rows; what is the same in all of them, as `task` has it, is stored once."""
+    same = {**task, "ingested_at": now}
+    arrays = {
+        name: pa.repeat(pa.scalar(same[name], SNAPSHOT_ROWS.field(name).type), len(row_key))
+        for name in SNAPSHOT_ROWS.names
+        if name in same and name != "columns"
+    }
+    arrays |= {"row_key": row_key, "columns": columns}
+    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)

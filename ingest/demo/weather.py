@@ -1,0 +1,85 @@
+"""The demo's MongoDB source: the hourly weather at New York's airports, a document for each hour.
+
+For the comparison the documents are copied into a table of the Postgres, one that is not replicated, so that SQL can be
+asked of both.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from bson import Decimal128
+from bson.codec_options import CodecOptions
+from pymongo import MongoClient
+
+from ingest.demo.data import Table
+
+SOURCE = "sky"
+DATABASE, COLLECTION = "sky", "weather"
+NAME = f"{DATABASE}.{COLLECTION}"
+# What the documents are copied into.
+OBSERVED = Table(
+    "weather",
+    "_id text, origin text, time_hour timestamptz, temp double precision, dewp double precision, "
+    "humid double precision, precip text, pressure double precision, visib double precision, wind_dir integer, "
+    "wind_speed double precision, wind_gust double precision",
+    "origin, time_hour",
+    schema="observed",
+)
+_WIND = "wind_"
+Document = dict[str, Any]
+
+
+def documents(rows: pa.Table) -> Iterator[Document]:
+    """The data set's rows as documents: what is null is not there, the wind is a document of its own."""
+    for row in rows.to_pylist():
+        known: Document = {name: value for name, value in row.items() if value is not None}
+        known["time_hour"] = datetime.fromisoformat(known["time_hour"].replace("Z", "+00:00"))
+        document: Document = {"_id": _identifier(known["origin"], known["time_hour"])}
+        document |= {name: known[name] for name in OBSERVED.names if name in known}
+        if "precip" in known:
+            document["precip"] = Decimal128(f"{known['precip']:.2f}")
+        wind = {name.removeprefix(_WIND): document.pop(name) for name in list(document) if name.startswith(_WIND)}
+        yield {**document, "wind": wind}
+
+
+def load(uri: str, rows: pa.Table) -> int:
+    """Put them into a database that is dropped first; how many documents."""
+    with connect(uri) as client:
+        client.drop_database(DATABASE)
+        collection = client[DATABASE].create_collection(COLLECTION, changeStreamPreAndPostImages={"enabled": True})
+        return len(collection.insert_many(documents(rows), ordered=False).inserted_ids)
+
+
+def storm(client: MongoClient[Document], origin: str, hour: datetime) -> int:
+    """An hour of little sight and more rain; how many documents changed."""
+    change = {"$set": {"visib": 0.5}, "$inc": {"precip": Decimal128("0.11")}}
+    return client[DATABASE][COLLECTION].update_one({"_id": _identifier(origin, hour)}, change).modified_count
+
+
+def copy_out(uri: str, dsn: str) -> None:
+    """Make `OBSERVED` what the collection is now."""
+    aware = CodecOptions[Document](tz_aware=True)
+    with connect(uri) as client, psycopg.connect(dsn) as connection:
+        connection.execute(f"drop schema if exists {OBSERVED.schema} cascade".encode())
+        connection.execute(f"create schema {OBSERVED.schema}".encode())
+        connection.execute(OBSERVED.ddl.encode())
+        with connection.cursor().copy(f"copy {OBSERVED.qualified} from stdin".encode()) as copy:
+            for found in client[DATABASE].get_collection(COLLECTION, codec_options=aware).find():
+                flat = found | {f"{_WIND}{name}": value for name, value in found["wind"].items()}
+                copy.write_row([_text(flat.get(name)) for name in OBSERVED.names])
+
+
+def _identifier(origin: str, hour: datetime) -> str:
+    return f"{origin} {hour:%Y-%m-%dT%H}"
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, Decimal128) else value
+
+
+def connect(uri: str) -> MongoClient[Document]:
+    """A client, to be closed."""
+    return MongoClient(uri)
