@@ -386,6 +386,7 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
         jobs.stream()
 
 
+@pytest.mark.slow
 def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:

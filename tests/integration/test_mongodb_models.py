@@ -23,8 +23,10 @@ def replica(
     source: PostgresSource,
     mongo_source: MongoSource,
     settings: JobSettings,
+    database: Database,
     tmp_path: Path,
 ) -> Replica:
+    database.execute("create table customers (id int primary key, name text, credit numeric(10,2))")
     return Replica(lake, source, settings, tmp_path, mongo_source)
 
 
@@ -36,7 +38,6 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     shop.orders.insert_many(
         [{"_id": n, "customer": {"id": n % 3}, "total": n * 0.5, "placed": placed, "open": True} for n in range(20)]
     )
-    database.execute("create table customers (id int primary key, name text, credit numeric(10,2))")
     database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
     customers = replica.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
     write_models(mongo_source, settings, replica.folder / "models/staging")
