@@ -42,11 +42,11 @@ test-postgres: setup-servers ## The tests on every Postgres version that is inst
 
 .PHONY: test-mongodb
 test-mongodb: setup-servers ## The tests of MongoDB as a source
-	@$(PYTEST) tests/unit/test_mongodb_*.py tests/integration/test_mongodb.py tests/integration/test_mongodb_models.py $(ARGS)
+	@$(PYTEST) tests/unit/test_mongodb_*.py tests/integration/test_mongodb*.py $(ARGS)
 
 .PHONY: soak
 soak: setup-servers ## Random schemas, workloads and kills for hours (ARGS="--seeds 1-200")
-	@$(PYTEST) tests/integration/test_random.py $(or $(ARGS),--seeds 1-200)
+	@$(PYTEST) tests/integration/test_random.py tests/integration/test_mongodb_random.py $(or $(ARGS),--seeds 1-200)
 
 .PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
 lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)

@@ -152,16 +152,6 @@ class Settings(_Model):
     sources: dict[str, Source]
     settings: JobSettings = JobSettings()
 
-    @property
-    def postgres(self) -> tuple[PostgresSource, ...]:
-        """The Postgres sources, in the file's order."""
-        return tuple(s for s in self.sources.values() if isinstance(s, PostgresSource))
-
-    @property
-    def mongodb(self) -> tuple[MongoSource, ...]:
-        """The MongoDB sources, in the file's order."""
-        return tuple(s for s in self.sources.values() if isinstance(s, MongoSource))
-
     def source(self, name: str) -> Source:
         """The source called `name`; UsageError with the nearest name if there is none."""
         if name not in self.sources:

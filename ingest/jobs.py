@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from ingest import kinds
 from ingest.config import Settings
-from ingest.kinds import SourceJobs
 from ingest.lake import Lake
 from ingest.positions import persisted
 from ingest.snapshot import Snapshotter
+from ingest.sourcejobs import SourceJobs
 from ingest.stream import Hooks, Landing, StreamWriter
 
 # How often a process that is to end when it has caught up looks whether it has.

@@ -1,7 +1,6 @@
 """What each kind of source brings to the commands: the one place that knows them all."""
 
 from pathlib import Path
-from typing import Protocol
 
 from ingest.config import PostgresSource, Source
 from ingest.findings import Finding
@@ -11,47 +10,27 @@ from ingest.mongodb import codegen as mongodb_codegen
 from ingest.mongodb import feed as mongodb_feed
 from ingest.mongodb import preflight as mongodb_preflight
 from ingest.mongodb import snapshots as mongodb_snapshots
-from ingest.mongodb.source import MongoJobs
+from ingest.mongodb import source as mongodb_source
 from ingest.positions import format_lsn
 from ingest.postgres import codegen, feed, preflight, snapshots
-from ingest.postgres.source import PostgresJobs
+from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.snapshot import Source as Tables
-from ingest.stream import Hooks, StreamWriter
-
-
-class SourceJobs(Protocol):
-    """The jobs of one source, made but not started."""
-
-    name: str
-
-    def writer(self, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
-        """The stream writer. queued: the snapshotter to be woken when something has to be read."""
-
-    def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        """The snapshotter; what there is now is registered, so that it can be waited for."""
-
-    def rest(self) -> None:
-        """Nothing is read here."""
-
-    def watermark(self) -> int:
-        """A position past all that is committed by now."""
+from ingest.sourcejobs import SourceJobs
 
 
 def jobs(lake: Lake, source: Source, settings: JobSettings) -> SourceJobs:
     """The jobs of a source. Raises Failure when it can't be reached, or its log is lost."""
     if isinstance(source, PostgresSource):
-        return PostgresJobs(lake, source, settings)
-    return MongoJobs(lake, source, settings)
+        return postgres_source.open_jobs(lake, source, settings)
+    return mongodb_source.open_jobs(lake, source, settings)
 
 
 def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
     """A source's tables, to be read without a stream."""
     if isinstance(source, PostgresSource):
         return snapshots.PostgresTables(lake, source, settings)
-    level = mongodb_feed.open_writer(lake, source, settings).slot
-    return mongodb_snapshots.MongoCollections(lake, source, settings, level)
+    return mongodb_snapshots.MongoCollections(lake, source, settings, mongodb_feed.stored_level(lake, source))
 
 
 def check(source: Source, settings: JobSettings) -> list[Finding]:

@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="default",
         help="Postgres version to test on: 18 (embedded), 15 (Debian's), or all that are there",
     )
-    parser.addoption("--seeds", default="1-2", help="Seeds of the random test: 17, or 1-200")
+    parser.addoption("--seeds", default="1-2", help="Seeds of the random tests: 17, or 1-200")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

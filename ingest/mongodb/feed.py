@@ -32,12 +32,8 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     """Where the writer goes on. On the first time, and when the level of the stream is another one: from now, with new
     snapshots of all that there is. Raises Failure for another deployment, or one whose log is behind.
     """
-    uri = source.uri.get_secret_value()
-    with connection.connected(uri, settings.connect_seconds) as client:
-        system = server.identify(client, connection.place(uri))
-        level = stream_level(client, source)
-        now = server.operation_time(client)
-    stored = current(lake.positions(source.name)).get((source.name, _WRITER))
+    system, level, now = _ask(source, settings)
+    stored = _stored(lake, source)
     if stored is not None:
         _check(stored, system, now, source)
         if stored.slot == level:
@@ -53,16 +49,30 @@ def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
     """A new beginning: the stream goes on from now, and all collections are queued. Raises Failure if the log is behind
     what is landed.
     """
-    uri = source.uri.get_secret_value()
-    with connection.connected(uri, settings.connect_seconds) as client:
-        system = server.identify(client, connection.place(uri))
-        level = stream_level(client, source)
-        now = server.operation_time(client)
-    stored = current(lake.positions(source.name)).get((source.name, _WRITER))
+    system, level, now = _ask(source, settings)
+    stored = _stored(lake, source)
     if stored is not None and now < stored.position:
         raise _behind(stored, now, source)
     lake.tables.queue(source.name, "the log was lost")
     lake.store(Position(source.name, _WRITER, level, system, 1, now, now))
+
+
+def stored_level(lake: Lake, source: MongoSource) -> str:
+    """The level of the source's stream as it was last, or will be first."""
+    stored = _stored(lake, source)
+    return server.CLUSTER if stored is None else stored.slot
+
+
+def _stored(lake: Lake, source: MongoSource) -> Position | None:
+    return current(lake.positions(source.name)).get((source.name, _WRITER))
+
+
+def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, str, int]:
+    """The deployment's name, the level that a stream may be opened of, and the position now."""
+    uri = source.uri.get_secret_value()
+    with connection.connected(uri, settings.connect_seconds) as client:
+        system = server.identify(client, connection.place(uri))
+        return system, stream_level(client, source), server.operation_time(client)
 
 
 def stream_level(client: Client, source: MongoSource) -> str:

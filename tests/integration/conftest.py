@@ -31,6 +31,12 @@ _PY4J = (
 )
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seed" in metafunc.fixturenames:
+        first, _, last = str(metafunc.config.getoption("--seeds")).partition("-")
+        metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for warning in _PY4J:

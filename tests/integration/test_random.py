@@ -5,9 +5,7 @@ Each seed is a schema, a workload, and kills of its own: `make soak ARGS="--seed
 
 import random
 import sys
-import threading
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,21 +15,14 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import DONE
 from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.stream import Hooks, StreamWriter
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, Row
+from tests.integration.kills import KilledNowAndThen
+from tests.integration.replay import Jobs, Row
 from tests.integration.replica import Replica, in_order, killed_at
 from tests.integration.workload import Workload
 
 ROUNDS = 3
 ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "seed" in metafunc.fixturenames:
-        first, _, last = str(metafunc.config.getoption("--seeds")).partition("-")
-        metafunc.parametrize("seed", range(int(first), int(last or first) + 1))
 
 
 @pytest.mark.slow
@@ -108,52 +99,6 @@ def change_orders(database: Database, randomly: random.Random) -> None:
             ]
         )
     )
-
-
-class KilledNowAndThen:
-    """A context: stream and snapshots run, are killed at random hooks, and begin anew."""
-
-    def __init__(self, jobs: Jobs, randomly: random.Random) -> None:
-        self._jobs, self._randomly = jobs, randomly
-        self._over = threading.Event()
-        self._running: list[StreamWriter | Snapshotter] = []
-        self._failures: list[BaseException] = []
-        makers: list[Callable[[], StreamWriter | Snapshotter]] = [
-            lambda: jobs.writer(Hooks(*[self._maybe] * 4)),
-            lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5)),
-        ]
-        self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]
-
-    def __enter__(self) -> None:
-        self._jobs.open()
-        for thread in self._threads:
-            thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in list(self._running):
-            one.stop()
-        for thread in self._threads:
-            thread.join(120)
-        for failure in self._failures:
-            raise failure
-
-    def _maybe(self, _: object) -> None:
-        if self._randomly.random() < 0.15:
-            raise Killed
-
-    def _again_and_again(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:
-        while not self._over.is_set() and not self._failures:
-            try:
-                job = make()
-                self._running.append(job)
-                if self._over.is_set():
-                    job.stop()
-                job.run()
-            except Killed:
-                pass
-            except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
-                self._failures.append(error)
 
 
 def kill_dbt(replica: Replica, statement: int) -> None:

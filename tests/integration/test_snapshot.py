@@ -10,7 +10,7 @@ import pytest
 from ingest.config import PostgresSource
 from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
-from ingest.postgres.source import PostgresJobs
+from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
@@ -432,7 +432,7 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
 ) -> None:
     """What would be lost otherwise: a row that was read, then deleted, and whose deletion landed first, rises again."""
     source = new_source(soft_deletes=soft_deletes)
-    jobs = PostgresJobs(lake, source, settings)
+    jobs = open_jobs(lake, source, settings)
     landed = threading.Event()
     asked: list[bool] = []
 

@@ -39,7 +39,8 @@ def shop(**options: Any) -> str:
 
 
 def postgres(settings: Settings) -> PostgresSource:
-    (source,) = settings.postgres
+    (source,) = settings.sources.values()
+    assert isinstance(source, PostgresSource)
     return source
 
 
@@ -80,7 +81,7 @@ def test_every_setting_says_its_unit_and_reason() -> None:
 
 def test_a_mongodb_source(load_text: Load) -> None:
     settings = load_text("sources: {r: {mongodb: {uri: 'mongodb://h/', collections: ['r.*']}}}")
-    (source,) = settings.mongodb
+    (source,) = settings.sources.values()
     assert isinstance(source, MongoSource)
     assert source.selects("r.notes")
     assert not source.selects("s.notes")

@@ -1,0 +1,55 @@
+"""Jobs that are killed at random moments, for the random tests."""
+
+import random
+import threading
+from collections.abc import Callable
+
+from ingest.snapshot import SnapshotHooks, Snapshotter
+from ingest.stream import Hooks, StreamWriter
+from tests.integration.replay import Jobs, Killed
+
+
+class KilledNowAndThen:
+    """A context: stream and snapshots run, are killed at random hooks, and begin anew."""
+
+    def __init__(self, jobs: Jobs, randomly: random.Random) -> None:
+        self._jobs, self._randomly = jobs, randomly
+        self._over = threading.Event()
+        self._running: list[StreamWriter | Snapshotter] = []
+        self._failures: list[BaseException] = []
+        makers: list[Callable[[], StreamWriter | Snapshotter]] = [
+            lambda: jobs.writer(Hooks(*[self._maybe] * 4)),
+            lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5)),
+        ]
+        self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]
+
+    def __enter__(self) -> None:
+        self._jobs.open()
+        for thread in self._threads:
+            thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        for one in list(self._running):
+            one.stop()
+        for thread in self._threads:
+            thread.join(120)
+        for failure in self._failures:
+            raise failure
+
+    def _maybe(self, _: object) -> None:
+        if self._randomly.random() < 0.15:
+            raise Killed
+
+    def _again_and_again(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:
+        while not self._over.is_set() and not self._failures:
+            try:
+                job = make()
+                self._running.append(job)
+                if self._over.is_set():
+                    job.stop()
+                job.run()
+            except Killed:
+                pass
+            except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
+                self._failures.append(error)

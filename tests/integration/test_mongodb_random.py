@@ -1,0 +1,132 @@
+"""Whatever a deployment does, and whenever the jobs are killed: the lake has the documents that it has.
+
+Each seed is a workload and kills of its own: `make soak ARGS="--seeds 1-100"`; one alone: `--seeds 17`.
+"""
+
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import Decimal128, Int64, ObjectId
+from pydantic import ByteSize
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+from pymongo.errors import PyMongoError
+
+from ingest.settings import JobSettings
+from tests.integration.kills import KilledNowAndThen
+from tests.integration.mongo import Client, MongoJobs
+
+ROUNDS = 3
+NAMES = ("a", "b", "c")
+KEYS: tuple[Callable[[int], Any], ...] = (
+    lambda n: n,
+    float,
+    lambda n: Int64(n) if n % 2 else str(n),
+    lambda n: ObjectId(f"{n:024x}"),
+    lambda n: {"shop": n % 3, "number": n},
+)
+
+
+class Workload:
+    """Collections and what happens to them, drawn from a seed. said: what was done, for whoever looks for a failure."""
+
+    def __init__(self, randomly: random.Random, client: Client, database: str) -> None:
+        self.said: list[str] = []
+        self._randomly = randomly
+        self._client = client
+        self._shop: Database[dict[str, Any]] = client[database]
+
+    def create(self) -> None:
+        """The collections, with or without post-images, each with keys of a kind."""
+        self._keys = {name: self._randomly.choice(KEYS) for name in NAMES}
+        for name in NAMES:
+            images = self._randomly.random() < 0.5
+            self._shop.create_collection(name, changeStreamPreAndPostImages={"enabled": images})
+            count = self._randomly.randint(0, 60)
+            if count:
+                self._shop[name].insert_many([self._document(name, n, 30_000) for n in range(count)])
+
+    def change(self) -> None:
+        """One change, or a transaction of several, which may be rolled back."""
+        if self._randomly.random() < 0.6:
+            self._one(None)
+            return
+        try:
+            with self._client.start_session() as session, session.start_transaction():
+                for _ in range(self._randomly.randint(2, 8)):
+                    self._one(session)
+                if self._randomly.random() < 0.2:
+                    session.abort_transaction()
+                    self.said.append("rolled back")
+        except PyMongoError as error:  # a key that is there already ends a transaction
+            self.said.append(f"refused: {error}")
+
+    def alter(self) -> None:
+        """A collection is dropped, made again, renamed to and fro, or emptied."""
+        name, kind = self._randomly.choice(NAMES), self._randomly.choice(("drop", "rename", "empty"))
+        self.said.append(f"{kind} {name}")
+        if kind == "drop":
+            self._shop[name].drop()
+            self._shop[name].insert_one(self._document(name, 1))
+        elif kind == "rename":
+            self._shop[name].rename(f"{name}_old", dropTarget=True)
+            self._shop[name].insert_many([self._document(name, n) for n in range(self._randomly.randint(1, 5))])
+        else:
+            self._shop[name].delete_many({})
+
+    def names(self) -> list[str]:
+        """The collections that there are."""
+        return sorted(self._shop.list_collection_names())
+
+    def _one(self, session: ClientSession | None) -> None:
+        name, number = self._randomly.choice(NAMES), self._randomly.randint(0, 70)
+        collection, key = self._shop[name], {"_id": self._keys[name](number)}
+        kind = self._randomly.choice(("upsert", "set", "unset", "replace", "delete", "insert"))
+        self.said.append(f"{kind} {name} {number}")
+        if kind == "upsert":
+            collection.update_one(key, {"$set": {"v": self._value()}}, upsert=True, session=session)
+        elif kind == "set":
+            collection.update_many({}, {"$set": {f"f{number % 3}": self._value()}}, session=session)
+        elif kind == "unset":
+            collection.update_one(key, {"$unset": {"v": ""}}, session=session)
+        elif kind == "replace":
+            collection.replace_one(key, self._document(name, number), session=session)
+        elif kind == "delete":
+            collection.delete_one(key, session=session)
+        elif not collection.find_one(key, {"_id": 1}, session=session):
+            collection.insert_one(self._document(name, number), session=session)
+
+    def _document(self, name: str, number: int, size: int = 10) -> dict[str, Any]:
+        return {"_id": self._keys[name](number), "v": self._value(), "text": "x" * self._randomly.randint(0, size)}
+
+    def _value(self) -> Any:
+        number = self._randomly.randint(-5, 5)
+        return self._randomly.choice(
+            [number, number / 3, str(number), None, [number], {"n": Int64(number)}, Decimal128(str(number))]
+        )
+
+
+@pytest.mark.slow
+def test_whatever_happens_the_lake_has_the_documents(
+    mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings, seed: int
+) -> None:
+    randomly = random.Random(seed)
+    workload = Workload(randomly, mongo, mongo_jobs.source.name)
+    workload.create()
+    chunks = ByteSize(randomly.choice([1 << 20, 64 << 20]))
+    mongo_jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": chunks, "lease_seconds": 1.0})
+    try:
+        for number in range(ROUNDS):
+            with KilledNowAndThen(mongo_jobs, random.Random(seed * ROUNDS + number)):
+                for _ in range(randomly.randint(5, 30)):
+                    workload.change()
+                    if randomly.random() < 0.1:
+                        workload.alter()
+            mongo_jobs.settle()
+            mongo_jobs.assert_same(mongo, *(f"{mongo_jobs.source.name}.{name}" for name in workload.names()))
+    except BaseException:
+        sys.stderr.write("\n".join(line[:300] for line in workload.said))
+        raise
