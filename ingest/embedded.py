@@ -21,7 +21,7 @@ from typing import Any
 
 import pymongo
 from psycopg.conninfo import make_conninfo
-from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.errors import PyMongoError
 
 from ingest.errors import Failure, UsageError
 from ingest.process import ServerProcess
@@ -29,7 +29,6 @@ from ingest.process import ServerProcess
 SUPERUSER = "postgres"
 SOCKET_PATH_LIMIT = 107 - len("/.s.PGSQL.5432.lock")  # bytes, of sockaddr_un
 REPLICA_SET = "tidemark"
-_NOT_INITIATED = 94
 
 # What logical replication needs, with room for many slots: the tests use one server for all.
 POSTGRES_SETTINGS: Mapping[str, str] = {
@@ -225,15 +224,11 @@ class MongoServer(ServerProcess):
             with pymongo.MongoClient[dict[str, Any]](
                 self.host, self.port, directConnection=True, serverSelectionTimeoutMS=100
             ) as client:
-                admin = client.admin
-                try:
-                    admin.command("replSetGetStatus")
-                except OperationFailure as error:
-                    if error.code != _NOT_INITIATED:
-                        raise
+                hello = client.admin.command("hello")
+                if hello.get("isreplicaset"):  # it is to be one
                     member = {"_id": 0, "host": f"{self.host}:{self.port}"}
-                    admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": [member]})
-                return bool(admin.command("hello")["isWritablePrimary"])
+                    client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": [member]})
+                return bool(hello["isWritablePrimary"])
         except PyMongoError:
             return False
 

@@ -118,4 +118,7 @@ def code(error: PyMongoError) -> int | None:
 def said(error: PyMongoError) -> str:
     """What the server said, on one line without its whole reply."""
     text = (error.details or {}).get("errmsg") if isinstance(error, OperationFailure) else None
-    return one_line(str(text or error).partition(", full error")[0].partition(", Timeout:")[0])
+    shown = one_line(str(text or error))
+    for rest in (" to execute command", ", full error", ", Timeout:"):
+        shown = shown.partition(rest)[0]
+    return shown

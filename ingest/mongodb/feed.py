@@ -117,7 +117,7 @@ def _not_opened(error: PyMongoError, source: MongoSource) -> Failure:
 
 
 def _check(stored: Position, system: str, now: int, source: MongoSource) -> None:
-    if stored.system_id != system:
+    if not server.is_same(stored.system_id, system):
         raise Failure(
             f"this is another deployment ({system}; the lake is of {stored.system_id})",
             f"source {source.name}",

@@ -18,10 +18,9 @@ CLUSTER = "cluster"
 
 
 def identify(client: Client, where: str) -> str:
-    """A name of the deployment that another one doesn't have.
+    """The name of the deployment's replica set; if the role may ask for it, also `/` and its id, which no other has.
 
-    That is its replica set's id, or its name where the role may not ask for the id. Raises Failure for one that is
-    too old or has no change streams.
+    Raises Failure for a deployment that is too old or has no change streams.
     """
     version = tuple(client.server_info()["versionArray"][:2])
     if version < OLDEST_SERVER:
@@ -29,16 +28,25 @@ def identify(client: Client, where: str) -> str:
     hello = client.admin.command("hello")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
         raise Failure("the server is no replica set", where, "Change streams need one: start mongod with --replSet")
+    name = str(hello.get("setName", "sharded"))
     try:
         settings = client.admin.command("replSetGetConfig")["config"]["settings"]
-        return str(settings["replicaSetId"])
     except (OperationFailure, KeyError):
-        return str(hello.get("setName", "sharded"))
+        return name
+    return f"{name}/{settings['replicaSetId']}"
+
+
+def is_same(system: str, other: str) -> bool:
+    """Whether what `identify` gave at two times may be of one deployment: the role may have learnt the id meanwhile."""
+    (name, _, number), (other_name, _, other_number) = system.partition("/"), other.partition("/")
+    return name == other_name and (not number or not other_number or number == other_number)
 
 
 def operation_time(client: Client) -> int:
     """The position of the newest operation: all that was committed before the call is at or before it."""
-    return position(client.admin.command("ping")["operationTime"])
+    told = client.admin.command("hello")
+    # A member that has no keys yet to sign its clock with, as after authentication was turned on, keeps it to itself.
+    return position(told["operationTime"] if "operationTime" in told else told["lastWrite"]["opTime"]["ts"])
 
 
 def watermark(client: Client, level: str) -> int:

@@ -81,10 +81,22 @@ VALUES = {
 }
 
 
+# As docs/mongodb.md has them.
+PRIVILEGES = [
+    {"resource": {"db": "", "collection": ""}, "actions": ["find", "changeStream", "listCollections", "collStats"]},
+    {"resource": {"cluster": True}, "actions": ["listDatabases", "replSetGetConfig"]},
+    {"resource": {"db": "tidemark", "collection": "tidemark_heartbeat"}, "actions": ["insert", "update"]},
+]
+
+
 @pytest.fixture
 def shop(mongo: Client, mongo_jobs: MongoJobs) -> Shop:
     """The source's database."""
     return mongo[mongo_jobs.source.name]
+
+
+def connect(uri: str) -> Client:
+    return MongoClient(uri)
 
 
 def names(jobs: MongoJobs, *collections: str) -> list[str]:
@@ -391,7 +403,7 @@ def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
     with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1"}) as server:
-        client: Client = MongoClient(server.uri)
+        client = connect(server.uri)
         name = f"m{uuid.uuid4().hex[:12]}"
         jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
         client.shop.a.insert_one({"_id": 0})
@@ -406,6 +418,46 @@ def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
         jobs.settle()
         jobs.assert_same(client, "shop.a")
         client.close()
+
+
+def test_the_least_privileged_role_of_the_docs_is_enough_and_its_lack_is_named(
+    lake: Lake, settings: JobSettings, tmp_path: Path
+) -> None:
+    name = f"m{uuid.uuid4().hex[:12]}"
+    with MongoServer(tmp_path / "mongodb") as server, connect(server.uri) as client:
+        client.shop.a.insert_one({"_id": 0})
+        client.admin.command("createUser", "root", pwd="r", roles=["root"])
+        client.admin.command("createRole", "tidemark", privileges=PRIVILEGES, roles=[])
+        client.admin.command("createUser", "tidemark", pwd="secret", roles=["tidemark"])
+        client.admin.command("createUser", "reader", pwd="secret", roles=[{"role": "read", "db": "shop"}])
+    key = tmp_path / "key"
+    key.write_text("k" * 64)
+    key.chmod(0o400)
+    with MongoServer(tmp_path / "mongodb", {"--keyFile": str(key)}) as server:
+
+        def source(user: str, *collections: str) -> MongoSource:
+            uri = SecretStr(server.uri.replace("mongodb://", f"mongodb://{user}@"))
+            return MongoSource(name=name, uri=uri, collections=collections)
+
+        jobs = MongoJobs(lake, source("tidemark:secret", "shop.*"), settings)
+        assert {f.level for f in check(jobs.source, settings)} == {"ok", "warning"}
+        with connect(server.uri.replace("mongodb://", "mongodb://root:r@")) as root:
+            jobs.settle()
+            root.shop.a.update_one({"_id": 0}, {"$set": {"v": 1}})
+            root.shop.a.insert_one({"_id": 1})
+            jobs.stream()
+            jobs.assert_same(root, "shop.a")
+            # Of one database alone the stream is another, so all is read once more.
+            jobs.source = source("reader:secret", "shop.*")
+            root.shop.a.insert_one({"_id": 2})
+            jobs.settle()
+            jobs.assert_same(root, "shop.a")
+            assert jobs.position().slot == "shop"
+        (*_, finding) = check(source("reader:secret", "shop.*", "other.*"), settings)
+        assert "in several databases" in str(finding)
+        (finding,) = check(source("reader:wrong", "shop.*"), settings)
+        assert "refuses the login" in str(finding)
+        assert "wrong" not in str(finding)
 
 
 def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings) -> None:
