@@ -19,6 +19,7 @@ from ingest.files import File
 from ingest.lake import Chunk
 from ingest.snapshot import Read
 
+# The fields of ChunkResult.
 RESULT = (
     "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
     "detail STRING"

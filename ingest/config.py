@@ -125,6 +125,11 @@ class PostgresSource(_Model):
         return any(fnmatchcase(table_name, pattern) for pattern in self.tables)
 
 
+def has_wildcard(pattern: str) -> bool:
+    """Whether a pattern may match other names than itself."""
+    return any(each in pattern for each in "*?[")
+
+
 class MongoSource(_Model):
     """A MongoDB replica set or cluster, and which of its collections."""
 

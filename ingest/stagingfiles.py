@@ -28,6 +28,14 @@ class Written:
     unchanged: tuple[Path, ...]
     kept: tuple[Path, ...]
 
+    def report(self, left_out: Mapping[str, str]) -> list[str]:
+        """A line for each file that is new or differs, and for each table without one. left_out: why, by its name."""
+        return [
+            *(f"wrote {path}" for path in self.written),
+            *(f"left {path}, which differs; --force writes over it" for path in self.kept),
+            *(f"left out {name}: {problem}" for name, problem in left_out.items()),
+        ]
+
 
 def write(files: Mapping[str, str], folder: Path = FOLDER, *, force: bool = False) -> Written:
     """Writes `files` into `folder`. force: also over files that differ."""

@@ -8,23 +8,15 @@ from pyspark.sql import SparkSession
 from ingest.demo.definitions import Definition
 from ingest.lake.sql import literal
 
+_IDENTITY = ("bucket", "object_type", "object_id", "row_key")
+
 
 def bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     """The rows of a bucket, without what is Tidemark's own."""
     table = f"buckets.{name.partition('[')[0]}"
-    ours = {
-        "bucket",
-        "object_type",
-        "object_id",
-        "row_key",
-        "_op_id",
-        "_replaces",
-        "_digest",
-        "_checksum",
-        "_checkpoint_id",
-    }
     rows = spark.sql(f"select * from {table} where bucket = {literal(name)} order by row_key")
-    return [{k: v for k, v in row.asDict().items() if k not in ours} for row in rows.collect()]
+    shown = [name for name in rows.columns if name not in _IDENTITY and not name.startswith("_")]
+    return [{name: row[name] for name in shown} for row in rows.collect()]
 
 
 def main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from uuid import UUID
 from pymongo.errors import OperationFailure
 
 from ingest.change import table_id
-from ingest.config import MongoSource
+from ingest.config import MongoSource, has_wildcard
 from ingest.lake.tables import Leaf, SourceTable
 from ingest.mongodb.connection import Client, said
 from ingest.mongodb.server import HEARTBEAT, uuid_of
@@ -68,7 +68,7 @@ def collections(client: Client, source: MongoSource) -> list[Collection]:
     selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
     for pattern in source.collections:
         database, _, name = pattern.partition(".")
-        if not set(pattern) & set("*?[") and not {pattern, f"{database}.{ANY}"} & found.keys():
+        if not has_wildcard(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
             selected.append(Collection(database, name, None, "there is no such collection"))
     return sorted(selected, key=lambda each: each.full_name)
 
@@ -85,7 +85,7 @@ def unreadable(client: Client, each: Collection) -> str:
 def _databases(client: Client, source: MongoSource) -> list[str]:
     """The databases that the patterns can match."""
     patterns = {pattern.partition(".")[0] for pattern in source.collections}
-    literal = {name for name in patterns if not set(name) & set("*?[")}
+    literal = {name for name in patterns if not has_wildcard(name)}
     listed = client.list_database_names() if patterns - literal else []
     return sorted(literal | {name for name in listed if name not in _OF_SERVER})
 

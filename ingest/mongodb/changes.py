@@ -11,7 +11,6 @@ from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pyarrow as pa
 
 from ingest.change import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
@@ -34,10 +33,10 @@ LookUp = Callable[[Namespace, Sequence[str]], Mapping[str, Parsed]]
 
 @dataclass(frozen=True)
 class Events:
-    """What one reply of the server held: raw events, and the token up to which there are no more."""
+    """What one reply of the server held: raw events, and the position before which there are no more."""
 
     raw: Sequence[bytes]
-    token: Mapping[str, Any]
+    position: int
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,9 @@ class _Record:
     document: Parsed | None = None
 
     @property
-    def key(self) -> str | None:
-        """The `_id` as JSON; None for a record of the whole collection."""
-        key = self.event.get("documentKey")
-        return None if key is None or self.op == TRUNCATE else orjson.dumps(key["_id"]).decode()
+    def identifier(self) -> Any:
+        """The parsed `_id` of a record that is of one document."""
+        return self.event["documentKey"]["_id"]
 
     @property
     def missing(self) -> bool:
@@ -94,7 +92,7 @@ class Decoder:
             record = self._record(event)
             if record is not None:
                 records.append(record)
-        position = max(clustertime.of_token(dict(events.token)), before)
+        position = max(events.position, before)
         return EventBatch(
             events=self._table(self._with_documents(records)),
             position=position,
@@ -147,13 +145,15 @@ class Decoder:
         wanted: dict[Namespace, dict[str, None]] = {}
         for record in records:
             if record.missing:
-                wanted.setdefault(record.namespace, {})[str(record.key)] = None
+                wanted.setdefault(record.namespace, {})[documents.json_text(record.identifier)] = None
         if not wanted:
             return list(records)
         found = {namespace: self.look_up(namespace, list(keys)) for namespace, keys in wanted.items()}
         whole = []
         for record in records:
-            document = found[record.namespace].get(str(record.key)) if record.missing else record.document
+            document = record.document
+            if record.missing:
+                document = found[record.namespace].get(documents.json_text(record.identifier))
             if document is not None or record.op == TRUNCATE:
                 whole.append(replace(record, document=document))
         return whole
@@ -179,7 +179,7 @@ class Decoder:
             "table_name": (".".join(r.namespace) for r in records),
             "table_id": (r.table_id for r in records),
             "leaf_id": (None if r.op == TRUNCATE else r.leaf_id for r in records),
-            "row_key": (None if r.key is None else f"[{r.key}]" for r in records),
+            "row_key": (None if r.op == TRUNCATE else documents.row_key(r.identifier) for r in records),
             "prev_row_key": (None for _ in records),
         }
         arrays |= {name: pa.array(list(each), EVENTS.field(name).type) for name, each in values.items()}

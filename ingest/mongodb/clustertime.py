@@ -26,12 +26,11 @@ def of_parsed(value: dict[str, Any]) -> int:
     return int(found["t"]) << 32 | int(found["i"])
 
 
-def of_token(token: dict[str, Any]) -> int:
-    """The clusterTime in a resume token: all events before it have been given out when the server gives it.
+def of_token(data: Any) -> int:
+    """The clusterTime in a resume token's `_data`: all events before it have been given out when the server gives it.
 
-    The token's `_data` is the hex of a KeyString that begins with it, in all versions since 4.0. Raises ValueError.
+    It is the hex of a KeyString that begins with it, in all versions since 4.0. Raises ValueError.
     """
-    data = token.get("_data")
     if not isinstance(data, str) or not data.startswith(_TIMESTAMP) or len(data) < 18:
         raise ValueError("not a resume token that begins with a clusterTime")
     return int(data[2:18], 16)

@@ -50,14 +50,14 @@ _ABOUT = {
 _ROW_KEY = "JSON of the document's _id."
 _FIELDS = "Each top-level field's canonical Extended JSON, by name."
 
-Path_ = tuple[str, ...]
+FieldPath = tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Field:
     """A field by its path, and what its values are: one of the kinds that there is a macro for, `string` or `text`."""
 
-    path: Path_
+    path: FieldPath
     kind: str
 
     @property
@@ -76,14 +76,12 @@ def write_models(
 
     Raises CannotConnect.
     """
-    with connection.connected(source.uri.get_secret_value(), settings.connect_seconds) as client:
+    with connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
         found = catalog.collections(client, source)
         usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
     done = write(staging_models(source, usable), folder, force=force)
     return [
-        *(f"wrote {path}" for path in done.written),
-        *(f"left {path}, which differs; --force writes over it" for path in done.kept),
-        *(f"left out {each.full_name}: {each.problem}" for each in found if each.problem),
+        *done.report({each.full_name: each.problem for each in found if each.problem}),
         f"{source.name}: {len(usable)} collections, {len(done.unchanged)} files as they were",
     ]
 
@@ -111,13 +109,13 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]])
 
 def fields(sample: Iterable[Parsed]) -> list[Field]:
     """The fields of documents in the order of the largest; nested ones in the place of their document."""
-    kinds: dict[Path_, set[str]] = {}
+    kinds: dict[FieldPath, set[str]] = {}
     for document in sorted(sample, key=lambda document: -len(document)):
         _look(document, (), kinds)
     return [field for path in kinds if len(path) == 1 for field in _fields_of(path, kinds)]
 
 
-def _look(document: Mapping[str, Any], above: Path_, kinds: dict[Path_, set[str]]) -> None:
+def _look(document: Mapping[str, Any], above: FieldPath, kinds: dict[FieldPath, set[str]]) -> None:
     for name, value in document.items():
         path = (*above, name)
         seen = kinds.setdefault(path, set())
@@ -143,7 +141,7 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(first, _TEXT if first.startswith("$") else _NESTED)
 
 
-def _fields_of(path: Path_, kinds: Mapping[Path_, set[str]]) -> list[Field]:
+def _fields_of(path: FieldPath, kinds: Mapping[FieldPath, set[str]]) -> list[Field]:
     below = [other for other in kinds if len(other) == len(path) + 1 and other[:-1] == path]
     if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS:
         return [field for each in below for field in _fields_of(each, kinds)]

@@ -3,8 +3,6 @@
 `client` is connected when it is given out. Errors name hosts, never the user or a password.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -57,7 +55,7 @@ def place(uri: str) -> str:
 
 
 def client(uri: str, connect_seconds: float = 10.0) -> Client:
-    """A client of the primary, reading what a majority has. Raises CannotConnect, UsageError."""
+    """A client of the primary, reading what a majority has; `with` closes it. Raises CannotConnect, UsageError."""
     milliseconds = round(connect_seconds * 1000)
     found: Client | None = None
     try:
@@ -89,13 +87,6 @@ def _refused(uri: str, error: PyMongoError) -> UsageError | CannotConnect:
     if isinstance(error, ServerSelectionTimeoutError):
         return CannotConnect("no primary of a replica set answers", place(uri), "Check the address and `replicaSet`")
     return CannotConnect(f"MongoDB can't be reached ({said(error)})", place(uri), "Check the address and the network")
-
-
-@contextmanager
-def connected(uri: str, connect_seconds: float) -> Iterator[Client]:
-    """`client`, closed at the end."""
-    with client(uri, connect_seconds) as found:
-        yield found
 
 
 def raw(client: Client, database: str, name: str) -> Collection[RawBSONDocument]:

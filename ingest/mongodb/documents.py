@@ -52,14 +52,14 @@ def _shortest(found: re.Match[str]) -> str:
     return f'{found[1]}{number!r}"' if math.isfinite(number) else found[0]
 
 
-def json_text(value: Any) -> bytes | None:
-    """A parsed value as compact JSON; None for null."""
-    return None if value is None else orjson.dumps(value)
+def json_text(value: Any) -> str:
+    """A parsed value as compact JSON."""
+    return orjson.dumps(value).decode()
 
 
 def row_key(identifier: Any) -> str:
     """The row key of a parsed `_id`: the JSON array of it."""
-    return f"[{orjson.dumps(identifier).decode()}]"
+    return json_text([identifier])
 
 
 def columns(documents: Iterable[Mapping[str, Any] | None]) -> pa.Array:
@@ -76,7 +76,7 @@ def columns(documents: Iterable[Mapping[str, Any] | None]) -> pa.Array:
             continue
         offsets.append(len(names))
         names += document
-        values += map(json_text, document.values())
+        values += (None if value is None else orjson.dumps(value) for value in document.values())
     offsets.append(len(names))
     entries = pa.array(names, pa.string()), pa.array(values, pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), *entries).cast(COLUMNS)

@@ -12,7 +12,7 @@ import bsonjs
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.change import EventBatch
-from ingest.config import MongoSource
+from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.mongodb import clustertime, connection, documents, server
@@ -70,7 +70,7 @@ def _stored(lake: Lake, source: MongoSource) -> Position | None:
 def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, str, int]:
     """The deployment's name, the level that a stream may be opened of, and the position now."""
     uri = source.uri.get_secret_value()
-    with connection.connected(uri, settings.connect_seconds) as client:
+    with connection.client(uri, settings.connect_seconds) as client:
         system = server.identify(client, connection.place(uri))
         return system, stream_level(client, source), server.operation_time(client)
 
@@ -87,7 +87,7 @@ def stream_level(client: Client, source: MongoSource) -> str:
     databases = {pattern.partition(".")[0] for pattern in source.collections}
     (database,) = databases if len(databases) == 1 else ("",)
     try:
-        if database and not set(database) & set("*?["):
+        if database and not has_wildcard(database):
             _probe(client, database)
             return database
     except OperationFailure as error:
@@ -100,10 +100,9 @@ def stream_level(client: Client, source: MongoSource) -> str:
 
 
 def _probe(client: Client, level: str) -> None:
-    stage = {"allChangesForCluster": True} if level == server.CLUSTER else {}
-    database = client["admin" if level == server.CLUSTER else level]
+    database, stage = server.stream_of(client, level)
     with client.start_session() as session:
-        command = {"aggregate": 1, "pipeline": [{"$changeStream": stage}], "cursor": {"batchSize": 0}}
+        command = {"aggregate": 1, "pipeline": [stage], "cursor": {"batchSize": 0}}
         cursor = database.command(command, session=session)["cursor"]
         database.command({"killCursors": "$cmd.aggregate", "cursors": [cursor["id"]]}, session=session)
 
@@ -187,7 +186,7 @@ class MongoFeed:
                 self._client = self._client or self._connect()
                 collection = connection.raw(self._client, database, name)
                 found = [documents.parse(each.raw) for each in collection.find({"_id": {"$in": wanted}})]
-                return {documents.row_key(each["_id"])[1:-1]: each for each in found}
+                return {documents.json_text(each["_id"]): each for each in found}
             except (PyMongoError, connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not connection.passes(error):
                     raise Failure(

@@ -19,20 +19,19 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
     found: list[Finding] = []
     try:
-        with connection.connected(uri, settings.connect_seconds) as client:
+        with connection.client(uri, settings.connect_seconds) as client:
             server.identify(client, connection.place(uri))
             found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
             level = stream_level(client, source)
             of = "the whole deployment" if level == server.CLUSTER else f"database {level}"
             found.append(Finding("ok", f"a change stream of {of} may be opened", where))
             if not server.may_beat(client, level):
-                database = server.DATABASE if level == server.CLUSTER else level
                 found.append(
                     Finding(
                         "warning",
                         "the heartbeat may not be written, so the last change may show ten seconds late",
                         where,
-                        f"Grant readWrite on {database}.{server.HEARTBEAT}",
+                        f"Grant readWrite on {'.'.join(server.heartbeat_of(level))}",
                     )
                 )
             found += _collections(client, source, where)

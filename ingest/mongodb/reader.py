@@ -29,7 +29,6 @@ _AWAIT_MILLISECONDS = 500
 _LONGEST_PAUSE = 10.0
 # Replies of up to 16 MB each.
 _REPLIES = 3
-_SPLITS_FROM = ((6, 0, 9), (7, 0, 0))  # $changeStreamSplitLargeEvent
 
 
 @dataclass
@@ -115,21 +114,16 @@ class Reader(threading.Thread):
                 reply = cursor.next()
 
     def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Any]:
-        stage: dict[str, Any] = {"fullDocument": "whenAvailable", "showExpandedEvents": True}
-        if self._level == server.CLUSTER:
-            stage["allChangesForCluster"] = True
-        if self._token is None:
-            stage["startAtOperationTime"] = clustertime.timestamp(self._position)
-        else:
-            stage["startAfter" if self._after_invalidate else "resumeAfter"] = self._token
-        pipeline: list[dict[str, Any]] = [{"$changeStream": stage}]
-        version = tuple(client.server_info()["versionArray"][:3])
-        if (
-            any(version[0] == first[0] and version >= first for first in _SPLITS_FROM)
-            or version[0] > _SPLITS_FROM[-1][0]
-        ):
+        start: dict[str, Any] = {"startAtOperationTime": clustertime.timestamp(self._position)}
+        if self._token is not None:
+            start = {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
+        database, stage = server.stream_of(
+            client, self._level, fullDocument="whenAvailable", showExpandedEvents=True, **start
+        )
+        pipeline = [stage]
+        version = tuple(client.server_info()["versionArray"])
+        if version >= (7,) or (6, 0, 9) <= version < (6, 1):
             pipeline.append({"$changeStreamSplitLargeEvent": {}})
-        database = client["admin" if self._level == server.CLUSTER else self._level]
         command = {"aggregate": 1, "pipeline": pipeline, "cursor": {}, "readConcern": {"level": "majority"}}
         reply = database.command(command, codec_options=RAW, session=session)["cursor"]
         self._after_invalidate = False
@@ -139,14 +133,15 @@ class Reader(threading.Thread):
         """Hand a reply over; whether the cursor is at its end."""
         raw = reply["firstBatch"] if "firstBatch" in reply else reply["nextBatch"]
         token = reply["postBatchResumeToken"]
-        self._put(Events([event.raw for event in raw], {"_data": token["_data"]}))
+        position = clustertime.of_token(token["_data"])
+        self._put(Events([event.raw for event in raw], position))
         self._token = token
         if raw:
             self._spoke = time.monotonic()
             self._after_invalidate = raw[-1]["operationType"] == INVALIDATE
             if not server.is_ours(raw[-1].get("ns", {})):
                 self._newest = clustertime.position(raw[-1]["clusterTime"])
-        self._beat(client, clustertime.of_token({"_data": token["_data"]}))
+        self._beat(client, position)
         return int(reply["id"]) == 0
 
     def _beat(self, client: Client, position: int) -> None:
@@ -158,14 +153,12 @@ class Reader(threading.Thread):
         problem = server.beat(client, self._level)
         if problem and not self._told:
             self._told = True
-            database = server.DATABASE if self._level == server.CLUSTER else self._level
             _log.warning(
                 "source %s: no heartbeat can be written (%s), so the last change shows up to ten seconds later; "
-                "grant readWrite on %s.%s",
+                "grant readWrite on %s",
                 self._source,
                 problem,
-                database,
-                server.HEARTBEAT,
+                ".".join(server.heartbeat_of(self._level)),
             )
 
     def _put(self, item: Events | BaseException) -> None:

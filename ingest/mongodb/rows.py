@@ -44,7 +44,7 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
     snapshot_id, chunk = task["snapshot_id"], task["chunk"]
     sink = Sink(Folder(task["folder"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
-        with connection.connected(uri, connect_seconds) as client:
+        with connection.client(uri, connect_seconds) as client:
             now = datetime.now(timezone.utc)
             for batch in _batches(client, task):
                 _write(sink, task, now, batch)

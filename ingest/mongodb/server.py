@@ -6,15 +6,16 @@ from typing import Any
 from uuid import UUID
 
 from bson.binary import Binary
+from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.errors import Failure
 from ingest.mongodb.clustertime import position
 from ingest.mongodb.connection import OLDEST_SERVER, Client, said
 
-# Where the heartbeat is written: a collection of this name, in the database of the stream's level.
-DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"
-CLUSTER = "cluster"
+CLUSTER = "cluster"  # the level of a stream that is not of one database alone
+# The heartbeat's collection, in the stream's database; in this one if the stream is of the cluster.
+_DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"
 
 
 def identify(client: Client, where: str) -> str:
@@ -49,6 +50,18 @@ def operation_time(client: Client) -> int:
     return position(told["operationTime"] if "operationTime" in told else told["lastWrite"]["opTime"]["ts"])
 
 
+def stream_of(client: Client, level: str, **options: Any) -> tuple[Database[dict[str, Any]], dict[str, Any]]:
+    """The database that a change stream of a level is asked of, and the `$changeStream` stage."""
+    if level == CLUSTER:
+        return client.admin, {"$changeStream": {"allChangesForCluster": True, **options}}
+    return client[level], {"$changeStream": options}
+
+
+def heartbeat_of(level: str) -> tuple[str, str]:
+    """Database and collection of the heartbeat of a stream of a level."""
+    return _DATABASE if level == CLUSTER else level, HEARTBEAT
+
+
 def watermark(client: Client, level: str) -> int:
     """A position past everything that was committed before the call; the log is made to go past it."""
     at = operation_time(client)
@@ -61,9 +74,9 @@ def beat(client: Client, level: str) -> str:
 
     Without it the server's own no-op, every ten seconds, does the same.
     """
-    database = DATABASE if level == CLUSTER else level
+    database, collection = heartbeat_of(level)
     try:
-        client[database][HEARTBEAT].update_one(
+        client[database][collection].update_one(
             {"_id": "heartbeat"}, {"$set": {"at": datetime.now(timezone.utc)}}, upsert=True
         )
     except PyMongoError as error:
@@ -76,7 +89,7 @@ def may_beat(client: Client, level: str) -> bool:
     told = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
     if not told["authenticatedUsers"]:
         return True
-    place = {"db": DATABASE if level == CLUSTER else level, "collection": HEARTBEAT}
+    place = dict(zip(("db", "collection"), heartbeat_of(level), strict=True))
     return any(
         {"insert", "update"} <= set(each["actions"])
         and all(each["resource"].get(part) in ("", name) for part, name in place.items())

@@ -138,7 +138,7 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     raw = connection.raw(client, collection.database, collection.name)
     found = [documents.parse(each.raw) for each in raw.aggregate(pipeline)]
-    sample = [key for key in dict.fromkeys(documents.row_key(each["_id"])[1:-1] for each in found) if key != _LAST]
+    sample = [key for key in dict.fromkeys(documents.json_text(each["_id"]) for each in found) if key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 

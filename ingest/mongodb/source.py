@@ -14,7 +14,7 @@ def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJ
     position = open_writer(lake, source, settings)
 
     def now() -> int:
-        with connection.connected(source.uri.get_secret_value(), settings.connect_seconds) as client:
+        with connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
             return server.watermark(client, position.slot)
 
     return SourceJobs(

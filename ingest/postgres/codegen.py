@@ -52,9 +52,7 @@ def write_models(
         usable = [table for table in found if not table.problem]
         done = write(staging_models(source, usable, domains(connection)), folder, force=force)
     return [
-        *(f"wrote {path}" for path in done.written),
-        *(f"left {path}, which differs; --force writes over it" for path in done.kept),
-        *(f"left out {table.table_name}: {table.problem}" for table in found if table.problem),
+        *done.report({table.table_name: table.problem for table in found if table.problem}),
         f"{source.name}: {len(usable)} tables, {len(done.unchanged)} files as they were",
     ]
 

@@ -105,9 +105,10 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
     now = datetime.now(timezone.utc)
     key = sorted(task.columns) if task.key is None else task.key
+    same = task.pack()
     payloads = copy_out(connection, _statement(connection, task))
     for rows in copytext.decode(payloads, task.columns, key, task.table_name):
-        sink.write(snapshot_rows(task.pack(), now, row_keys(rows.keys, rows.count), rows.columns))
+        sink.write(snapshot_rows(same, now, row_keys(rows.keys, rows.count), rows.columns))
 
 
 def _statement(connection: Connection, task: ChunkTask) -> str:

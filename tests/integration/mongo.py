@@ -49,7 +49,7 @@ class MongoJobs(replay.Jobs):
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at", "columns")
 
     def watermark(self) -> int:
-        with connection.connected(self.source.uri.get_secret_value(), 5) as client:
+        with connection.client(self.source.uri.get_secret_value(), 5) as client:
             return server.watermark(client, self.position().slot)
 
     def position(self) -> Any:

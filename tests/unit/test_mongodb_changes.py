@@ -33,7 +33,7 @@ class Source:
 
     def feed(self, *events: dict[str, Any], token: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         seconds, increment = token or (events[-1]["clusterTime"].time, events[-1]["clusterTime"].inc)
-        batch = self.decoder.feed(Events([encode(e) for e in events], {"_data": f"82{seconds:08X}{increment:08X}"}))
+        batch = self.decoder.feed(Events([encode(e) for e in events], seconds << 32 | increment))
         assert batch.events.schema.equals(EVENTS)
         self.position, self.open = batch.position, batch.in_transaction
         return list(batch.events.to_pylist(maps_as_pydicts="strict"))

@@ -83,11 +83,11 @@ def test_positions_and_timestamps_are_the_same_numbers() -> None:
     at = clustertime.position(Timestamp(1_700_000_000, 7))
     assert clustertime.timestamp(at) == Timestamp(1_700_000_000, 7)
     assert clustertime.of_parsed({"$timestamp": {"t": 1_700_000_000, "i": 7}}) == at
-    assert clustertime.of_token({"_data": f"82{at:016X}2B0429296E1404"}) == at
+    assert clustertime.of_token(f"82{at:016X}2B0429296E1404") == at
     assert clustertime.readable(at) == "2023-11-14T22:13:20Z+7"
 
 
-@pytest.mark.parametrize("token", [{}, {"_data": "81" + "0" * 16}, {"_data": "82"}, {"_data": b"82"}])
-def test_what_is_no_token_of_a_known_form_is_refused(token: dict[str, Any]) -> None:
+@pytest.mark.parametrize("token", [None, "81" + "0" * 16, "82", b"82"])
+def test_what_is_no_token_of_a_known_form_is_refused(token: object) -> None:
     with pytest.raises(ValueError, match="not a resume token"):
         clustertime.of_token(token)
