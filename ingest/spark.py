@@ -10,6 +10,7 @@ import os
 import re
 import sys
 import uuid
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,8 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
 def _remote(found: Mapping[str, str]) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as Remote  # loads gRPC
 
+    # dbt asks every server for Hive's catalogue, which is the server's to decide.
+    warnings.filterwarnings("ignore", message="Failed to set spark.sql.catalogImplementation")
     spark = Remote.builder.remote(found["spark.remote"]).create()
     for key, value in found.items():
         if key.startswith("spark.sql."):

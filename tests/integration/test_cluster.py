@@ -1,0 +1,101 @@
+"""The target `cluster`: the same jobs and models on a Spark Connect server, in a process of its own."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.process import PATIENCE, POLL
+from ingest.settings import JobSettings
+from ingest.spark import settings as spark_settings
+from tests.conftest import Database
+from tests.integration.replica import ROOT, Replica
+
+pytestmark = pytest.mark.slow
+
+_STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
+
+
+@contextmanager
+def connect_server(folder: Path) -> Iterator[str]:
+    """The address of a Spark Connect server with a catalogue of its own in `folder`."""
+    wanted = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
+    options = [part for key, value in wanted.items() for part in ("--conf", f"{key}={value}")]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+    log = folder / "server.log"
+    with log.open("wb") as sink:
+        process = subprocess.Popen([submit, *options, *server], stdout=sink, stderr=sink, cwd=folder)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not (found := _STARTED.search(log.read_text())):
+            assert process.poll() is None, log.read_text()[-2000:]
+            assert time.monotonic() < deadline, "the server did not start"
+            time.sleep(POLL)
+        yield f"sc://localhost:{found[1]}"
+    finally:
+        process.terminate()
+        process.wait(PATIENCE)
+
+
+def test_jobs_and_models_run_on_a_spark_connect_server(
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    database: Database,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replica = Replica(lake, source, settings, tmp_path)
+    database.execute(
+        "create table orders (id int primary key, customer int, status text);"
+        "insert into orders select i, i % 5, 'open' from generate_series(1, 1000) i"
+    )
+    view = replica.view("orders", {"id": "int", "customer": "int", "status": "string"})
+    name = replica.definition(
+        "open_orders",
+        f"select _row_key, id, customer, status from {{{{ rows('{view}') }}}} where status = 'open'",
+        bucket_by=["customer"],
+        object_type="order",
+        object_id="id",
+        evaluate="rows",
+    )
+    replica.write(
+        "sources.yml",
+        f"sources: {{{source.name}: {{postgres: {{dsn: '{database.dsn}', tables: ['public.*'], "
+        f"slot: {source.slot}, publication: {source.publication}}}}}}}\n",
+    )
+    monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
+    (tmp_path / "lake").mkdir()
+
+    def tidemark(*arguments: str) -> str:
+        command = [sys.executable, "-c", "from ingest.cli import main; main()", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+        return done.stdout
+
+    with connect_server(tmp_path) as address:
+        monkeypatch.setenv("TIDEMARK_TARGET", "cluster")
+        monkeypatch.setenv("TIDEMARK_REMOTE", address)
+        tidemark("run", "--until-caught-up")
+        database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
+        tidemark("run", "--until-caught-up")
+        assert "public.orders" in tidemark("verify")
+        ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
+    put = {op["object_id"] for op in ops if op["op"] == "PUT"}
+    removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}
+    assert put - removed == {
+        str(row[0]) for row in database.execute("select id from orders where customer = 0 and id > 10")
+    }
+    assert len(removed) == 3
