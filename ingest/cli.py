@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 a failure, 2 wrong use. Tracebacks of what nobody foresaw 
 import logging
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -123,15 +124,26 @@ def snapshot(sources: str, target: str | None, until_caught_up: bool) -> None:
 @_SOURCES
 @_TARGET
 @_UNTIL
-def stream(sources: str, target: str | None, until_caught_up: bool) -> None:
+@click.option(
+    "--writer",
+    "writers",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="Only this one of a source's writers, in a process of its own; may be given again. Default: all.",
+)
+def stream(sources: str, target: str | None, until_caught_up: bool, writers: tuple[int, ...]) -> None:
     """Land the sources' changes in raw.wal_events as they are committed.
 
-    Makes slot and publication if they are missing. The source is acknowledged only what is in the lake.
+    Makes slots and publications if they are missing. The source is acknowledged only what is in the lake.
     """
     from ingest.jobs import Jobs
 
     settings = load(sources)
-    _run_jobs(Jobs(_lake(target), settings, snapshot=False), until_caught_up)
+    most = max(source.writers for source in settings.sources.values())
+    if any(writer > most for writer in writers):
+        raise click.UsageError(f"No source in {sources} has more writers than {most}.")
+    _run_jobs(Jobs(_lake(target), settings, snapshot=False, writers=writers or None), until_caught_up)
 
 
 @cli.command()
@@ -259,6 +271,36 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
     for line in read(_lake(target).spark, definition, bucket_name(definition, bucket), after):
         click.echo(line)
+
+
+@cli.command()
+@_SOURCES
+@_TARGET
+@click.option("--from", "token", metavar="TOKEN", help="Go on after this token; s0: all that is kept. Default: now.")
+@click.argument("source", required=False)
+def tail(sources: str, target: str | None, token: str | None, source: str | None) -> None:
+    r"""Print the changes of SOURCE as JSON lines, as soon as they are landed, until it is stopped.
+
+    \b
+    What it promises:
+    - Every change once, each writer's in the order of commits. Between writers there is no order.
+    - The last line that a writer has of a transaction has a `token`, the others null. With --from TOKEN what
+      comes after that line is printed, none twice and none left out: what is done with the lines is to be
+      stored together with the token.
+    - A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole
+      only below the minimum: those over tables of several writers come in parts, each when it is landed.
+    - Snapshot rows are no changes, and are not among them.
+    """
+    from ingest.tail import begin, follow
+
+    settings = load(sources)
+    begin_at = begin(settings, source, token)
+    stopped = threading.Event()
+    _on_sigterm(stopped.set)
+    for line in follow(_lake(target), *begin_at, stopped.wait):
+        click.echo(line)
+        if stopped.is_set():
+            return
 
 
 @cli.command()

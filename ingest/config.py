@@ -139,6 +139,11 @@ class MongoSource(_Model):
     soft_deletes: bool = True
     checkpoint_scope: Literal["definition", "source"] = "definition"
 
+    @property
+    def writers(self) -> int:
+        """One: a change stream can't be shared out."""
+        return 1
+
     def selects(self, collection: str) -> bool:
         """Whether one of the patterns matches `database.collection`, case-sensitive."""
         return any(fnmatchcase(collection, pattern) for pattern in self.collections)
@@ -179,6 +184,7 @@ def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None
             "Add one, as in sources: {shop: {postgres: {...}}}",
         )
     parsed = {name: _source(file, name, body) for name, body in sources.items()}
+    _check_slots(file, parsed)
     settings: KeyPath = ("settings",)
     jobs = _mapping(file, settings, top.get("settings") or {}, JobSettings.model_fields)
     return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
@@ -197,6 +203,19 @@ def _source(file: Located, name: str, body: Any) -> Source:
     model = _KINDS[kind]
     options = _mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
     return _validate(file, (*keys, kind), model, {"name": name, **options})
+
+
+def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
+    """No slot has two readers: the second writer of `shop` would have that of a source `shop_2`."""
+    readers: dict[tuple[str, str], str] = {}
+    for name, source in sources.items():
+        if isinstance(source, PostgresSource):
+            for writer in range(1, source.writers + 1):
+                slot = source.slot_of(writer)
+                other = readers.setdefault((source.dsn.get_secret_value(), slot), name)
+                if other != name:
+                    where = file.where(("sources", name))
+                    raise UsageError(f"slot {slot} is that of source {other}", where, "Name another slot")
 
 
 def _mapping(file: Located, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:

@@ -4,14 +4,13 @@ What the jobs share is the lake. The first that fails ends the wait; `check` rai
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ingest import kinds
 from ingest.config import Settings
 from ingest.lake import Lake
-from ingest.positions import persisted
 from ingest.snapshot import Snapshotter
 from ingest.sourcejobs import SourceJobs
 from ingest.stream import Hooks, Landing, StreamWriter
@@ -29,6 +28,7 @@ class _Worker:
 class Jobs:
     """Streams and snapshots of the sources in `settings`; either may be left out.
 
+    writers: the numbers of the stream writers to run here (None: all); those that are to leave go with the first.
     on_stored: called by a writer's thread with each landing whose position is stored.
     on_failed: called when a job fails.
     """
@@ -40,6 +40,7 @@ class Jobs:
         *,
         stream: bool = True,
         snapshot: bool = True,
+        writers: Collection[int] | None = None,
         on_stored: Callable[[Landing], None] = lambda _: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
@@ -48,6 +49,7 @@ class Jobs:
         self._lake = lake
         self._settings = settings
         self._kinds = (stream, snapshot)
+        self._numbers = writers
         self._on_stored = on_stored
         self._on_failed = on_failed
         self._sources: list[SourceJobs] = []
@@ -61,7 +63,7 @@ class Jobs:
         try:
             for source in self._settings.sources.values():
                 self._lake.describe(source.name, source.checkpoint_scope)
-                self._open(kinds.jobs(self._lake, source, self._settings.settings))
+                self._open(kinds.jobs(self._lake, source, self._settings.settings, stream=self._kinds[0]))
             for worker in self._workers:
                 worker.thread.start()
             yield self
@@ -101,25 +103,39 @@ class Jobs:
             left = [table.table_id for table in tables if table.is_pending]
             if any(table_id not in given_up for table_id in left):
                 return False
-        if not self.writers:
-            return True
+        landed = self.landed(source)
         ends = [table.done_lsn for table in tables if table.done_lsn is not None]
-        stored = persisted(self._lake.positions(source), source)
-        return stored is not None and stored > max([target, *ends])
+        return landed is None or landed > max([target, *ends])
+
+    def landed(self, source: str) -> int | None:
+        """The position that all of a source's writers that run here have stored; None if none does."""
+        return min((w.progress.position.position for w in self._of(source)), default=None)
+
+    def _of(self, source: str) -> list[StreamWriter]:
+        return [w for w in self.writers if w.progress.position.source == source and not w.has_left]
 
     def _open(self, source: SourceJobs) -> None:
         stream, snapshot = self._kinds
         snapshotter = source.snapshotter() if snapshot else None
         self._sources.append(source)
-        if stream:
-            writer = source.writer(Hooks(after_store=self._on_stored), snapshotter)
-            self.writers.append(writer)
-            self._add(f"stream {source.name}", writer.run, writer.stop)
+        for one in source.streams if stream else ():
+            number = 1 if one.departure else one.position.writer
+            if self._numbers is None or number in self._numbers:
+                writer = source.writer(one, Hooks(after_store=self._stored), snapshotter)
+                self.writers.append(writer)
+                self._add(f"stream {source.name} {one.position.writer}", writer.run, writer.stop)
         if snapshotter:
             self.snapshotters[source.name] = snapshotter
             self._add(f"snapshot {source.name}", snapshotter.run, snapshotter.stop)
         else:
             source.rest()
+
+    def _stored(self, landing: Landing) -> None:
+        """By a writer's thread. What it landed can be seen when the others, idle ones too, are as far."""
+        if landing.rows:
+            for writer in self._of(landing.position.source):
+                writer.announce()
+        self._on_stored(landing)
 
     def _add(self, name: str, run: Callable[[], object], stop: Callable[[], None]) -> None:
         def work() -> None:

@@ -12,17 +12,17 @@ from ingest.mongodb import preflight as mongodb_preflight
 from ingest.mongodb import snapshots as mongodb_snapshots
 from ingest.mongodb import source as mongodb_source
 from ingest.positions import format_lsn
-from ingest.postgres import codegen, feed, preflight, snapshots
+from ingest.postgres import codegen, preflight, snapshots, writers
 from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
 from ingest.snapshot import Source as Tables
 from ingest.sourcejobs import SourceJobs
 
 
-def jobs(lake: Lake, source: Source, settings: JobSettings) -> SourceJobs:
-    """The jobs of a source. Raises Failure when it can't be reached, or its log is lost."""
+def jobs(lake: Lake, source: Source, settings: JobSettings, *, stream: bool) -> SourceJobs:
+    """The jobs of a source, with a stream or without. Raises Failure when it can't be reached, or its log is lost."""
     if isinstance(source, PostgresSource):
-        return postgres_source.open_jobs(lake, source, settings)
+        return postgres_source.open_jobs(lake, source, settings, stream=stream)
     return mongodb_source.open_jobs(lake, source, settings)
 
 
@@ -43,7 +43,7 @@ def check(source: Source, settings: JobSettings) -> list[Finding]:
 def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
     """The stream begins anew, and all tables are queued."""
     if isinstance(source, PostgresSource):
-        feed.start_over(lake, source, settings).close()
+        writers.start_over(lake, source, settings).close()
     else:
         mongodb_feed.start_over(lake, source, settings)
 

@@ -5,7 +5,7 @@ Pure. A position p says: everything with commit_lsn < p is landed. All intervals
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
@@ -85,10 +85,11 @@ def visible(stored: Iterable[Position], source: str, writer: int) -> list[tuple[
     ]
 
 
-def persisted(stored: Iterable[Position], source: str) -> int | None:
-    """The position that all current writers of `source` have stored: their minimum.
+def persisted(stored: Iterable[Position], source: str, writers: Collection[int] | None = None) -> int | None:
+    """The position that the writers of `source` have stored, each in its newest incarnation: their minimum.
 
-    None without a writer.
+    writers: those that count (None: all that ever were). None without a writer, or before one has a position.
     """
-    found = [one.position for (of, _), one in current(stored).items() if of == source]
-    return min(found, default=None)
+    found = {writer: one.position for (of, writer), one in current(stored).items() if of == source}
+    counting = set(found if writers is None else writers)
+    return min(found[writer] for writer in counting) if counting and counting <= found.keys() else None

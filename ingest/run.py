@@ -54,6 +54,9 @@ class Pipeline:
         self._stop = threading.Event()
         self._news = threading.Event()
         self._unsettled = True
+        # By source and writer, where rows were landed; by source, up to where the models have seen all.
+        self._landed: dict[tuple[str, int], int] = {}
+        self._seen: dict[str, int] = {}
         self.jobs = Jobs(lake, settings, on_stored=self._stored, on_failed=self._news.set)
 
     @contextmanager
@@ -70,10 +73,12 @@ class Pipeline:
     def model(self) -> ModelRun:
         """Run dbt on what is landed by now."""
         started = time.time()
+        landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
         outcomes = self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
         self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished()
+        self._seen = landed
         if self._runs % FORGET_RUNS == 0:
             self._lake.forget(self._settings.settings.keep_snapshots_seconds)
         return run
@@ -107,8 +112,14 @@ class Pipeline:
             _log.error("%s", error)
 
     def _stored(self, landing: Landing) -> None:
-        """By a writer's thread. A position alone is no news, unless a snapshot waits for it."""
-        if landing.rows or self._unsettled:
+        """By a writer's thread. A position alone is no news, unless a snapshot waits for it, or what another writer has
+        landed.
+        """
+        at = landing.position
+        if landing.rows:
+            self._landed[at.source, at.writer] = at.position
+        unseen = max((p for (source, _), p in list(self._landed.items()) if source == at.source), default=0)
+        if unseen > self._seen.get(at.source, 0) or self._unsettled:
             self._news.set()
 
     def _unfinished(self) -> bool:

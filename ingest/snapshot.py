@@ -26,7 +26,6 @@ from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.lacking import lacking
 from ingest.lake.leases import Lease
 from ingest.lake.tables import DONE, QUEUED, RUNNING
-from ingest.positions import persisted
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -380,7 +379,7 @@ class Snapshotter:
         if read not in self._awaited:
             self._awaited[read] = self._source.watermark()
             _log.info("snapshot of %s was read at different moments: it waits for the stream", table.table_name)
-        stored = persisted(self._lake.positions(self._name), self._name)
+        stored = self._lake.persisted(self._name)
         if stored is None or stored <= self._awaited[read]:
             return False
         found = lacking(self._lake.spark, table, self._awaited[read])

@@ -1,6 +1,7 @@
-"""A source's jobs, put together of what its kind brings: a stream writer and a snapshotter, made but not started."""
+"""A source's jobs, put together of what its kind brings: stream writers and a snapshotter, made but not started."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ingest.alone import AfterSnapshots
 from ingest.config import Source
@@ -9,14 +10,26 @@ from ingest.positions import Position
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.snapshot import Source as Tables
-from ingest.stream import Feed, Hooks, StreamWriter
+from ingest.stream import Departure, Feed, Hooks, StreamWriter
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One writer's stream.
+
+    position: where it goes on. feed: makes its feed, of what is to be called when it shows something that has to be
+    read. departure: of a writer that is to leave.
+    """
+
+    position: Position
+    feed: Callable[[Callable[[], None]], Feed]
+    departure: Departure | None = None
 
 
 class SourceJobs:
     """The jobs of one source.
 
-    position: where its stream goes on. tables: what snapshots read. feed: makes the stream's feed, of what is to be
-    called when it shows something that has to be read. watermark: a position past all that is committed by now.
+    streams: those of its writers. tables: what snapshots read. watermark: a position past all that is committed by now.
     """
 
     def __init__(
@@ -24,28 +37,26 @@ class SourceJobs:
         lake: Lake,
         source: Source,
         settings: JobSettings,
-        position: Position,
+        streams: Sequence[Stream],
         tables: Tables,
-        feed: Callable[[Callable[[], None]], Feed],
         watermark: Callable[[], int],
     ) -> None:
         self.name = source.name
+        self.streams = streams
         self.watermark = watermark
         self._lake = lake
         self._settings = settings
-        self._position = position
         self._tables = tables
-        self._feed = feed
         # Without tombstones what is there has to be read first, and alone.
         self._alone = not source.soft_deletes
 
-    def writer(self, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
-        """The stream writer. queued: the snapshotter to be woken when the stream shows what has to be read."""
-        feed = self._feed(queued.wake if queued else lambda: None)
+    def writer(self, stream: Stream, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
+        """A stream's writer. queued: the snapshotter to be woken when the stream shows what has to be read."""
+        feed = stream.feed(queued.wake if queued else lambda: None)
         if self._alone:
             self._tables.survey()
             feed = AfterSnapshots(feed, self._lake, self.name)
-        return StreamWriter(self._lake, feed, self._position, self._settings, hooks)
+        return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         """The snapshotter; what there is now is registered, so that it can be waited for."""

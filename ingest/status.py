@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,16 +14,20 @@ from ingest import kinds
 from ingest.config import PostgresSource, Settings
 from ingest.errors import TidemarkError
 from ingest.lake import Lake
+from ingest.lake.ddl import EVENTS, POSITIONS
+from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
-from ingest.positions import Position, current, parse_lsn, persisted
+from ingest.positions import Position, current, parse_lsn
 from ingest.postgres import slots
 from ingest.postgres.connection import Connection, connect
 
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A source: positions in its log (of the slowest writer, of the newest checkpoint), its tables, its slots.
+    """A source: positions in its log (of the slowest writer, of the newest checkpoint), its writers, tables and slots.
 
+    writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
+    (held_seconds) what others have landed; 0 if none waits for it.
     retained_bytes: of the log that the server keeps for the slowest slot.
     problem: what is wrong with them, or why they could not be asked.
     """
@@ -33,6 +38,7 @@ class SourceStatus:
     retained_bytes: int | None = None
     problem: str = ""
     tables: list[dict[str, Any]] = field(default_factory=list)
+    writers: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,13 @@ def render(status: Status, settings: Settings) -> None:
             f"[bold]{source.name}[/] landed to {_text(settings, source.name, source.position)}, "
             f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
         )
+        for writer in source.writers if len(source.writers) > 1 else ():
+            held = f", [red]has held back the others for {writer['held_seconds']:,} s[/]"
+            is_stalled = writer["held_seconds"] > settings.settings.announce_seconds
+            console.print(
+                f"  writer {writer['writer']}: {writer['tables']} tables, "
+                f"at {_text(settings, source.name, writer['position'])}{held if is_stalled else ''}"
+            )
         if source.problem:
             console.print(f"  [red]{source.problem}[/]")
         tables = Table("table", "snapshot", "rows", "note")
@@ -106,12 +119,48 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
     retained, problem = _asked(lake, settings, name)
     return SourceStatus(
         name,
-        persisted(lake.positions(name), name),
+        lake.persisted(name),
         checkpoint[0] if checkpoint else None,
         retained,
         problem,
         tables,
+        _writers(lake, name),
     )
+
+
+def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
+    """The writers that count. One holds back the others from when something landed that is not below its position, or
+    from when it stored that, whichever is later.
+    """
+    stored, counting = current(lake.positions(name)), lake.writers(name)
+    if not counting:
+        return []
+    minimum = min(stored[name, writer].position for writer in counting)
+    owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
+    held = {
+        row.writer: row.seconds
+        for row in lake.spark.sql(
+            f"""
+            WITH writers AS (
+                SELECT writer, max(struct(start_position, position, updated_at)) AS last
+                FROM {POSITIONS} WHERE source = {literal(name)} GROUP BY writer
+            )
+            SELECT w.writer, unix_timestamp() - unix_timestamp(greatest(w.last.updated_at, min(e.commit_ts))) AS seconds
+            FROM writers w JOIN {EVENTS} e
+            ON e.source = {literal(name)} AND e.commit_lsn >= {minimum}
+                AND e.writer <> w.writer AND e.commit_lsn >= w.last.position
+            GROUP BY w.writer, w.last.updated_at"""
+        ).collect()
+    }
+    return [
+        {
+            "writer": writer,
+            "position": stored[name, writer].position,
+            "tables": owners[writer],
+            "held_seconds": max(held.get(writer, 0), 0),
+        }
+        for writer in sorted(counting)
+    ]
 
 
 def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
@@ -119,7 +168,8 @@ def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
     source = settings.sources[name]
     if not isinstance(source, PostgresSource):
         return None, ""
-    stored = current(lake.positions(name)).values()
+    counting = lake.writers(name)
+    stored = [one for (_, writer), one in current(lake.positions(name)).items() if writer in counting]
     retained, problems = 0, []
     try:
         with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:

@@ -50,6 +50,16 @@ class Feed(Protocol):
         """Tell the source what is stored, and end."""
 
 
+class Departure(Protocol):
+    """What a writer that is to leave has to do; see `postgres.writers.Departure`."""
+
+    def target(self) -> int | None:
+        """The position that it has to pass, None if that is not known yet. Asked often."""
+
+    def leave(self) -> None:
+        """It has passed the target."""
+
+
 def _nothing(landing: "Landing") -> None:
     pass
 
@@ -101,8 +111,11 @@ class StreamWriter:
         position: Position,
         settings: JobSettings,
         hooks: Hooks | None = None,
+        departure: Departure | None = None,
     ) -> None:
         self.progress = Progress(position)
+        self.has_left = False
+        self._departure = departure
         self._lake = lake
         self._feed = feed
         self._settings = settings
@@ -124,8 +137,12 @@ class StreamWriter:
         """End after what has been read so far is landed."""
         self._stop.set()
 
+    def announce(self) -> None:
+        """Store the position at the next occasion, as others wait for it."""
+        self._announced = 0.0
+
     def run(self, until: int | None = None) -> Progress:
-        """Stream until `stop`, or until the stored position has passed `until`.
+        """Stream until `stop`, or until the stored position has passed `until`, or it has left.
 
         Raises what ended it.
         """
@@ -133,8 +150,8 @@ class StreamWriter:
         committer.start()
         self._feed.start()
         try:
-            while not self._done(until):
-                self._step(until)
+            while not self._done(target := self._target(until)):
+                self._step(target)
             self._feed.finish()
             self._drain(until)
             self._hand_over(None)
@@ -146,11 +163,19 @@ class StreamWriter:
             self._feed.stop()
         if self._failure is not None:
             raise self._failure
+        if self._departure is not None and self._has_passed(self._departure.target()):
+            self._departure.leave()
+            self.has_left = True
         return self.progress
 
+    def _target(self, until: int | None) -> int | None:
+        return until if self._departure is None else self._departure.target()
+
+    def _has_passed(self, target: int | None) -> bool:
+        return target is not None and self.progress.position.position > target
+
     def _done(self, until: int | None) -> bool:
-        reached = until is not None and self.progress.position.position > until
-        return self._stop.is_set() or reached or self._failure is not None
+        return self._stop.is_set() or self._has_passed(until) or self._failure is not None
 
     def _step(self, until: int | None) -> None:
         """Take what the feed has; land what is due."""

@@ -18,7 +18,6 @@ from ingest.lake import Chunk, File, Lake, SourceTable
 from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE
-from ingest.positions import persisted
 from ingest.snapshot import Source, chunks_of
 from ingest.tablenames import chosen, locate
 
@@ -154,7 +153,7 @@ def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:
 
 
 def _is_modelled(lake: Lake, name: str, position: int) -> bool:
-    landed = persisted(lake.positions(name), name)
+    landed = lake.persisted(name)
     if landed is None or landed < position:
         return False
     marks = lake.spark.sql(

@@ -118,6 +118,7 @@ TABLES: Mapping[str, Table] = {
         {
             "source": "STRING",
             "checkpoint_scope": "STRING",
+            "writers": "ARRAY<INT>",
             "updated_at": "TIMESTAMP",
         },
         _CLAIMED,
@@ -142,6 +143,7 @@ TABLES: Mapping[str, Table] = {
             "note": "STRING",
             "attributes": "INT",
             "published_id": "BIGINT",
+            "moving_id": "BIGINT",
             "dropped": "ARRAY<STRING>",
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",

@@ -1,7 +1,7 @@
 """`Lake`: the raw tables at hand of one job: files into them, positions, and upkeep."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from ingest.lake.chunks import ChunkTable
 from ingest.lake.commit import Committer, retried
 from ingest.lake.sql import literal
 from ingest.lake.tables import SourceTables
-from ingest.positions import Position, incarnations
+from ingest.positions import Position, current, incarnations, persisted
 
 _POSITIONS = pa.schema(
     [
@@ -59,9 +59,36 @@ class Lake:
             MERGE INTO {ddl.SOURCES} t
             USING (SELECT {told} AS source, {scope} AS checkpoint_scope, current_timestamp() AS updated_at) s
             ON t.source = {told} AND t.source = s.source
-            WHEN MATCHED THEN UPDATE SET *
-            WHEN NOT MATCHED THEN INSERT *"""
+            WHEN MATCHED THEN UPDATE SET checkpoint_scope = s.checkpoint_scope, updated_at = s.updated_at
+            WHEN NOT MATCHED THEN INSERT (source, checkpoint_scope, writers, updated_at)
+                VALUES (s.source, s.checkpoint_scope, NULL, s.updated_at)"""
         retried(lambda: self.spark.sql(statement))
+
+    def writers(self, source: str) -> frozenset[int]:
+        """The writers whose minimum is the source's position; a lake of an older version has but those with one."""
+        rows = self.spark.sql(f"SELECT writers FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()
+        if rows and rows[0].writers is not None:
+            return frozenset(rows[0].writers)
+        return frozenset(writer for _, writer in current(self.positions(source)))
+
+    def count_writers(self, source: str, writers: Collection[int]) -> None:
+        """Says which writers count from now on. One at a time may say it: see `postgres.writers`."""
+        statement = f"""
+            MERGE INTO {ddl.SOURCES} t
+            USING (SELECT {literal(source)} AS source, {literal(sorted(writers))} AS writers) s
+            ON t.source = {literal(source)} AND t.source = s.source
+            WHEN MATCHED THEN UPDATE SET writers = s.writers, updated_at = current_timestamp()
+            WHEN NOT MATCHED THEN INSERT (source, checkpoint_scope, writers, updated_at)
+                VALUES (s.source, NULL, s.writers, current_timestamp())"""
+        retried(lambda: self.spark.sql(statement))
+
+    def persisted(self, source: str) -> int | None:
+        """The position that all writers of a source have stored, None before there is one.
+
+        Positions are read first: a writer counts before it has anything to land, so none is passed over.
+        """
+        stored = self.positions(source)
+        return persisted(stored, source, self.writers(source))
 
     def folder(self, table: str) -> Folder:
         """Where the files of `table` go."""

@@ -46,8 +46,9 @@ class SourceTable:
     key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
     running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
     likewise, that it is gone. attributes: how many column numbers had been given out. published_id:
-    another one after the table was taken out of its publication and put in again. dropped: names of
-    columns that went since the snapshot, whose values older rows still have. All three are Postgres's.
+    another one after the table was taken out of its publication and put in again; moving_id: what that
+    is when it was we who moved it to another writer's. dropped: names of columns that went since the
+    snapshot, whose values older rows still have. All four are Postgres's.
     """
 
     source: str
@@ -68,6 +69,7 @@ class SourceTable:
     note: str | None = None
     attributes: int | None = None
     published_id: int | None = None
+    moving_id: int | None = None
     dropped: tuple[str, ...] | None = None
     rev: int = 1
 

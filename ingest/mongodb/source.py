@@ -1,12 +1,14 @@
 """A MongoDB source's jobs: the stream's first position is stored before anything is read, so nothing falls between."""
 
+from functools import partial
+
 from ingest.config import MongoSource
 from ingest.lake import Lake
 from ingest.mongodb import connection, server
 from ingest.mongodb.feed import MongoFeed, open_writer
 from ingest.mongodb.snapshots import MongoCollections
 from ingest.settings import JobSettings
-from ingest.sourcejobs import SourceJobs
+from ingest.sourcejobs import SourceJobs, Stream
 
 
 def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJobs:
@@ -21,8 +23,7 @@ def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJ
         lake,
         source,
         settings,
-        position,
+        [Stream(position, partial(MongoFeed, source, settings, position))],
         MongoCollections(lake, source, settings, position.slot),
-        lambda queued: MongoFeed(source, settings, position, queued),
         now,
     )

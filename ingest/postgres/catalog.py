@@ -50,7 +50,7 @@ class CatalogTable:
         """Its present generation."""
         return table_id(source, self.oid, self.table_name, self.key_columns, self.identity)
 
-    def row(self, source: str, writer: int = 1) -> SourceTable:
+    def row(self, source: str) -> SourceTable:
         """What raw.source_tables says of it when it is new."""
         return SourceTable(
             source,
@@ -61,7 +61,6 @@ class CatalogTable:
             self.key_columns,
             self.columns,
             self.leaves,
-            writer,
             attributes=self.attributes,
         )
 

@@ -1,13 +1,9 @@
 """A Postgres writer's stream as `EventBatch`es: checks where it may start, reads, decodes,
 restarts.
-
-`open_writer` makes what is missing (publication, slot, first position), so that `PostgresFeed`
-finds it.
 """
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,10 +12,9 @@ import pyarrow.compute as pc
 
 from ingest.change import EventBatch
 from ingest.config import PostgresSource
-from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.positions import Position, Restart, current, format_lsn, parse_lsn
-from ingest.postgres import catalog, publications, slots
+from ingest.positions import Position, Restart, current, format_lsn
+from ingest.postgres import slots
 from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.pgoutput import Decoder
 from ingest.postgres.reader import Pipe, Reader
@@ -29,100 +24,9 @@ from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
-emit_watermark = catalog.watermark
-# How long another process may take from making a slot to storing where it starts.
-_OTHERS_SECONDS = 20.0
-
-
-def open_writer(
-    lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1
-) -> tuple[Position, slots.Held | None]:
-    """Where the writer goes on, and the snapshot exported by its slot if that was made just now.
-
-    Makes publication and slot if they are missing, and stores the slot's consistent point before
-    anything is streamed. A slot that was made but whose position was never stored is taken over as
-    it is: nothing was acknowledged, so nothing is missing. Several processes may come here at once;
-    one makes the slot. Raises Failure.
-    """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-    with connect(dsn, connect_seconds=seconds) as connection:
-        made_for = _publish(lake, source, connection, writer)
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
-            system = slots.identify(replication)
-            deadline = time.monotonic() + _OTHERS_SECONDS
-            while True:
-                stored = _stored(lake, source.name, writer)
-                if stored is not None:
-                    found = slots.state(connection, stored.slot)
-                    stored = _stored(lake, source.name, writer) or stored
-                    slots.check(connection, replication, stored, found)
-                    return stored, None
-                slot = source.slot_of(writer)
-                found = slots.state(connection, slot)
-                held = None
-                if found is None:
-                    held = slots.create(dsn, slot, made_for, seconds=seconds)
-                    start = held.lsn
-                elif found["active"] and time.monotonic() < deadline:
-                    time.sleep(0.1)  # somebody is making it at this moment
-                    continue
-                else:
-                    slots.usable(connection, found, slot, source.name)
-                    start = parse_lsn(found["confirmed_flush_lsn"])
-                break
-    position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
-    lake.store(position)
-    _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(start))
-    return position, held
-
-
-def _stored(lake: Lake, source: str, writer: int) -> Position | None:
-    return current(lake.positions(source)).get((source, writer))
-
-
-def start_over(lake: Lake, source: PostgresSource, settings: JobSettings, writer: int = 1) -> slots.Held:
-    """Makes a new slot in place of the writer's own, and queues new snapshots of all its tables.
-
-    For when the log was lost. What was landed before stays as it was, up to the position that was
-    stored. Gives the new slot's snapshot. Raises Failure, with nothing changed, while somebody streams
-    from the slot, and where the server's log is behind what is landed.
-    """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-    slot = source.slot_of(writer)
-    with connect(dsn, connect_seconds=seconds) as connection:
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
-            system = slots.identify(replication)
-        stored = _stored(lake, source.name, writer)
-        at = slots.current_lsn(connection)
-        if stored is not None and at < stored.position:
-            raise Failure(
-                f"the server's log stands at {format_lsn(at)}, behind what is landed ({format_lsn(stored.position)}), "
-                "so its changes could not be told from older ones",
-                f"source {source.name}",
-                "Give it another name in sources.yml, so that it is another source",
-            )
-        slots.check_free(connection, slot)
-        lake.tables.queue(source.name, "the log was lost")
-        made_for = _publish(lake, source, connection, writer)
-        slots.drop(connection, slot)
-        held = slots.create(dsn, slot, made_for, seconds=seconds)
-    position = Position(source.name, writer, slot, system.system_id, system.timeline, held.lsn, held.lsn)
-    lake.store(position)
-    return held
-
-
-def _publish(lake: Lake, source: PostgresSource, connection: Connection, writer: int) -> dict[str, int]:
-    """See to the publication; what is published then, and queued, by table_id with its `rev`."""
-    usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
-    known = lake.tables.read(source.name)
-    seen = {table.relation_id for table in known.values()}
-    publications.ensure(connection, source.publication_of(writer), usable, seen)
-    ids = [table.table_id(source.name) for table in usable]
-    return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
-
 
 class PostgresFeed:
-    """The batches of one writer. Made with what `open_writer` gave; `start` it, `read` until done,
+    """The batches of one writer. Made with what `writers.open_writers` gave; `start` it, `read` until done,
     `stop`.
 
     queued: called from `read` when the stream showed a table whose snapshot has to be taken.
@@ -143,7 +47,7 @@ class PostgresFeed:
         self._stored = position
         self._ended = threading.Event()
         self._link = Link(self._dsn, settings.connect_seconds)
-        survey = Survey(lake, source, self._link, position.writer)
+        survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._ended.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)
         self._pipe = Pipe(settings.landing_bytes)
@@ -210,7 +114,8 @@ class PostgresFeed:
             with connect(self._dsn, connect_seconds=seconds) as connection:
                 found = slots.when_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have streamed from it until now.
-                newest = _stored(self._lake, self._stored.source, self._stored.writer)
+                stored = current(self._lake.positions(self._stored.source))
+                newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
                 system = slots.check(connection, replication, self._stored, found)

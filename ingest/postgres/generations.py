@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from ingest.lake.tables import ENDED, Column, Leaf, SourceTable
 
-_SHAPE = ("columns", "leaves", "attributes", "published_id")
+_SHAPE = ("writer", "columns", "leaves", "attributes", "published_id")
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Seen:
     """A usable table as the catalogue has it now. row: what raw.source_tables says of it when it is
     new.
 
-    published: whether the writer's publication sends all of it. filled: attnums of columns that
+    published: whether a writer's publication sends all of it. filled: attnums of columns that
     were added with a default, whose values no record tells. empty: oids of leaves that hold
     nothing.
     """
@@ -78,6 +78,8 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
     # A snapshot that is being read compares with what it began with, so nothing is put in its
     # place.
     harmless = {name: getattr(now, name) for name in _SHAPE}
+    if before.moving_id == now.published_id:
+        harmless["moving_id"] = None
     if gone_columns := _names(before) - _names(now):
         harmless["dropped"] = (*(before.dropped or ()), *sorted(gone_columns))
     if before.done_lsn is None or all(getattr(before, name) == value for name, value in harmless.items()):
@@ -87,7 +89,7 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
 
 def _why(table: Seen, before: SourceTable) -> str:
     """Why the table's rows have to be read anew; empty if they need not be."""
-    if before.published_id not in (None, table.row.published_id):
+    if before.published_id is not None and table.row.published_id not in (before.published_id, before.moving_id):
         return "it had been taken out of its publication"
     return _why_columns(table, before) or _why_leaves(table, before.leaves)
 

@@ -53,7 +53,7 @@ def check_publications(
         name = source.publication_of(writer)
         found = _read(connection, name)
         if found is None:
-            yield from _check_missing(source, connection, name, tables)
+            yield from _check_missing(source, connection, name, tables if writer == 1 else ())
         else:
             there.append(found)
             yield from _check_options(source, found)
@@ -79,7 +79,9 @@ def _check_missing(
         yield Finding("ok", "the publication will be made", _where(source, name))
         return
     why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
-    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(sql.Identifier(name), _identifiers(tables))
+    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(_identifiers(tables))
     yield Finding(
         "error",
         f"there is no publication, and the role can't make it: {why}",

@@ -1,12 +1,10 @@
-"""Publications: made if missing, with exactly the tables that are selected; an existing one is used
-as it is.
+"""Publications, one for each writer: made if missing; one that is there is used as it is.
 
-To a publication that Tidemark made (its comment says so) new tables are added when they are seen;
-never one that was in it before, as a person may have taken it out.
+Each table is in one of them, see `sharing`. Tidemark alters only those that it made (their comments say so).
 """
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -22,71 +20,94 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 
 @dataclass(frozen=True)
 class Published:
-    """What a publication sends of one table or leaf: columns by name, and of which rows.
+    """What is sent of one table or leaf: columns by name, of which rows, and by whose publications.
 
-    published_id: another one after it was taken out and put in again.
+    published_id: another one after it was taken out and put in again. writers: more than one if a person has put it
+    into several, which would bring each change more than once.
     """
 
     columns: tuple[str, ...]
     row_filter: str | None
     published_id: int
+    writers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A table that stands in a publication of ours by itself, so that it can be moved to another one.
+
+    columns: those that are published, in SQL (None: all). row_filter: likewise, of which rows.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    writer: int
+    published_id: int
+    columns: tuple[str, ...] | None
+    row_filter: str | None
+    owned: bool
+
+    @property
+    def table_name(self) -> str:
+        """`schema.name`, unquoted."""
+        return f"{self.schema}.{self.name}"
 
 
 _SETTINGS = """
-SELECT pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,
-       obj_description(oid, 'pg_publication') = %s, pg_has_role(pubowner, 'USAGE')
-FROM pg_publication WHERE pubname = %s
+SELECT pubname, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot, puballtables,
+       coalesce(obj_description(oid, 'pg_publication') = %s, false), pg_has_role(pubowner, 'USAGE')
+FROM pg_publication WHERE pubname = ANY (%s)
 """
 
 
-def ensure(
-    connection: Connection,
-    publication: str,
-    tables: Sequence[CatalogTable],
-    known: Collection[int] = (),
-) -> Mapping[int, Published]:
-    """What the publication sends, by oid of table or leaf, once it has been made or added to.
+def make(connection: Connection, names: Mapping[int, str], tables: Sequence[CatalogTable]) -> None:
+    """Makes what is missing of the writers' publications: the first one's with the tables that are in none.
 
-    tables: those to publish, all without a problem. known: oids of tables that have been seen
-    before. Raises Failure if it can't be made or doesn't suit.
+    tables: those to publish, all without a problem. Raises Failure if one can't be made or doesn't suit.
     """
-    row = connection.execute(_SETTINGS, [_COMMENT, publication]).fetchone()
-    if row is None:
-        _make(connection, publication, tables)
-    elif not row[0]:
-        raise Failure(
-            "the publication does not send all kinds of changes, and what it leaves out is lost",
-            f"publication {publication}",
-            "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate'), then resnapshot its tables",
-        )
-    elif row[1]:
-        raise Failure(
-            "the publication sends partitions under their root, so what happens to one of them is not told",
-            f"publication {publication}",
-            "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
-        )
-    published = _published(connection, publication)
-    # A partitioned table without partitions may be in it or not: one more time does no harm.
-    missing = [t for t in tables if not (t.leaves and _sends(published, t)) and t.oid not in known]
-    if row is not None and row[3] and row[4] and missing:
-        _add(connection, publication, [t for t in missing if t.owned])
-        published = _published(connection, publication)
-    return published
+    there = _checked(connection, names)
+    published = read(connection, names)
+    for writer, name in sorted(names.items()):
+        if name not in there:
+            if not tables:
+                raise Failure(
+                    "no table to publish",
+                    f"publication {name}",
+                    "Correct `tables` in sources.yml, or make what it selects usable (`tidemark check`)",
+                )
+            _make(connection, name, [t for t in tables if writer == 1 and not holds(published, t)])
 
 
-def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
-    """Whether all leaves of `table` are published."""
-    return _sends(published, table)
+def ours(connection: Connection, names: Mapping[int, str]) -> dict[int, str]:
+    """Those of the publications that Tidemark made and may alter. Raises Failure if one doesn't suit."""
+    there = _checked(connection, names)
+    return {writer: name for writer, name in names.items() if there.get(name)}
 
 
-def _sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
-    return all(leaf.leaf_id in published for leaf in table.leaves)
+def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool]:
+    """The publications that are there, and whether they are ours. Raises Failure for one that doesn't suit."""
+    rows = connection.execute(_SETTINGS, [_COMMENT, list(names.values())]).fetchall()
+    for name, whole, via_root, _, _, _ in rows:
+        if not whole:
+            raise Failure(
+                "the publication does not send all kinds of changes, and what it leaves out is lost",
+                f"publication {name}",
+                "ALTER PUBLICATION ... SET (publish = 'insert, update, delete, truncate'), then resnapshot its tables",
+            )
+        if via_root:
+            raise Failure(
+                "the publication sends partitions under their root, so what happens to one of them is not told",
+                f"publication {name}",
+                "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
+            )
+    return {name: commented and mine and not everything for name, _, _, everything, commented, mine in rows}
 
 
 # A table is published by itself or under one of its roots, else by its schema, else with all
-# tables.
+# tables. A root may have no leaf yet.
 _PUBLISHED = """
-SELECT c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
+SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
     (SELECT max(r.oid) FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid IN (
         SELECT c.oid UNION ALL SELECT relid FROM pg_partition_ancestors(c.oid))),
     (SELECT max(s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
@@ -95,28 +116,78 @@ FROM pg_publication p
 JOIN pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-WHERE p.pubname = %s
+WHERE p.pubname = ANY (%(names)s)
+UNION ALL
+SELECT p.pubname, c.oid::bigint, '{}', NULL, r.oid::bigint
+FROM pg_publication p
+JOIN pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_class c ON c.oid = r.prrelid AND c.relkind = 'p'
+WHERE p.pubname = ANY (%(names)s)
 """
 
 
-def _published(connection: Connection, publication: str) -> dict[int, Published]:
-    rows = connection.execute(_PUBLISHED, [publication]).fetchall()
-    return {row[0]: Published(tuple(row[1] or ()), row[2], row[3]) for row in rows}
+def read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
+    """What the writers' publications send, by oid of table, root or leaf. Raises Failure if one doesn't suit."""
+    _checked(connection, names)
+    writers = {name: writer for writer, name in names.items()}
+    found: dict[int, Published] = {}
+    for name, oid, columns, kept, published_id in connection.execute(_PUBLISHED, {"names": list(writers)}):
+        also = found[oid].writers if oid in found else ()
+        found[oid] = Published(tuple(columns or ()), kept, published_id, tuple(sorted((*also, writers[name]))))
+    return found
+
+
+def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
+    """Whether all leaves of `table` are published, each once."""
+    return not several(published, table) and all(leaf.leaf_id in published for leaf in table.leaves)
+
+
+def several(published: Mapping[int, Published], table: CatalogTable) -> tuple[int, ...]:
+    """The writers whose publications have a table in common, where there should be one; else none."""
+    found = (published.get(oid) for oid in (table.oid, *(leaf.leaf_id for leaf in table.leaves)))
+    return next((one.writers for one in found if one is not None and len(one.writers) > 1), ())
+
+
+def holds(published: Mapping[int, Published], table: CatalogTable) -> bool:
+    """Whether a table is in a publication, though it may have no leaf that could be sent."""
+    leaves = [leaf.leaf_id in published for leaf in table.leaves]
+    return table.oid in published or (bool(leaves) and all(leaves))
+
+
+_MEMBERS = """
+SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint,
+       (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
+       pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE')
+FROM pg_publication p
+JOIN pg_publication_rel r ON r.prpubid = p.oid
+JOIN pg_class c ON c.oid = r.prrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = ANY (%s)
+ORDER BY n.nspname, c.relname
+"""
+
+
+def members(connection: Connection, names: Mapping[int, str]) -> list[Member]:
+    """The tables that stand in publications by themselves, by name."""
+    writers = {name: writer for writer, name in names.items()}
+    return [
+        Member(oid, schema, name, writers[of], published_id, columns and tuple(columns), kept, owned)
+        for of, oid, schema, name, published_id, columns, kept, owned in connection.execute(_MEMBERS, [list(writers)])
+    ]
 
 
 def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
+    # Without those that inherit from it: they are tables of their own. Partitions always come with their root.
+    names = (sql.SQL("ONLY ") + sql.Identifier(table.schema, table.name) for table in tables)
+    return sql.SQL(", ").join(names)
 
 
 def _make(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
-    if not tables:
-        raise Failure(
-            "no table to publish",
-            f"publication {publication}",
-            "Correct `tables` in sources.yml, or make what it selects usable (`tidemark check`)",
-        )
     name = sql.Identifier(publication)
-    statement = sql.SQL("CREATE PUBLICATION {} FOR TABLE {}").format(name, _identifiers(tables))
+    statement = sql.SQL("CREATE PUBLICATION {}").format(name)
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(_identifiers(tables))
     try:
         with connection.transaction():
             connection.execute(statement)
@@ -131,19 +202,47 @@ def _make(connection: Connection, publication: str, tables: Sequence[CatalogTabl
         ) from None
 
 
-def _add(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
-    for table in tables:
-        try:
-            connection.execute(
-                sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), _identifiers([table]))
-            )
-            _log.info("%s is published from now on", table.table_name)
-        except psycopg.errors.DuplicateObject:
-            continue
-        except psycopg.Error as error:
-            _log.warning(
-                "%s can't be added to publication %s (%s); let an owner do it",
-                table.table_name,
-                publication,
-                error.diag.message_primary or error,
-            )
+def add(connection: Connection, publication: str, table: CatalogTable) -> None:
+    """Adds a table to a publication; a table that can't be added is named in the log."""
+    try:
+        connection.execute(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), _identifiers([table]))
+        )
+        _log.info("%s is published from now on", table.table_name)
+    except psycopg.errors.DuplicateObject:
+        return
+    except psycopg.Error as error:
+        _log.warning(
+            "%s can't be added to publication %s (%s); let an owner do it",
+            table.table_name,
+            publication,
+            error.diag.message_primary or error,
+        )
+
+
+def swap(connection: Connection, old: str, new: str, member: Member) -> int:
+    """Takes a table out of one publication and puts it into another as it was, inside of the caller's transaction.
+
+    Gives its published_id there.
+    """
+    table = sql.Identifier(member.schema, member.name)
+    connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}").format(sql.Identifier(old), table))
+    what = sql.SQL("ONLY ") + table
+    if member.columns:
+        what += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, member.columns)))
+    if member.row_filter:
+        what += sql.SQL(f" WHERE ({member.row_filter})")  # as the server gives it
+    connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(new), what))
+    row = connection.execute(
+        "SELECT r.oid::bigint FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
+        "WHERE p.pubname = %s AND r.prrelid = %s::oid",
+        [new, member.oid],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def drop_if_empty(connection: Connection, publication: str) -> None:
+    """Drops a publication of ours that has no table."""
+    if ours(connection, {1: publication}) and not members(connection, {1: publication}):
+        connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))

@@ -80,6 +80,12 @@ def state(connection: Connection, slot: str) -> dict[str, Any] | None:
     return row[0] if row else None
 
 
+def states(connection: Connection) -> dict[str, dict[str, Any]]:
+    """The rows of pg_replication_slots by slot."""
+    rows = connection.execute("SELECT slot_name, to_jsonb(s) FROM pg_catalog.pg_replication_slots s").fetchall()
+    return dict(rows)
+
+
 class GivenUp(Exception):
     """Nobody waits for the slot any more."""
 

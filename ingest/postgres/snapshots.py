@@ -40,13 +40,12 @@ class PostgresTables:
         source: PostgresSource,
         settings: JobSettings,
         held: Held | None = None,
-        writer: int = 1,
     ) -> None:
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
         self._link = Link(self._dsn, settings.connect_seconds)
-        self._survey = Survey(lake, source, self._link, writer)
+        self._survey = Survey(lake, source, self._link)
         self._cancelled = threading.Event()
         self._reader = ChunkReader(lake.spark, source.name, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
 

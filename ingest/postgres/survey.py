@@ -13,7 +13,7 @@ from dataclasses import replace
 from ingest.config import PostgresSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED, QUEUED
-from ingest.postgres import catalog, publications
+from ingest.postgres import catalog, publications, sharing
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, Link
 from ingest.postgres.generations import Seen, gone, reconcile
@@ -23,13 +23,13 @@ _log = logging.getLogger(__name__)
 
 
 class Survey:
-    """The tables of one source; each thread needs one of its own.
+    """The tables of one source, of all its writers; each thread needs one of its own.
 
     After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all.
-    published: what the publication sends, by oid of table or leaf.
+    published: what the publications send, by oid of table or leaf.
     """
 
-    def __init__(self, lake: Lake, source: PostgresSource, link: Link, writer: int = 1) -> None:
+    def __init__(self, lake: Lake, source: PostgresSource, link: Link) -> None:
         self.published: Mapping[int, Published] = {}
         self.tables: dict[str, CatalogTable] = {}
         self.seen: dict[str, Seen] = {}
@@ -37,7 +37,6 @@ class Survey:
         self._lake = lake
         self._source = source
         self._link = link
-        self._writer = writer
         self.obstacles: dict[str, str] = {}
         self._reported: set[str] = set()
 
@@ -47,9 +46,13 @@ class Survey:
         found = catalog.tables(connection, self._source.selects)
         self.refreshed()
         usable = [table for table in found if not table.problem]
-        publication = self._source.publication_of(self._writer)
+        self.published = publications.read(connection, self._publications())
         seen = {row.relation_id for row in self.known.values()}
-        self.published = publications.ensure(connection, publication, usable, seen)
+        # One that was seen before may have been taken out by a person.
+        new = [t for t in usable if not publications.holds(self.published, t) and t.oid not in seen]
+        if new:
+            sharing.add(connection, self._lake, self._source, new)
+            self.published = publications.read(connection, self._publications())
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
@@ -64,12 +67,12 @@ class Survey:
         """
         if table.problem or not self._source.selects(table.table_name):
             return False
-        publication = self._source.publication_of(self._writer)
-        self.published = publications.ensure(self._link.get(), publication, [table], [table.oid])
+        self.published = publications.read(self._link.get(), self._publications())
         if not reconcile([self._seen(table)], self.known):
             return False
-        # By what was known; others may have been at it.
+        # By what was known; others may have been at it. Publications last: who moves a table tells the lake first.
         self.refreshed()
+        self.published = publications.read(self._link.get(), self._publications())
         changes = reconcile([self._seen(table)], self.known)
         return any(row.state == QUEUED for row in self.put(changes))
 
@@ -78,6 +81,11 @@ class Survey:
         self.known = self._lake.tables.read(self._source.name)
         return self.known
 
+    def _publications(self) -> dict[int, str]:
+        """Those of all writers that there are, and are to be."""
+        writers = {*range(1, self._source.writers + 1), *self._lake.writers(self._source.name)}
+        return {writer: self._source.publication_of(writer) for writer in writers}
+
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Puts rows in raw.source_tables; gives those that are there after it."""
         put = self._lake.tables.put(self._source.name, rows)
@@ -85,19 +93,19 @@ class Survey:
         return put
 
     def _seen(self, table: CatalogTable) -> Seen:
-        row = table.row(self._source.name, self._writer)
-        if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
-            return Seen(row)
-        leaves = [self.published.get(leaf.leaf_id) for leaf in table.leaves]
-        sent = [leaf for leaf in leaves if leaf is not None]
-        if len(sent) < len(leaves):
+        row = table.row(self._source.name)
+        if not publications.sends(self.published, table):
             return Seen(row, published=False)
+        if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
+            root = self.published.get(table.oid)
+            return Seen(replace(row, writer=root.writers[0]) if root else row)
+        sent = [self.published[leaf.leaf_id] for leaf in table.leaves]
         names = set.intersection(*(set(leaf.columns) for leaf in sent))
         columns = tuple(column for column in row.columns if column.name in names)
         published_id = max(leaf.published_id for leaf in sent)
         empty = (leaf.leaf_id for leaf, pages, _ in table.sizes if not pages)
         return Seen(
-            replace(row, columns=columns, published_id=published_id),
+            replace(row, writer=sent[0].writers[0], columns=columns, published_id=published_id),
             filled=table.filled,
             empty=frozenset(empty),
         )
@@ -128,7 +136,10 @@ class Survey:
     def _unpublished(self, table: CatalogTable) -> str:
         if publications.sends(self.published, table):
             return ""
-        publication = self._source.publication_of(self._writer)
+        if twice := publications.several(self.published, table):
+            names = ", ".join(self._source.publication_of(writer) for writer in twice)
+            return f"it is in several publications, {names}, and would be streamed by each; leave it in one of them"
+        publication = self._source.publication
         return (
             f"it is not in publication {publication}, so the lake keeps it as it was; "
             f'ALTER PUBLICATION "{publication}" ADD TABLE "{table.schema}"."{table.name}"'

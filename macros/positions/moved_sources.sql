@@ -1,8 +1,10 @@
 {#-
-  {source: persisted position} of the sources, by the relations `raw` {positions, sources, tables}, that have moved past their last checkpoint. A writer stands at the highest
-  position of its newest incarnation (the one that started last); its source at the lowest of its writers. No
-  writer's newest position is below the last checkpoint, so older rows are passed over unread. A source whose
-  `checkpoint_scope` is `source` stays where it is until the snapshots of all its tables can be admitted.
+  {source: persisted position} of the sources that have moved past their last checkpoint, by the relations `raw`
+  {positions, sources, tables}. A writer stands at the highest position of its newest incarnation (the one that started
+  last); its source at the lowest of the writers that count (`raw.sources`; where that names none, all). Of those none is
+  below the last checkpoint, but for one that has just begun: older rows are passed over unread, and a source waits for a
+  writer that has no newer one. A source whose `checkpoint_scope` is `source` stays where it is until the snapshots of all
+  its tables can be admitted.
 -#}
 {% macro moved_sources(raw, marks) -%}
     {%- set moved = {} -%}
@@ -32,10 +34,13 @@
 
     persisted as (
         select
-            source,
-            min(position) as position
+            writers.source,
+            min(writers.position) as position
         from writers
-        group by source
+        left join {{ raw.sources }} as counting on writers.source = counting.source
+        where counting.writers is null or array_contains(counting.writers, writers.writer)
+        group by writers.source
+        having count(*) = coalesce(max(array_size(counting.writers)), count(*))
     )
 
     select

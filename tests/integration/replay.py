@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 from ingest.config import PostgresSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import DONE, ENDED
-from ingest.positions import current, persisted, visible
+from ingest.positions import Position, current, visible
 from ingest.postgres import catalog
 from ingest.postgres.connection import connect, copy_out
-from ingest.postgres.feed import PostgresFeed, open_writer, start_over
+from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.slots import Held
 from ingest.postgres.snapshots import PostgresTables
+from ingest.postgres.writers import open_writers, start_over
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, Progress, StreamWriter
@@ -48,8 +49,13 @@ class Jobs:
 
     def open(self) -> None:
         """Make slot and publication, so that what is committed from here on is streamed."""
-        _, held = open_writer(self.lake, self.source, self.settings)
+        self.positions()
+
+    def positions(self) -> dict[int, Position]:
+        """Where each writer goes on."""
+        positions, held = open_writers(self.lake, self.source, self.settings)
         self.held = held or self.held
+        return positions
 
     def close(self) -> None:
         """Let go of the snapshot at hand, if it was not used."""
@@ -72,8 +78,7 @@ class Jobs:
         return int(self.lake.spark.sql(query).collect()[0][0])
 
     def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
-        position, held = open_writer(self.lake, self.source, self.settings, writer)
-        self.held = held or self.held
+        position = self.positions()[writer]
         feed = PostgresFeed(self.lake, self.source, self.settings, position)
         return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
@@ -83,8 +88,8 @@ class Jobs:
         return writer.run(until=self.watermark())
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        _, held = open_writer(self.lake, self.source, self.settings)
-        held, self.held = held or self.held, None
+        self.positions()
+        held, self.held = self.held, None
         tables = PostgresTables(self.lake, self.source, self.settings, held)
         return Snapshotter(self.lake, tables, self.source.name, self.settings, hooks)
 
@@ -151,7 +156,7 @@ class Jobs:
         """The table's rows as snapshot and stream have them, values in column order."""
         table = self.table(table_name)
         assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
-        position = persisted(self.lake.positions(self.source.name), self.source.name)
+        position = self.lake.persisted(self.source.name)
         assert position is not None
         assert table.done_lsn is not None
         assert position > table.done_lsn

@@ -451,7 +451,7 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
             before_land=call_once(lambda: delete(None)), after_land=lambda _: landings.append("snapshot_rows")
         )
     )
-    writer = jobs.writer(Hooks(after_land=after_stream), snapshotter)
+    writer = jobs.writer(jobs.streams[0], Hooks(after_land=after_stream), snapshotter)
     thread = threading.Thread(target=writer.run)
     thread.start()
     snapshotter.run(until_done=True)

@@ -181,6 +181,12 @@ def test_what_is_wrong_in_a_source_is_one_line(load_text: Load, options: dict[st
         ("sources: *nowhere", "no valid YAML .unknown or repeated anchor"),
         ("sources: &a [*a]", "contains itself"),
         ("sources: \0", "no valid YAML"),
+        (
+            """sources:
+                s: {postgres: {dsn: host=h, tables: [a.b], writers: 2}}
+                s_2: {postgres: {dsn: host=h, tables: [a.b]}}""",
+            "slot tidemark_s_2 is that of source s",
+        ),
         (shop() + "settings: {landing_byte: 1}", "unknown key 'landing_byte'.*landing_bytes?"),
         (shop() + "settings: {landing_bytes: 1}", "greater than .*settings.landing_bytes"),
         (shop() + "settings: {landing_bytes: many}", "settings.landing_bytes"),

@@ -42,6 +42,15 @@ def test_what_has_not_changed_needs_nothing() -> None:
     assert reconcile([Seen(ORDERS)], known(TAKEN)) == []
 
 
+def test_a_table_that_we_moved_to_another_writer_is_no_other() -> None:
+    told = replace(TAKEN, moving_id=78, writer=2, rev=4)
+    assert reconcile([Seen(ORDERS)], known(replace(told, writer=1))) == [], "the move was not committed"
+    (row,) = reconcile([Seen(replace(ORDERS, published_id=78, writer=2))], known(told))
+    assert row == replace(told, published_id=78, moving_id=None, rev=5)
+    (again,) = reconcile([Seen(replace(ORDERS, published_id=79, writer=2))], known(told))
+    assert again.state == QUEUED
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

@@ -69,6 +69,14 @@ def test_only_the_newest_incarnation_of_a_writer_holds_the_minimum() -> None:
     assert persisted([at(150), at(310, start=300)], "shop") == 310
 
 
+def test_a_writer_that_has_left_does_not_hold_the_minimum() -> None:
+    assert persisted([at(150), at(130, writer=2)], "shop", {1}) == 150
+
+
+def test_a_source_is_nowhere_while_a_writer_that_counts_has_no_position() -> None:
+    assert persisted([at(150)], "shop", {1, 2}) is None
+
+
 def test_a_source_without_writers_is_nowhere() -> None:
     assert persisted([], "shop") is None
 

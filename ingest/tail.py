@@ -1,0 +1,144 @@
+"""`tidemark tail`: a source's landed changes as JSON lines, as soon as they are landed, of all its writers.
+
+Read from `raw.wal_events` by position, each writer's as far as it has stored, ahead of the source's minimum. A token
+says how far each writer was printed; whoever goes on from one gets what comes after it, nothing twice or left out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import orjson
+from pyspark.sql import Row, SparkSession
+
+from ingest.config import Settings
+from ingest.errors import UsageError
+from ingest.lake import Lake
+from ingest.lake.ddl import EVENTS
+from ingest.lake.sql import literal
+from ingest.positions import Position, current, visible
+from ingest.tokens import Token
+
+# How often it is looked for what has landed.
+LOOK_SECONDS = 0.5
+
+_FIELDS = (
+    "source",
+    "writer",
+    "commit_lsn",
+    "commit_index",
+    "change_lsn",
+    """date_format(commit_ts, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX") AS commit_ts""",
+    "xid",
+    "op",
+    "table_name",
+    "table_id",
+    "leaf_id",
+    "row_key",
+    "prev_row_key",
+    "partial",
+    "columns",
+)
+
+
+class _Place:
+    """How far each writer is printed."""
+
+    def __init__(self, token: Token) -> None:
+        self.token = token
+        self._positions: dict[int, int] = {}
+
+    def of(self, writer: int) -> int:
+        """A writer that is new has nothing before the minimum."""
+        return max(self._positions.get(writer, 0), self.token.position(writer))
+
+    def move(self, positions: Mapping[int, int], waited_for: Iterable[int]) -> Token:
+        """The token, now that writers are printed up to `positions`. waited_for: those that count, and those that have
+        left but are not yet printed to their end.
+        """
+        self._positions |= positions
+        found = {writer: self.of(writer) for writer in waited_for}
+        self.token = Token.of(min(found.values(), default=self.token.minimum), found)
+        return self.token
+
+
+def begin(settings: Settings, source: str | None, token: str | None) -> tuple[str, Token | None]:
+    """What is asked for; the source may be left out where there is one. Raises UsageError."""
+    names = list(settings.sources)
+    if source is None and len(names) > 1:
+        raise UsageError("which source?", "sources.yml", f"Name one of {', '.join(names)}")
+    name = settings.source(source or names[0]).name
+    try:
+        return name, None if token is None else Token.parse(token)
+    except ValueError as error:
+        raise UsageError(str(error), "--from", "Give the token of a line, or s0") from None
+
+
+def follow(lake: Lake, source: str, token: Token | None, wait: Callable[[float], bool]) -> Iterator[str]:
+    """The lines after `token` (None: from what is landed by now), for ever.
+
+    wait: waits so many seconds for more, true if it is to end.
+    """
+    place = _Place(token or _now(lake, source))
+    while True:
+        stored = lake.positions(source)
+        ends = {writer: one.position for (_, writer), one in current(stored).items()}
+        yield from _lines(lake, source, place, stored, ends)
+        if wait(LOOK_SECONDS):
+            return
+
+
+def _now(lake: Lake, source: str) -> Token:
+    stored = lake.positions(source)
+    counting = lake.writers(source)
+    ends = {writer: one.position for (_, writer), one in current(stored).items() if writer in counting}
+    return Token.of(min(ends.values(), default=0), ends)
+
+
+def _lines(lake: Lake, source: str, place: _Place, stored: list[Position], ends: dict[int, int]) -> Iterator[str]:
+    """What has landed since, by commit and then by writer."""
+    parts = [
+        (writer, max(start, place.of(writer)), end)
+        for writer in ends
+        for start, end in visible(stored, source, writer)
+        if end > place.of(writer)
+    ]
+    if not parts:
+        return
+    counting = lake.writers(source)
+    for row, is_last in _ends_of_transactions(_records(lake.spark, source, parts)):
+        if is_last:
+            waited_for = {*counting, *(writer for writer, end in ends.items() if place.of(writer) < end)}
+            place.move({row.writer: row.commit_lsn + 1}, waited_for)
+        yield _line(row, place.token if is_last else None)
+    place.move(ends, counting)
+
+
+def _records(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> Iterator[Row]:
+    """The records of (writer, from, to), each once, in order, a part at a time."""
+    within = " OR ".join(f"(writer = {w} AND commit_lsn >= {low} AND commit_lsn < {high})" for w, low, high in parts)
+    # By numbers that the files' statistics have, besides.
+    lowest, highest = min(low for _, low, _ in parts), max(high for _, _, high in parts)
+    rows = spark.sql(
+        f"SELECT {', '.join(_FIELDS)} FROM {EVENTS} WHERE source = {literal(source)} "
+        f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({within}) "
+        "ORDER BY commit_lsn, writer, commit_index"
+    )
+    before = None
+    for row in rows.toLocalIterator():
+        pair = (row.writer, row.commit_lsn, row.commit_index)
+        if pair != before:  # else a replay
+            yield row
+        before = pair
+
+
+def _ends_of_transactions(rows: Iterator[Row]) -> Iterator[tuple[Row, bool]]:
+    """Each row, and whether it is the last that its writer has of its transaction."""
+    held = next(rows, None)
+    while held is not None:
+        following = next(rows, None)
+        same = following is not None and (following.writer, following.commit_lsn) == (held.writer, held.commit_lsn)
+        yield held, not same
+        held = following
+
+
+def _line(row: Row, token: Token | None) -> str:
+    return orjson.dumps({**row.asDict(), "token": None if token is None else str(token)}).decode()

@@ -1,0 +1,63 @@
+"""pgbench as a workload: what its tables' balances add up to is the same for all four after every transaction."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ingest.embedded import embedded_postgres
+from tests.conftest import Database
+from tests.integration.replica import Replica
+
+TABLES = {"branches": ("bid", "bbalance"), "tellers": ("tid", "tbalance"), "accounts": ("aid", "abalance")}
+_PROGRAM = str(embedded_postgres() / "pgbench")
+
+
+def pgbench_tables(database: Database) -> None:
+    """Makes and fills them."""
+    subprocess.run([_PROGRAM, "-i", "-q", database.dsn], check=True, capture_output=True)
+    database.execute("alter table pgbench_history replica identity full")
+
+
+@contextmanager
+def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
+    """With clients that do so many transactions a second together."""
+    running = subprocess.Popen(
+        [_PROGRAM, "-n", "-c", str(clients), "-R", str(rate), "-T", "550", database.dsn],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        running.terminate()
+        running.wait()
+
+
+def balances(replica: Replica) -> dict[str, int]:
+    """What branches, tellers, accounts and the history's deltas add up to, at the published checkpoint."""
+    sums = " union all ".join(
+        f"select '{table}', sum(cast(columns['{column}'] as bigint) * copies) from core.row_state "
+        f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
+        for table, column in [*((t, c[1]) for t, c in TABLES.items()), ("history", "delta")]
+    )
+    return {row[0]: row[1] or 0 for row in replica.spark.sql(sums).collect()}
+
+
+def are_ready(replica: Replica, tables: int) -> bool:
+    """Whether the snapshots of so many tables are admitted."""
+    found = replica.rows(
+        "select max_by(status, checkpoint_id) from core.tables "
+        f"where source = '{replica.source.name}' group by table_id"
+    )
+    return found == [("ready",)] * tables
+
+
+def assert_pgbench_equals(replica: Replica, database: Database) -> None:
+    """The lake's rows are the source's."""
+    assert len(set(balances(replica).values())) == 1
+    for table, (key, balance) in TABLES.items():
+        found = replica.rows(
+            f"select int(columns['{key}']), int(columns['{balance}']) from core.row_state "
+            f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
+        )
+        assert sorted(found) == sorted(database.execute(f"select {key}, {balance} from pgbench_{table}"))

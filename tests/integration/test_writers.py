@@ -1,0 +1,380 @@
+"""Several stream writers of one source: who has which table, what becomes visible when, and who comes and goes."""
+
+import contextlib
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import status, tail
+from ingest.config import PostgresSource, Settings
+from ingest.lake import Lake
+from ingest.positions import current
+from ingest.postgres import publications, sharing
+from ingest.postgres.connection import connect
+from ingest.postgres.source import open_jobs
+from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
+from ingest.stream import Hooks, StreamWriter
+from ingest.tokens import Token
+from tests.conftest import Database
+from tests.integration.pgbench import pgbench, pgbench_tables
+from tests.integration.replay import Jobs, Killed, call_once, kill
+from tests.integration.replica import Replica
+
+TABLES = ("public.a", "public.b", "public.c")
+
+
+@pytest.fixture
+def tables(database: Database) -> Database:
+    for name in "abc":
+        database.execute(f"create table {name} (id int primary key, v int); insert into {name} values (1, 0), (2, 0)")
+    return database
+
+
+@pytest.fixture
+def jobs(lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings) -> Iterator[Jobs]:
+    found = Jobs(lake, new_source(writers=2), settings)
+    yield found
+    found.close()
+
+
+def stream(jobs: Jobs, *, writers: int | None = None, only: int | None = None, hooks: Hooks | None = None) -> None:
+    """What is committed by now, one writer after the other; with another number of them from now on."""
+    if writers is not None:
+        jobs.source = jobs.source.model_copy(update={"writers": writers})
+    opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
+    target = opened.watermark()
+    for one in opened.streams:
+        if only in (None, one.position.writer):
+            opened.writer(one, hooks or Hooks(), None).run(until=target)
+    opened.rest()
+
+
+def settle(jobs: Jobs, *, writers: int | None = None) -> None:
+    stream(jobs, writers=writers)
+    jobs.snapshot()
+    stream(jobs)
+
+
+def shared(jobs: Jobs) -> dict[str, int]:
+    """The writer of each table, by the publications; the lake says the same."""
+    names = {writer: jobs.source.publication_of(writer) for writer in range(1, 5)}
+    with connect(jobs.source.dsn.get_secret_value()) as connection:
+        found = {member.table_name: member.writer for member in publications.members(connection, names)}
+    assert {name: jobs.table(name).writer for name in found} == found
+    return found
+
+
+def changes(jobs: Jobs) -> list[tuple[str, str, str | None]]:
+    """(table, key, v) of what is landed, in the order of the log, as the models read it."""
+    end = jobs.lake.persisted(jobs.source.name) or 0
+    events = [event for event in jobs.events() if event["commit_lsn"] < end]
+    places = [(event["change_lsn"], event["table_name"], event["row_key"]) for event in events]
+    assert len(set(places)) == len(places), "two writers landed one change"
+    return [(e["table_name"], e["row_key"], e["columns"].get("v")) for e in events]
+
+
+def slots(database: Database) -> set[str]:
+    return {row[0] for row in database.execute("select slot_name from pg_replication_slots where not temporary")}
+
+
+def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
+    jobs: Jobs, tables: Database, tmp_path: Path
+) -> None:
+    settle(jobs)
+    assert shared(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
+    replica = Replica(jobs.lake, jobs.source, jobs.settings, tmp_path)
+    replica.model()
+    seen = (
+        f"select table_name, max(int(columns['v'])) from core.row_state where source = '{jobs.source.name}' group by 1"
+    )
+    with tables.connect(autocommit=False) as connection:
+        for name in ("a", "c", "b", "c"):
+            connection.execute(f"update {name} set v = v + 1 where id = 1".encode())
+    stream(jobs, only=1)
+    replica.model()
+    assert replica.rows(seen) == [("public.a", 0), ("public.b", 0), ("public.c", 0)]
+    stream(jobs, only=2)
+    replica.model()
+    assert replica.rows(seen) == [("public.a", 1), ("public.b", 1), ("public.c", 2)]
+    log = f"select seq, writer, table_name from core.events where source = '{jobs.source.name}'"
+    assert [row[1:] for row in replica.rows(log)] == [
+        (1, "public.a"),
+        (2, "public.c"),
+        (1, "public.b"),
+        (2, "public.c"),
+    ]
+    jobs.assert_equal(*TABLES)
+
+
+def test_tables_move_to_new_writers_and_back_and_nothing_is_lost_or_doubled(jobs: Jobs, tables: Database) -> None:
+    settle(jobs, writers=1)
+    snapshots = {name: jobs.table(name).snapshot_id for name in TABLES}
+    expected = []
+    for step, writers in enumerate([1, 3, 3, 1, 2, 1], start=1):
+        for name in "cab":
+            tables.execute(f"update {name} set v = {step} where id = 1")
+            expected.append((f"public.{name}", '["1"]', str(step)))
+        # What was committed before is still with the writers of before.
+        stream(jobs, writers=writers)
+        owners = set(shared(jobs).values())
+        assert owners == set(range(1, writers + 1)) == jobs.lake.writers(jobs.source.name)
+        assert slots(tables) == {jobs.source.slot_of(writer) for writer in range(1, writers + 1)}
+    assert changes(jobs) == expected
+    jobs.snapshotter().run(until_done=True)
+    assert {name: jobs.table(name).snapshot_id for name in TABLES} == snapshots
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    tables.execute("update c set v = 1")
+    with pytest.raises(Killed):
+        stream(jobs, writers=1, only=2, hooks=Hooks(before_store=kill))
+    assert jobs.lake.writers(jobs.source.name) == {1, 2}
+    assert shared(jobs)["public.c"] == 1
+    tables.execute("update c set v = 2")
+    stream(jobs, only=1)
+    assert changes(jobs) == [], "the writer that leaves has not landed the first change"
+    stream(jobs)
+    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert [v for _, _, v in changes(jobs)] == ["1", "1", "2", "2"]
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tables: Database) -> None:
+    settle(jobs, writers=3)
+    assert shared(jobs) == {"public.a": 1, "public.b": 3, "public.c": 2}
+    with tables.connect(autocommit=False) as connection:
+        connection.execute("update c set v = 1 where id = 1")
+        jobs.source = jobs.source.model_copy(update={"writers": 1})
+        open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+        assert shared(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
+        connection.execute("update b set v = 1 where id = 1")
+        connection.execute("update c set v = 2 where id = 1")
+    stream(jobs)
+    assert shared(jobs) == {"public.a": 1, "public.b": 1, "public.c": 1}
+    assert {(event["table_name"], event["writer"]) for event in jobs.events()} == {("public.b", 1), ("public.c", 2)}
+    assert changes(jobs) == [("public.c", '["1"]', "1"), ("public.b", '["1"]', "1"), ("public.c", '["1"]', "2")]
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database) -> None:
+    """Its records are the old writer's to the moment of the move, then the new one's; its snapshot goes on."""
+    stream(jobs, writers=1)
+    began: list[str | None] = []
+
+    def move() -> None:
+        began.append(jobs.table("public.c").snapshot_id)
+        tables.execute("update c set v = 1; delete from c where id = 2")
+        jobs.source = jobs.source.model_copy(update={"writers": 2})
+        opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
+        opened.rest()
+        tables.execute("insert into c values (3, 3)")
+
+    jobs.snapshot(SnapshotHooks(after_claim=call_once(move)))
+    stream(jobs)
+    assert shared(jobs)["public.c"] == 2
+    assert jobs.table("public.c").snapshot_id == began[0]
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tables: Database) -> None:
+    stream(jobs)
+    jobs.snapshot()
+    done = [jobs.table(name).done_lsn or 0 for name in TABLES]
+    stream(jobs, only=1)
+    at = {writer: p.position for (_, writer), p in current(jobs.lake.positions(jobs.source.name)).items()}
+    assert at[1] > max(done) >= min(done) >= at[2] == jobs.lake.persisted(jobs.source.name)
+    stream(jobs, only=2)
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    before = jobs.table("public.c").snapshot_id
+    first, second = (f'"{jobs.source.publication_of(writer)}"' for writer in (1, 2))
+    tables.execute(f"alter publication {second} drop table c")
+    tables.execute("update c set v = 5")  # no writer brings it
+    tables.execute(f"alter publication {first} add table c")
+    settle(jobs)
+    assert jobs.table("public.c").snapshot_id != before
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture) -> None:
+    jobs.open()
+    tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
+    snapshotter = jobs.snapshot()
+    assert "public.a is left out: it is in several publications" in caplog.text
+    assert snapshotter.given_up == {}
+    assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
+
+
+def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
+    jobs.snapshot()
+    stream(jobs)
+    assert shared(jobs)["public.d"] == 2
+    jobs.assert_equal("public.d")
+
+
+def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Database) -> None:
+    jobs.source = jobs.source.model_copy(update={"writers": 3})
+    failures: list[BaseException] = []
+
+    def begin() -> None:
+        try:
+            open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+        except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=begin) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert len(jobs.lake.positions(jobs.source.name)) == 3
+    settle(jobs)
+    assert sorted(shared(jobs).values()) == [1, 2, 3]
+    jobs.assert_equal(*TABLES)
+
+
+def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
+    assert [w["held_seconds"] for w in status.read(jobs.lake, settings).sources[0].writers] == [0, 0]
+    tables.execute("update a set v = 1")
+    stream(jobs, only=1)
+    (found,) = status.read(jobs.lake, settings).sources
+    assert [(w["writer"], w["tables"]) for w in found.writers] == [(1, 2), (2, 1)]
+    waited = time.monotonic()
+    while not found.writers[1]["held_seconds"]:
+        assert time.monotonic() < waited + 30
+        (found,) = status.read(jobs.lake, settings).sources
+    assert found.writers[0]["held_seconds"] == 0
+    assert found.position == found.writers[1]["position"] < found.writers[0]["position"]
+    stream(jobs)
+    assert [w["held_seconds"] for w in status.read(jobs.lake, settings).sources[0].writers] == [0, 0]
+
+
+def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    for n in range(3):
+        with tables.connect(autocommit=False) as connection:
+            for name in "acb":
+                connection.execute(f"update {name} set v = {n} where id = 1".encode())
+    stream(jobs, only=1)
+    first = lines(jobs, "s0")
+    assert {line["writer"] for line in first} == {1}
+    stream(jobs)
+    rest = lines(jobs, next(str(line["token"]) for line in reversed(first) if line["token"]))
+    assert {line["writer"] for line in rest} == {2}
+    whole = lines(jobs, "s0")
+    assert by_writer(whole) == by_writer([*first, *rest])
+    assert [e["commit_lsn"] for e in whole] == sorted(e["commit_lsn"] for e in whole)
+    for place, line in enumerate(whole):
+        if line["token"]:
+            after = lines(jobs, str(line["token"]))
+            assert by_writer([*whole[: place + 1], *after]) == by_writer(whole)
+    tables.execute("update c set v = 9 where id = 2")
+    stream(jobs, writers=1)
+    stream(jobs)
+    assert [line["columns"] for line in lines(jobs, str(whole[-1]["token"]))] == [{"id": "2", "v": "9"}]
+
+
+def lines(jobs: Jobs, token: str) -> list[dict[str, Any]]:
+    found = tail.follow(jobs.lake, jobs.source.name, Token.parse(token), lambda _: True)
+    return [json.loads(line) for line in found]
+
+
+def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
+    """The places of each writer's lines."""
+    writers = {line["writer"] for line in found}
+    return {w: [(e["commit_lsn"], e["commit_index"]) for e in found if e["writer"] == w] for w in writers}
+
+
+def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Database) -> None:
+    settle(jobs, writers=3)
+    tables.execute(f"select pg_drop_replication_slot('{jobs.source.slot_of(2)}')")
+    tables.execute("update a set v = 7; update b set v = 7; update c set v = 7")
+    jobs.source = jobs.source.model_copy(update={"writers": 2})
+    jobs.resnapshot()
+    assert slots(tables) == {jobs.source.slot, jobs.source.slot_of(2)}
+    settle(jobs)
+    assert jobs.lake.writers(jobs.source.name) == {1, 2}
+    jobs.assert_equal(*TABLES)
+
+
+def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    tables.execute("drop table c")
+    with connect(jobs.source.dsn.get_secret_value()) as connection:
+        sharing.share_out(connection, jobs.lake, jobs.source)
+    stream(jobs)
+    jobs.snapshot()
+    assert shared(jobs) == {"public.a": 1, "public.b": 2}
+
+
+@pytest.mark.slow
+def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(jobs: Jobs, database: Database) -> None:
+    """Each of pgbench's is three updates and an insert; below the source's position all four are there, once."""
+    pgbench_tables(database)
+    randomly = random.Random(3)
+    tables = [f"public.pgbench_{name}" for name in ("accounts", "branches", "tellers", "history")]
+    persisted = 0
+
+    def maybe_die(_: object) -> None:
+        if randomly.random() < 0.1:
+            raise Killed
+
+    settle(jobs, writers=3)
+    with pgbench(database, clients=8, rate=100):
+        for writers in (3, 1, 2, 3, 3, 2, 1):
+            jobs.source = jobs.source.model_copy(update={"writers": writers})
+            opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
+            target = opened.watermark()
+            with contextlib.ExitStack() as threads:
+                for one in opened.streams:
+                    writer = opened.writer(one, Hooks(*[maybe_die] * 4), None)
+                    threads.enter_context(_in_a_thread(writer, target))
+            opened.rest()
+            now = jobs.lake.persisted(jobs.source.name) or 0
+            assert now >= persisted
+            persisted = now
+            counts = Counter(event["commit_lsn"] for event in jobs.events() if event["commit_lsn"] < persisted)
+            assert set(counts.values()) <= {4}
+            changes(jobs)
+    settle(jobs)
+    assert not jobs.lake.writers(jobs.source.name) - {1}
+    jobs.assert_equal(*tables)
+
+
+@contextlib.contextmanager
+def _in_a_thread(writer: StreamWriter, target: int) -> Iterator[None]:
+    """It runs until it has passed the target, has left, or is killed."""
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            writer.run(until=target)
+        except Killed:
+            pass
+        except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    thread.join()
+    for failure in failures:
+        raise failure
