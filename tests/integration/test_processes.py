@@ -1,27 +1,49 @@
 """The jobs as processes of their own, as a scheduler runs them: they share nothing but the lake."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from ingest.config import PostgresSource
-from ingest.lake import Lake
-from ingest.lake.tables import DONE
+from ingest.lake import Chunk, Lake
+from ingest.lake.tables import DONE, RUNNING
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
 from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT
+from tests.integration.replica import ROOT, Replica
 
 pytestmark = pytest.mark.slow
 
-SETTINGS = "settings: {snapshot_chunk_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, announce_seconds: 0.5}"
+SETTINGS = (
+    "settings: {snapshot_chunk_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, announce_seconds: 0.5, "
+    "lease_seconds: LEASE}"
+)
+BIG = (
+    "create table big (id int primary key, filler text, note text);"
+    "alter table big alter note set storage external;"
+    "insert into big select i, repeat('f', 900), repeat('n', 2100) from generate_series(1, 3000) i"
+)
+
+
+def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
+    """A sources.yml with this one, and a folder for what the processes say."""
+    (folder / "logs").mkdir()
+    file = folder / "sources.yml"
+    file.write_text(
+        f'sources:\n  {source.name}:\n    postgres: {{dsn: "{source.dsn.get_secret_value()}", '
+        f"tables: ['public.*'], slot: {source.slot}, publication: {source.publication}, writers: {source.writers}}}\n"
+        f"{SETTINGS.replace('LEASE', str(lease))}\n"
+    )
+    return str(file)
 
 
 def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -46,21 +68,11 @@ def running(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def test_two_snapshot_processes_and_a_stream_finish_one_snapshot_together(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
-    database.execute(
-        "create table big (id int primary key, filler text, note text);"
-        "alter table big alter note set storage external;"
-        "insert into big select i, repeat('f', 900), repeat('n', 2100) from generate_series(1, 3000) i"
-    )
-    sources = tmp_path / "sources.yml"
-    sources.write_text(
-        f"sources:\n  {source.name}:\n    postgres: {{dsn: \"{database.dsn}\", tables: ['public.*'], "
-        f"slot: {source.slot}, publication: {source.publication}}}\n{SETTINGS}\n"
-    )
-    (tmp_path / "logs").mkdir()
-    logs = tmp_path / "logs"
+    database.execute(BIG)
+    sources, logs = sources_of(source, tmp_path), tmp_path / "logs"
     jobs = Jobs(lake, source, settings)
-    with running(tidemark(logs, "stream", "--sources", str(sources))):
-        snapshots = [tidemark(logs, "snapshot", "--until-caught-up", "--sources", str(sources)) for _ in range(2)]
+    with running(tidemark(logs, "stream", "--sources", sources)):
+        snapshots = [tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources) for _ in range(2)]
         for n in range(1, 2000):
             if all(process.poll() is not None for process in snapshots):
                 break
@@ -75,3 +87,97 @@ def test_two_snapshot_processes_and_a_stream_finish_one_snapshot_together(
     jobs.stream()
     jobs.assert_equal("public.big")
     jobs.close()
+
+
+def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute(BIG)
+    jobs = Jobs(lake, source, settings.model_copy(update={"lease_seconds": 2.0}))
+    jobs.stream()
+    jobs.close()
+    arguments = ("snapshot", "--until-caught-up", "--sources", sources_of(source, tmp_path, lease=2))
+    paused = tidemark(tmp_path / "logs", *arguments)
+    try:
+        before = _stopped_with_a_chunk(paused, jobs)
+        other = jobs.snapshot()
+        table = jobs.table("public.big")
+        assert table.state == DONE
+        chunks = {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])}
+        assert other.rows < 3000, "what had landed was read again"
+        assert all(chunks[number] == chunk for number, chunk in before.items() if chunk.state == DONE)
+        assert any(chunk.attempt == 2 for chunk in chunks.values())
+        paused.send_signal(signal.SIGCONT)
+        assert paused.wait(120) == 0
+    finally:
+        paused.kill()
+        paused.wait()
+    assert jobs.table("public.big") == table, "it was marked done twice"
+    assert {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])} == chunks
+    jobs.stream()
+    jobs.assert_equal("public.big")
+    jobs.close()
+
+
+def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: Jobs) -> dict[int, Chunk]:
+    """Stops the process when it has named a chunk done and has claimed another; its table's chunks then."""
+    while process.poll() is None:
+        process.send_signal(signal.SIGSTOP)
+        running = [t for t in jobs.lake.tables.read(jobs.source.name).values() if t.snapshot_id]
+        chunks = {c.chunk: c for c in jobs.lake.chunks.read([str(t.snapshot_id) for t in running])}
+        if {RUNNING, DONE} <= {chunk.state for chunk in chunks.values()}:
+            return chunks
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)  # of its work
+    raise AssertionError("it was done before it could be stopped")
+
+
+def test_balances_agree_whichever_processes_are_killed(
+    lake: Lake,
+    new_source: Callable[..., PostgresSource],
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three writers in two processes, two snapshot processes; one is killed and begun anew after each run of dbt."""
+    pgbench_tables(database)
+    source = new_source(writers=3)
+    replica = Replica(lake, source, settings, tmp_path / "project")
+    monkeypatch.setenv("TIDEMARK_DRIVER_MEMORY", "1g")
+    sources, logs = sources_of(source, tmp_path, lease=5), tmp_path / "logs"
+    commands = [("stream", "--writer", "1"), ("stream", "--writer", "2", "--writer", "3"), ("snapshot",), ("snapshot",)]
+    processes = [tidemark(logs, *command, "--sources", sources) for command in commands]
+    randomly = random.Random(7)
+    positions: dict[tuple[int, int], int] = {}
+    checked: list[dict[str, int]] = []
+    persisted = 0
+    with pgbench(database, clients=8, rate=40):
+        try:
+            deadline = time.monotonic() + 400
+            while len(checked) < 6 and time.monotonic() < deadline:
+                if not lake.writers(source.name):
+                    time.sleep(0.5)  # until the first has begun
+                    continue
+                replica.model()
+                if are_ready(replica, 4):
+                    checked.append(balances(replica))
+                    assert len(set(checked[-1].values())) == 1, checked[-1]
+                stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}
+                assert all(stored[one] >= position for one, position in positions.items())
+                now = lake.persisted(source.name) or 0
+                assert now >= persisted
+                positions, persisted = stored, now
+                victim = randomly.randrange(len(commands))
+                assert processes[victim].poll() is None, f"{commands[victim]} ended by itself, see {logs}"
+                processes[victim].kill()
+                processes[victim].wait()
+                processes[victim] = tidemark(logs, *commands[victim], "--sources", sources)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+    assert len(checked) == 6
+    assert checked[-1] != checked[0]
+    replica.sync()
+    assert_pgbench_equals(replica, database)

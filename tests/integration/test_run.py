@@ -4,19 +4,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ingest.config import PostgresSource
-from ingest.embedded import embedded_postgres
 from ingest.lake import Lake
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
 from tests.integration.replica import ROOT, Replica
-
-TABLES = {"branches": ("bid", "bbalance"), "tellers": ("tid", "tbalance"), "accounts": ("aid", "abalance")}
 
 
 @pytest.fixture
@@ -24,20 +23,17 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
     return Replica(lake, source, settings, tmp_path)
 
 
-def _balances(replica: Replica) -> dict[str, int]:
-    """What branches, tellers, accounts and the history's deltas add up to, at the published checkpoint."""
-    sums = " union all ".join(
-        f"select '{table}', sum(cast(columns['{column}'] as bigint) * copies) from core.row_state "
-        f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
-        for table, column in [*((t, c[1]) for t, c in TABLES.items()), ("history", "delta")]
-    )
-    return {row[0]: row[1] or 0 for row in replica.spark.sql(sums).collect()}
-
-
-def test_balances_agree_at_every_checkpoint(replica: Replica, database: Database) -> None:
-    pgbench = str(embedded_postgres() / "pgbench")
-    subprocess.run([pgbench, "-i", "-q", database.dsn], check=True, capture_output=True)
-    database.execute("alter table pgbench_history replica identity full")
+@pytest.mark.parametrize("writers", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_balances_agree_at_every_checkpoint(
+    lake: Lake,
+    new_source: Callable[..., PostgresSource],
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    writers: int,
+) -> None:
+    replica = Replica(lake, new_source(writers=writers), settings, tmp_path)
+    pgbench_tables(database)
     view = replica.view("pgbench_tellers", {"tid": "int", "bid": "int", "tbalance": "int"})
     tellers = replica.definition(
         "tellers",
@@ -48,41 +44,21 @@ def test_balances_agree_at_every_checkpoint(replica: Replica, database: Database
     )
     pipeline = replica.pipeline()
     checked: list[dict[str, int]] = []
-    clients = subprocess.Popen(
-        [pgbench, "-n", "-c", "4", "-R", "60", "-T", "550", database.dsn],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
 
     def check(run: ModelRun) -> None:
-        balances = _balances(replica)
-        if not run.waiting and len(balances) == 4:
-            # The tellers' definition may be ready before the accounts' snapshot is.
-            ready = replica.rows(
-                "select max_by(status, checkpoint_id) from core.tables "
-                f"where source = '{replica.source.name}' group by table_id"
-            )
-            if ready == [("ready",)] * 4:
-                checked.append(balances)
-                assert len(set(balances.values())) == 1, balances
+        found = balances(replica)
+        # The tellers' definition may be ready before the accounts' snapshot is.
+        if not run.waiting and len(found) == 4 and are_ready(replica, 4):
+            checked.append(found)
+            assert len(set(found.values())) == 1, found
         if len(checked) == 4:
             pipeline.stop()
 
-    try:
-        with pipeline.running():
-            pipeline.loop(check)
-    finally:
-        clients.terminate()
-        clients.wait()
+    with pgbench(database, clients=4, rate=60), pipeline.running():
+        pipeline.loop(check)
     assert checked[-1] != checked[0]
     replica.sync()
-    assert len(set(_balances(replica).values())) == 1
-    for table, (key, balance) in TABLES.items():
-        found = replica.rows(
-            f"select int(columns['{key}']), int(columns['{balance}']) from core.row_state "
-            f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
-        )
-        assert sorted(found) == sorted(database.execute(f"select {key}, {balance} from pgbench_{table}"))
+    assert_pgbench_equals(replica, database)
     assert sorted(replica.bucket(tellers, "tid, tbalance")) == sorted(
         database.execute(f"""select '{tellers}["' || bid || '"]', tid, tbalance from pgbench_tellers""")
     )
