@@ -13,15 +13,19 @@ import socket
 import struct
 from typing import Any, Protocol
 
+import numpy as np
 import psycopg
 from psycopg import pq
 
 from ingest.postgres.connection import Connection
-
-Payload = bytes | memoryview
+from ingest.postgres.wire import I64, PADDING, Payloads
 
 _FRAME = struct.Struct(">cI")
-_BUFFER_BYTES = 1 << 20
+_LENGTH = struct.Struct(">I")
+_IS_PAYLOAD = np.zeros(256, np.bool_)  # by its first byte: a message of the log, or a keepalive
+_IS_PAYLOAD[list(b"wk")] = True
+_DATA, _STARTED = b"dW"
+_BUFFER_BYTES = 4 << 20
 _MOST_MESSAGES = 512
 
 
@@ -37,8 +41,8 @@ class Refused(Exception):
 class CopyBoth(Protocol):
     """A running stream."""
 
-    def receive(self, held: list[Payload], timeout: float) -> int:
-        """Add what has come to `held`.
+    def receive(self, held: list[Payloads], timeout: float) -> int:
+        """Add what has come to `held`, where it may lengthen the last.
 
         Gives its bytes, 0 if nothing came within `timeout` seconds.
         """
@@ -74,7 +78,7 @@ class LibpqStream:
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
             raise _refused(result)
 
-    def receive(self, held: list[Payload], timeout: float) -> int:
+    def receive(self, held: list[Payloads], timeout: float) -> int:
         """See `CopyBoth`."""
         size = self._take(held)
         if not size and select.select([self._pgconn.socket], [], [], timeout)[0]:
@@ -91,17 +95,18 @@ class LibpqStream:
     def close(self) -> None:
         """See `CopyBoth`."""
 
-    def _take(self, held: list[Payload]) -> int:
-        size = 0
-        for _ in range(_MOST_MESSAGES):
+    def _take(self, held: list[Payloads]) -> int:
+        messages: list[bytes] = []
+        while len(messages) < _MOST_MESSAGES:
             length, data = self._pgconn.get_copy_data(1)
             if length < 0:
                 raise _refused(self._pgconn.get_result())
             if length == 0:
                 break
-            held.append(bytes(data))
-            size += length
-        return size
+            messages.append(bytes(data))
+        if messages:
+            held.append(Payloads.of(messages))
+        return sum(map(len, messages))
 
 
 def _refused(result: Any) -> Exception:
@@ -113,16 +118,38 @@ def _refused(result: Any) -> Exception:
     return Refused(state.decode(), message.decode(errors="replace"))
 
 
+def _payloads(buffer: bytearray, at: int, end: int, found: Payloads) -> int:
+    """Add the payloads that follow each other from `at` on, all whole before `end`; where the last one ends.
+
+    What looks like the head of a payload is one if it stands where the one before it ends, so all can be told at once.
+    What looks like one and isn't, or is one and doesn't look like it (over 16 MiB), ends the run.
+    """
+    if end - at <= _FRAME.size or at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0] > end:
+        return at  # a large one comes in many parts: don't look through all of them each time
+    data = np.frombuffer(buffer, np.uint8, end - at, at)
+    heads = np.flatnonzero(data[: -_FRAME.size] == _DATA)
+    heads = heads[(data[heads + 1] == 0) & _IS_PAYLOAD[data[heads + _FRAME.size]]]
+    lengths: I64 = np.ndarray((len(data) - 4,), ">u4", buffer, at + 1, (1,))[heads].astype(np.int64)
+    stops = heads + 1 + lengths
+    before = np.concatenate(([0], stops[:-1]))
+    run = int(np.argmin(np.append((heads == before) & (stops <= len(data)), False)))
+    if not run:
+        return at
+    found.start.frombytes((heads[:run] + at + _FRAME.size).tobytes())
+    found.end.frombytes((stops[:run] + at).tobytes())
+    return at + int(stops[run - 1])
+
+
 class SocketStream:
     """Straight from the socket.
 
-    Payloads are views of large buffers that are never written again.
+    Payloads lie in large buffers where they were received, and are never written over.
     """
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer = bytearray(_BUFFER_BYTES + PADDING)
         self._view = memoryview(self._buffer)
         self._from = self._to = 0
         self._out = b""
@@ -133,7 +160,7 @@ class SocketStream:
             self.close()
             raise
 
-    def receive(self, held: list[Payload], timeout: float) -> int:
+    def receive(self, held: list[Payloads], timeout: float) -> int:
         """See `CopyBoth`."""
         size = self._frames(held)  # what came with the answer to the command
         if not size and self._fill(timeout):
@@ -160,13 +187,13 @@ class SocketStream:
         """Read what there is into the buffer; false if nothing came."""
         self._make_room()
         try:
-            count = self._socket.recv_into(self._view[self._to :])
+            count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
         except BlockingIOError:
             waiting = [self._socket] if self._out else []
             if not select.select([self._socket], waiting, [], timeout)[0]:
                 return False
             try:
-                count = self._socket.recv_into(self._view[self._to :])
+                count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
             except BlockingIOError:
                 return False
         if not count:
@@ -183,37 +210,45 @@ class SocketStream:
         need = _FRAME.size
         if left >= need:
             need = 1 + _FRAME.unpack_from(self._buffer, self._from)[1]
-        if self._from + need <= len(self._buffer) and self._to + need // 2 < len(self._buffer):
+        room = len(self._buffer) - PADDING
+        if self._from + need <= room and self._to + need // 2 < room:
             return
-        buffer = bytearray(max(_BUFFER_BYTES, 2 * need))
+        buffer = bytearray(need + _BUFFER_BYTES + PADDING)
         buffer[:left] = self._view[self._from : self._to]
         self._buffer, self._view = buffer, memoryview(buffer)
         self._from, self._to = 0, left
 
-    def _frames(self, held: list[Payload]) -> int:
+    def _frames(self, held: list[Payloads]) -> int:
         """Cut what is in the buffer into messages; gives the bytes of the payloads among them."""
-        at, end, size = self._from, self._to, 0
-        buffer, view, unpack, keep = self._buffer, self._view, _FRAME.unpack_from, held.append
+        buffer, end, before = self._buffer, self._to, self._from
+        goes_on = held and held[-1].buffer is buffer
+        found = held[-1] if goes_on else Payloads(buffer)
+        already = len(found)
+        at = _payloads(buffer, before, end, found) if self._started else before
+        size = at - before - (len(found) - already) * _FRAME.size
         while end - at >= _FRAME.size:
-            kind, length = unpack(buffer, at)
-            stop = at + 1 + length
+            kind = buffer[at]
+            stop = at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0]
             if stop > end:
                 break
-            if kind == b"d":
-                keep(view[at + 5 : stop])
-                size += length - 4
+            if kind == _DATA:
+                found.start.append(at + _FRAME.size)
+                found.end.append(stop)
+                size += stop - at - _FRAME.size
             else:
-                self._other(kind, bytes(view[at + 5 : stop]))
+                self._other(kind, bytes(buffer[at + _FRAME.size : stop]))
             at = stop
-            if kind == b"W":  # what follows is for `receive`
+            if kind == _STARTED:  # what follows is for `receive`
                 break
         self._from = at
+        if found.end and not goes_on:
+            held.append(found)
         return size
 
-    def _other(self, kind: bytes, body: bytes) -> None:
-        if kind == b"W":
+    def _other(self, kind: int, body: bytes) -> None:
+        if kind == _STARTED:
             self._started = True
-        elif kind == b"E":
+        elif kind == ord("E"):
             fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
             raise Refused(fields.get(b"C", ""), fields.get(b"M", ""))
         elif kind in b"cCZ":

@@ -76,7 +76,8 @@ class PostgresFeed:
         if item is None:
             return None
         batch = self._selected(self._decoder.feed(item))
-        self._registry.strayed(_last_changes(batch.events))
+        if self._registry.has_strays(batch.events["table_id"].unique().to_pylist()):
+            self._registry.strayed(_last_changes(batch.events))
         return batch
 
     def acknowledge(self, position: Position) -> None:

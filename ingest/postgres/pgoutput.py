@@ -5,7 +5,7 @@ when it ends. Ordinals count what the server sends, so they don't depend on how 
 into feeds. After an error a decoder is in no defined state: start a new one at a stored position.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from ingest.postgres.piece import (
     scan,
 )
 from ingest.postgres.relations import Relations
+from ingest.postgres.wire import Payloads
 
 
 class Decoder:
@@ -37,7 +38,7 @@ class Decoder:
         self._position = position
         self._open: Transaction | None = None
 
-    def feed(self, payloads: Sequence[bytes | memoryview], ingested_at: datetime | None = None) -> EventBatch:
+    def feed(self, received: Iterable[Payloads], ingested_at: datetime | None = None) -> EventBatch:
         """Decode CopyData payloads as received: in order, each whole.
 
         ingested_at: stamped on the events, default now. The events come in chunks of a few MiB.
@@ -49,7 +50,7 @@ class Decoder:
         tables = [EVENTS.empty_table()]
         messages: list[LogicalMessage] = []
         transactions, reply = 0, False
-        for wire in cut(payloads, self._source):
+        for wire in cut(received, self._source):
             piece = scan(wire, self._open)
             tables += self._decode(piece, stamp)
             messages += [_message(piece, int(number)) for number in piece.where(MESSAGE)]

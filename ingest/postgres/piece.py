@@ -4,12 +4,12 @@ Only the frame is read here (Begin, Commit, keepalives); a transaction may be op
 it. Anything that is not protocol version 1 in its right order raises `Failure`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ingest.postgres.wire import HEADER, I64, U8, Wire
+from ingest.postgres.wire import HEADER, I64, U8, Payloads, Wire
 
 # Small enough for the processor's cache (positions jump through all of a piece once per column),
 # and for 32-bit offsets whatever is in it; a larger message is a piece of its own.
@@ -91,16 +91,15 @@ class Piece:
         return Transaction(int(lsn), int(ts), int(xid), records)
 
 
-def cut(payloads: Sequence[bytes | memoryview], source: str) -> Iterator[Wire]:
-    """`payloads` in runs of at most PIECE_BYTES, or of one payload."""
-    lengths = np.fromiter(map(len, payloads), np.int64, len(payloads))
-    ends = np.cumsum(lengths)
-    first = 0
-    while first < len(payloads):
-        start = int(ends[first - 1]) if first else 0
-        after = max(first + 1, int(np.searchsorted(ends, start + PIECE_BYTES, side="right")))
-        yield Wire(payloads[first:after], lengths[first:after], source)
-        first = after
+def cut(received: Iterable[Payloads], source: str) -> Iterator[Wire]:
+    """What was received in pieces of at most PIECE_BYTES, or of one payload."""
+    for payloads in received:
+        start, end = (np.frombuffer(numbers, np.int64) for numbers in (payloads.start, payloads.end))
+        first = 0
+        while first < len(end):
+            after = max(first + 1, int(np.searchsorted(end, start[first] + PIECE_BYTES, side="right")))
+            yield Wire(payloads.buffer, start[first:after], end[first:after], source)
+            first = after
 
 
 def scan(wire: Wire, carried: Transaction | None) -> Piece:

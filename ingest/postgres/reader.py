@@ -21,7 +21,8 @@ from ingest.errors import Failure
 from ingest.positions import Restart, format_lsn
 from ingest.postgres import copyboth
 from ingest.postgres.connection import CannotConnect, Connection
-from ingest.postgres.copyboth import CopyBoth, Payload, Refused
+from ingest.postgres.copyboth import CopyBoth, Refused
+from ingest.postgres.wire import Payloads
 
 _log = logging.getLogger(__name__)
 
@@ -29,14 +30,14 @@ _log = logging.getLogger(__name__)
 HAND_OVER_BYTES = 2 << 20
 HAND_OVER_SECONDS = 0.05
 _START_SECONDS = 60.0
-# What a payload costs besides its bytes while it waits.
-_OVERHEAD = 200
+# What a payload costs besides its bytes while it waits: where it begins and ends.
+_OVERHEAD = 16
 _POSTGRES_EPOCH = 946_684_800
 _STATUS = struct.Struct(">cQQQqB")
 # The server ends these connections itself, and takes new ones sooner or later.
 _PASSING = ("57P", "08", "53")
 
-Payloads = list[Payload]
+HandOver = list[Payloads]
 
 
 class Pipe:
@@ -44,11 +45,11 @@ class Pipe:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[tuple[Payloads | Restart | Failure, int]] = deque()
+        self._items: deque[tuple[HandOver | Restart | Failure, int]] = deque()
         self._size = 0
         self._changed = threading.Condition()
 
-    def put(self, item: Payloads | Restart | Failure, size: int, timeout: float) -> bool:
+    def put(self, item: HandOver | Restart | Failure, size: int, timeout: float) -> bool:
         """Whether there was room for it within `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._size < self._limit, timeout):
@@ -58,7 +59,7 @@ class Pipe:
             self._changed.notify_all()
             return True
 
-    def get(self, timeout: float) -> Payloads | Restart | None:
+    def get(self, timeout: float) -> HandOver | Restart | None:
         """The next item, or None if there is none within `timeout` seconds.
 
         Raises a Failure that is next.
@@ -167,7 +168,7 @@ class Reader(threading.Thread):
     def _read(self) -> None:
         """Until told to stop: read what is there, hand it over, tell the server."""
         assert self._stream is not None
-        held: Payloads = []
+        held: HandOver = []
         size, since = 0, 0.0
         while not self._stop_reading.is_set():
             wait = min(HAND_OVER_SECONDS if held else 0.5, self._status_seconds)
@@ -175,16 +176,16 @@ class Reader(threading.Thread):
             if held:
                 since = since or time.monotonic()
                 if size >= HAND_OVER_BYTES or time.monotonic() - since >= HAND_OVER_SECONDS:
-                    self._give(held, size + _OVERHEAD * len(held))
+                    self._give(held, size + _OVERHEAD * sum(map(len, held)))
                     held, size, since = [], 0, 0.0
             self._status_if_due()
         if held:
-            self._give(held, size + _OVERHEAD * len(held))
+            self._give(held, size + _OVERHEAD * sum(map(len, held)))
         while not self._told_to_end.wait(0.1):
             self._status_if_due()
         self._status()
 
-    def _give(self, item: Payloads | Restart | Failure, size: int) -> None:
+    def _give(self, item: HandOver | Restart | Failure, size: int) -> None:
         while not self._pipe.put(item, size, 0.2):
             if self._told_to_end.is_set():
                 return

@@ -8,7 +8,7 @@ before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import psycopg
 
@@ -60,16 +60,19 @@ class CatalogRegistry:
         self._roots[info.table_id] = now.oid if now else relation.oid
         return info
 
+    def has_strays(self, table_ids: Iterable[str]) -> bool:
+        """Whether one of these generations is not registered, or has ended, though its table is there."""
+        ended = [table_id for table_id in table_ids if not self._is_live(table_id)]
+        roots = {row.relation_id for row in self._survey.known.values()} if ended else set()
+        return any(self._roots.get(table_id) in roots for table_id in ended)
+
     def strayed(self, changed: Mapping[str, int]) -> None:
         """Changes of these generations, up to these positions, are to be landed.
 
         Those of one that is not registered, or has ended, are missing from the generation that the table is now: its
         identity, key or name was switched to and fro between two looks. That one is to be read anew.
         """
-        roots = {row.relation_id for row in self._survey.known.values()}
-        unknown = {i: lsn for i, lsn in changed.items() if not self._is_live(i) and self._roots.get(i) in roots}
-        if not unknown:
-            return
+        unknown = {table_id: lsn for table_id, lsn in changed.items() if self.has_strays([table_id])}
         rows = list(self._survey.refreshed().values())
         switched = [
             row.queued("its identity, key or name had been another one for a while")

@@ -1,10 +1,13 @@
-"""Many CopyData payloads of a replication stream as one buffer, read at vectors of positions.
+"""CopyData payloads of a replication stream as they lie in a buffer, read at vectors of positions.
 
 A payload is a keepalive (`k`) or XLogData (`w`: start, end and send time, 24 bytes, then one
 message). All positions are byte offsets into the buffer, int64; numbers on the wire are big-endian.
 """
 
+from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
@@ -18,19 +21,44 @@ U8: TypeAlias = npt.NDArray[np.uint8]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 HEADER = 25
-_PADDING = bytes(64)  # a message cut short may be read past its end before that is noticed
+PADDING = 64  # a message cut short may be read past its end before that is noticed
+
+
+def _numbers() -> "array[int]":
+    return array("q")
+
+
+@dataclass(frozen=True)
+class Payloads:
+    """Payloads in the order received, all in one buffer that has PADDING bytes behind the last.
+
+    start, end: where each one begins and ends.
+    """
+
+    buffer: bytes | bytearray
+    start: "array[int]" = field(default_factory=_numbers)
+    end: "array[int]" = field(default_factory=_numbers)
+
+    @classmethod
+    def of(cls, messages: Sequence[bytes]) -> "Payloads":
+        """A copy of `messages`, one behind the other."""
+        end = array("q", accumulate(map(len, messages)))
+        return cls(b"".join([*messages, bytes(PADDING)]), array("q", [0, *end[:-1]][: len(end)]), end)
+
+    def __len__(self) -> int:
+        return len(self.end)
 
 
 class Wire:
-    """A joined run of payloads. offset, end: where each one begins and ends."""
+    """Some payloads. offset, end: where each one begins and ends in the buffer."""
 
-    def __init__(self, payloads: Sequence[bytes | memoryview], lengths: I64, source: str) -> None:
+    def __init__(self, buffer: bytes | bytearray, offset: I64, end: I64, source: str) -> None:
         self.source = source
-        self.end = np.cumsum(lengths)
-        self.offset = self.end - lengths
-        self.size = int(self.end[-1])
+        self.offset = offset
+        self.end = end
+        self.size = int(end[-1])
         assert self.size < 2**31, "offsets have 32 bits; the server sends no message over 1 GiB"
-        self.buffer = b"".join([*payloads, _PADDING])
+        self.buffer = buffer
         self._u8 = np.frombuffer(self.buffer, np.uint8)
         self._u16 = self._overlapping(">u2")
         self._u32 = self._overlapping(">u4")
@@ -60,7 +88,7 @@ class Wire:
 
     def message(self, index: int) -> bytes:
         """The message in XLogData payload number `index`."""
-        return self.buffer[int(self.offset[index]) + HEADER : int(self.end[index])]
+        return bytes(self.buffer[int(self.offset[index]) + HEADER : int(self.end[index])])
 
     def failure(self, what: str, at: int, fix: str) -> Failure:
         """A `Failure` that says in which message of the stream position `at` is."""

@@ -12,6 +12,7 @@ from ingest.errors import Failure
 from ingest.postgres import piece
 from ingest.postgres.messages import Relation, TableInfo
 from ingest.postgres.pgoutput import Decoder
+from ingest.postgres.wire import PADDING, Payloads
 
 # --- Messages as the server sends them ------------------------------------------------------------
 
@@ -120,7 +121,7 @@ class Catalogue:
 
 
 def decode(*payloads: bytes, catalogue: Catalogue | None = None, **at: int) -> EventBatch:
-    return Decoder("shop", 1, catalogue or Catalogue(), **at).feed(payloads)
+    return Decoder("shop", 1, catalogue or Catalogue(), **at).feed([Payloads.of(payloads)])
 
 
 def events(batch: EventBatch) -> list[Event]:
@@ -323,7 +324,7 @@ def test_an_event_says_where_and_when_it_was_made() -> None:
     catalogue = Catalogue()
     (event,) = (
         Decoder("shop", 3, catalogue)
-        .feed([begin(2**40, 9, 1_000_001), T1, insert(1, "1", "x", lsn=77), commit(2**40)], now)
+        .feed([Payloads.of([begin(2**40, 9, 1_000_001), T1, insert(1, "1", "x", lsn=77), commit(2**40)])], now)
         .events.to_pylist(maps_as_pydicts="strict")
     )
     assert event == {
@@ -423,7 +424,7 @@ def test_position(payloads: list[bytes], position: int | None, transactions: int
     assert (batch.position, batch.transactions) == (position, transactions)
     decoder = Decoder("shop", 1, Catalogue())
     for payload in payloads:
-        batch = decoder.feed([payload])
+        batch = decoder.feed([Payloads.of([payload])])
     assert batch.position == position
 
 
@@ -444,7 +445,7 @@ def test_a_transaction_may_span_feeds() -> None:
         [truncate(1), insert(1, "3", "c"), commit(100, 108), begin(108, xid=6), insert(1, "4", "")],
         [commit(108, 120)],
     ]
-    batches = [decoder.feed(feed) for feed in feeds]
+    batches = [decoder.feed([Payloads.of(feed)]) for feed in feeds]
     rows = [
         (row["commit_lsn"], row["commit_index"], row["xid"], row["op"]) for batch in batches for row in events(batch)
     ]
@@ -486,11 +487,14 @@ def test_messages_take_no_ordinal_and_are_handed_on() -> None:
     ]
 
 
-def test_payloads_may_be_memory_views() -> None:
-    batch = Decoder("shop", 1, Catalogue()).feed(
-        [memoryview(p) for p in (begin(1), T1, insert(1, "1", "a"), commit(1))]
-    )
-    assert batch.events.num_rows == 1
+def test_payloads_may_lie_apart_in_several_buffers() -> None:
+    sent = [begin(1), T1, insert(1, "1", "a"), insert(1, "2", "b"), commit(1)]
+    apart = Payloads(bytearray(b"?" + b"??".join(sent) + bytes(PADDING)))
+    for message in sent:
+        apart.start.append(apart.end[-1] + 2 if apart.end else 1)
+        apart.end.append(apart.start[-1] + len(message))
+    batch = Decoder("shop", 1, Catalogue()).feed([apart, Payloads.of([]), Payloads.of(sent)])
+    assert (batch.events.num_rows, batch.transactions) == (4, 2)
 
 
 # --- What is refused ------------------------------------------------------------------------------

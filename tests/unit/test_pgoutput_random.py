@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ingest.postgres import piece
 from ingest.postgres.messages import Relation
 from ingest.postgres.pgoutput import Decoder
+from ingest.postgres.wire import Payloads
 from tests.unit.test_pgoutput import (
     TOAST,
     Catalogue,
@@ -66,7 +67,7 @@ class Reference:
         elif kind == b"R":
             # What a Relation message says is checked by the cases by hand.
             probe = Catalogue()
-            Decoder("shop", 1, probe).feed([payload])
+            Decoder("shop", 1, probe).feed([Payloads.of([payload])])
             self.relations[probe.asked[0].oid] = probe.asked[0]
         elif kind == b"T":
             (count, _) = self._read(">IB")
@@ -224,7 +225,7 @@ def test_any_stream_cut_anywhere_gives_what_the_obvious_decoder_gives(
     with mock.patch.object(piece, "PIECE_BYTES", piece_bytes):
         while at < len(payloads):
             step = data.draw(st.integers(1, len(payloads)))
-            batch = decoder.feed(payloads[at : at + step])
+            batch = decoder.feed([Payloads.of(payloads[at : at + step])])
             rows += [tuple(row[name] for name in FIELDS) for row in events(batch)]
             at, position, is_open = at + step, batch.position, batch.in_transaction
     for payload in payloads:
