@@ -1,29 +1,24 @@
 """Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake keeps its own.
 
-A Python Data Source whose rows tell how each chunk went; the data goes straight to its file, and the driver commits
-what counts. What opens the source is in the class's closure, so it is in no option, plan or setting.
+Each executor maps the number of its share to rows that tell how each chunk went; the data goes straight to its file,
+and the driver commits what counts. What opens the source is in the function's closure, so it is in no option, plan or
+setting.
 """
 
-import json
-from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from ingest.chunktask import CHANGED, FAILED, FORBIDDEN, ChunkResult, Task
+from ingest.chunktask import CHANGED, FAILED, FORBIDDEN, RESULTS, ChunkResult, Task
 from ingest.errors import Failure
 from ingest.files import File
 from ingest.lake import Chunk
 from ingest.snapshot import Read
 
-# The fields of ChunkResult.
-RESULT = (
-    "snapshot_id STRING, chunk INT, path STRING, rows BIGINT, size BIGINT, read_lsn BIGINT, problem STRING, "
-    "detail STRING"
-)
 T = TypeVar("T")
 
 
@@ -43,20 +38,23 @@ def outcome(result: ChunkResult, chunk: Chunk) -> Read:
 class ChunkReader:
     """Has the executors read chunks of one source. module: what has `read_chunk`; secret: what opens the source."""
 
-    def __init__(self, spark: SparkSession, source: str, module: str, secret: str, connect_seconds: float) -> None:
+    def __init__(self, spark: SparkSession, module: str, secret: str, connect_seconds: float) -> None:
         self._spark = spark
-        chunks = _data_source(f"tidemark_chunks_{source}", module, secret, connect_seconds)
-        spark.dataSource.register(chunks)
-        self._format = chunks.name()
+        self._module = module
+        self._secret = secret
+        self._connect_seconds = connect_seconds
 
     def read(self, tasks: Iterable[tuple[int, Task]], workers: int) -> list[ChunkResult]:
         """The results of weighed tasks, `workers` at once. Raises Failure if the executors can't work."""
         shares = share_out(tasks, workers)
         if not shares:
             return []
-        reader = self._spark.read.format(self._format).option("tasks", json.dumps(shares))
+        read = _reader(self._module, self._secret, shares, self._connect_seconds)
+        numbers = self._spark.range(0, len(shares), 1, len(shares))
         try:
-            return [ChunkResult(**row.asDict()) for row in reader.load().collect()]
+            return [
+                ChunkResult(**row.asDict()) for row in numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
+            ]
         except PySparkException as error:
             raise Failure(
                 f"Spark's executors can't read ({str(error).partition(chr(10))[0]})",
@@ -76,34 +74,16 @@ def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
     return [share for share in shares if share]
 
 
-def _data_source(format_name: str, module: str, secret: str, connect_seconds: float) -> type[DataSource]:
-    """The Data Source class of one source; register it, then read its `name()` with the option `tasks`.
+def _reader(
+    module: str, secret: str, shares: Sequence[Sequence[Task]], connect_seconds: float
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """A function for `mapInArrow`: numbers of shares in, results out. What an executor imports is what it needs."""
 
-    Spark makes and plans it in processes of their own: they import nothing of ours.
-    """
-    result = RESULT
+    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from ingest.chunktask import read_share
 
-    class Chunks(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return format_name
+        for batch in numbers:
+            for number in batch["id"].to_pylist():
+                yield from read_share(module, secret, shares[number], connect_seconds)
 
-        def schema(self) -> str:
-            return result
-
-        def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002  # it is ours
-            return ChunksReader(self.options["tasks"])
-
-    class ChunksReader(DataSourceReader):
-        def __init__(self, tasks: str) -> None:
-            self._shares = json.loads(tasks)
-
-        def partitions(self) -> list[InputPartition]:
-            return [InputPartition(place) for place in range(len(self._shares))]
-
-        def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-            from ingest.chunktask import read_share
-
-            yield from read_share(module, secret, self._shares[partition.value], connect_seconds)
-
-    return Chunks
+    return read

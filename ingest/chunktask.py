@@ -26,6 +26,21 @@ CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
 Task = dict[str, Any]
 
 
+# `ChunkResult`s as rows.
+RESULTS = pa.schema(
+    [
+        ("snapshot_id", pa.string()),
+        ("chunk", pa.int32()),
+        ("path", pa.string()),
+        ("rows", pa.int64()),
+        ("size", pa.int64()),
+        ("read_lsn", pa.int64()),
+        ("problem", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+
+
 @dataclass(frozen=True)
 class ChunkResult:
     """How it went.
@@ -43,11 +58,11 @@ class ChunkResult:
     detail: str | None = None
 
 
-def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds: float) -> Iterator[tuple[Any, ...]]:
-    """Read tasks one after the other; gives each one's result when it is there."""
+def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds: float) -> Iterator[pa.RecordBatch]:
+    """Read tasks one after the other; gives each one's result, a row of `RESULTS`, when it is there."""
     read_chunk = importlib.import_module(module).read_chunk
     for task in share:
-        yield tuple(asdict(read_chunk(secret, task, connect_seconds)).values())
+        yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_seconds))], RESULTS)
 
 
 def snapshot_rows(task: Mapping[str, Any], now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:

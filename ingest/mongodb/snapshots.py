@@ -40,7 +40,7 @@ class MongoCollections:
         self._client: Client | None = None
         self._at: int | None = None
         self._weights: dict[str, int] = {}
-        self._reader = ChunkReader(lake.spark, source.name, "ingest.mongodb.rows", self._uri, settings.connect_seconds)
+        self._reader = ChunkReader(lake.spark, "ingest.mongodb.rows", self._uri, settings.connect_seconds)
 
     def survey(self) -> None:
         """See `Source`."""

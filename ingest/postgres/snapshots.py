@@ -47,7 +47,7 @@ class PostgresTables:
         self._link = Link(self._dsn, settings.connect_seconds)
         self._survey = Survey(lake, source, self._link)
         self._cancelled = threading.Event()
-        self._reader = ChunkReader(lake.spark, source.name, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
+        self._reader = ChunkReader(lake.spark, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
 
     def survey(self) -> None:
         """See `Source`."""
