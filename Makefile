@@ -7,6 +7,7 @@ WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
 SQL := $(wildcard models macros tests/data_tests)
 ARGS ?=
+ONLY ?=
 
 .PHONY: help
 help: ## List the targets
@@ -19,6 +20,10 @@ setup: ## Make .venv with everything needed; does nothing when all is there
 .PHONY: setup-servers
 setup-servers:
 	@scripts/setup --servers
+
+.PHONY: setup-bench
+setup-bench:
+	@scripts/setup --bench
 
 .PHONY: demo
 demo: setup ## Replicate real data from an embedded Postgres, change it, compare
@@ -68,8 +73,8 @@ fmt: setup ## Mend what can be mended by itself
 	@$(BIN)/sqlfluff fix --disable-progress-bar $(SQL)
 
 .PHONY: bench
-bench: setup ## Measure rates and latencies
-	@$(WITH_JAVA) $(BIN)/python -m bench $(ARGS)
+bench: setup-bench ## Measure beside others (ONLY=stream,snapshot picks some)
+	@$(WITH_JAVA) $(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: lock
 lock: setup ## Pin the newest versions that pyproject.toml allows

@@ -19,7 +19,7 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
 # Values that come again and again; for others a dictionary is built only to be thrown away.
 _REPEATED = {
-    *("source", "writer", "commit_lsn", "commit_ts", "xid", "op", "table_name", "table_id"),
+    *("source", "writer", "op", "table_name", "table_id"),
     *("leaf_id", "snapshot_id", "chunk", "attempt", "snapshot_lsn", "read_lsn", "ingested_at"),
 }
 _NAMES = ["columns.key_value.key"]

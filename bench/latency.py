@@ -1,0 +1,136 @@
+"""Latency: from the commit in Postgres to the row in `buckets.*`, published, while changes come at a steady rate."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+
+from psycopg.conninfo import conninfo_to_dict
+
+from bench import items
+from bench.contest import Side, contest
+from bench.measure import Run, stopwatch
+from bench.place import Place
+from bench.replica import Replica
+from bench.result import Result
+from ingest.embedded import embedded_postgres
+from ingest.run import ModelRun
+
+RATES = (100, 500, 2000)
+ROWS = 100_000
+WARM_SECONDS, SECONDS = 30, 60
+MARKS = {500: {"p50": 5.0, "p95": 10.0}}
+_SCRIPT = f"""\\set id random(1, {ROWS})
+update latency_items set status = 'seen', amount = amount + 1, updated = clock_timestamp() where id = :id;
+"""
+
+
+def results(place: Place) -> Iterator[Result]:
+    """One process that streams and models, at each rate in turn."""
+    items.make(place.dsn, "latency_items", ROWS)
+    arguments = {"dsn": place.dsn, "folder": place.new_folder("latency")}
+    runs = contest({"ours": Side("bench.latency:steady", arguments)}, runs=len(RATES), warm_ups=0)["ours"]
+    for rate, run in zip(RATES, runs, strict=True):
+        for quantile in ("p50", "p95", "p99"):
+            yield Result(
+                f"latency at {rate}/s, {quantile}",
+                run.stages[quantile],
+                None,
+                "s",
+                MARKS.get(rate, {}).get(quantile),
+                higher_is_better=False,
+                cpu_seconds={"ours": run.cpu},
+                peak_mib={"ours": run.peak},
+                stages={"ours": run.stages},
+            )
+
+
+def steady(dsn: str, folder: str) -> Iterator[Run]:
+    """The warm loop; each run has pgbench update rows, one to a transaction, at the next rate."""
+    replica = Replica(dsn, "latency_items", folder)
+    for name, column in {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}.items():
+        replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
+    replica.land()
+    pipeline = replica.pipeline()
+    pipeline.model()
+    made: list[ModelRun] = []
+    with pipeline.running():
+        looping = threading.Thread(target=pipeline.loop, args=[made.append])
+        looping.start()
+        try:
+            for rate in RATES:
+                _pgbench(dsn, folder, rate, WARM_SECONDS)
+                began = time.time()
+                with stopwatch() as run:
+                    _pgbench(dsn, folder, rate, SECONDS)
+                ended = time.time()
+                while not made or made[-1].started < ended + 1:  # what came last is in a later run
+                    time.sleep(0.1)
+                    assert looping.is_alive()
+                    if time.time() > ended + 20:
+                        break
+                run.amount = rate
+                run.stages = _stages(replica, [one for one in made if one.started > began - 60], began, ended)
+                yield run
+        finally:
+            pipeline.stop()
+            looping.join()
+
+
+def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
+    script = Path(folder) / "update.sql"
+    script.write_text(_SCRIPT)
+    given = conninfo_to_dict(dsn)
+    where = ["-h", str(given["host"]), "-p", str(given["port"]), "-U", str(given["user"]), str(given["dbname"])]
+    command = [str(embedded_postgres() / "pgbench"), "-n", "-M", "prepared", "-c", "4", "-R", str(rate)]
+    subprocess.run([*command, "-T", str(seconds), "-f", str(script), *where], check=True, capture_output=True)
+
+
+def _stages(replica: Replica, made: Sequence[ModelRun], began: float, ended: float) -> dict[str, float]:
+    """Percentiles of the latency of all that was committed in the time, and where it went: seconds from the commit to
+    the decoded event, from there to the run that took it, in the run; and of an average run, the seconds of each model.
+    """
+    spark = replica.lake.spark
+    checkpoints = spark.sql(
+        "select lsn, unix_micros(created_at) / 1e6 as at from core.checkpoints "
+        f"where source = '{replica.name}' order by lsn"
+    ).collect()
+    values = []
+    for before, checkpoint in pairwise(checkpoints):
+        run = next((one for one in made if one.started <= checkpoint.at <= one.ended), None)
+        if run is not None:
+            values.append(f"({before.lsn}L, {checkpoint.lsn}L, {run.started}D, {run.ended}D)")
+    row = spark.sql(
+        f"""
+        select
+            count(*) as events,
+            percentile(ended - committed, array(0.5, 0.95, 0.99)) as quantiles,
+            avg(decoded - committed) as to_decoded,
+            avg(started - decoded) as to_run,
+            avg(ended - started) as in_run
+        from (
+            select
+                r.started,
+                r.ended,
+                unix_micros(e.commit_ts) / 1e6 as committed,
+                unix_micros(e.ingested_at) / 1e6 as decoded
+            from raw.wal_events as e
+            inner join values {", ".join(values)} as r (low, high, started, ended)
+                on e.commit_lsn >= r.low and e.commit_lsn < r.high
+            where e.source = '{replica.name}'
+        )
+        where committed between {began} and {ended}
+        """
+    ).collect()[0]
+    within = [one for one in made if one.started >= began and one.ended <= ended]
+    names = [outcome.name for outcome in within[-1].outcomes] if within else []
+    seconds = {
+        f"model {name}": mean(sum(o.seconds for o in one.outcomes if o.name == name) for one in within)
+        for name in names
+    }
+    p50, p95, p99 = row.quantiles
+    told = {"p50": p50, "p95": p95, "p99": p99, "events": float(row.events), "runs": float(len(within))}
+    return {**told, "to decoded": row.to_decoded, "to run": row.to_run, "in run": row.in_run, **seconds}

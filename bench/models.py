@@ -1,0 +1,93 @@
+"""The models: what a run costs by the changes it brings and by the size of the table, and beside dbt's own merge."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from bench import items
+from bench.contest import Side, contest
+from bench.measure import Run, stopwatch
+from bench.place import Place
+from bench.replica import Replica
+from bench.result import Result, durations
+
+CHANGES, ROWS, MORE_ROWS = 100_000, 1_000_000, 10_000_000
+SIZE_MARK = 1.3
+DEFINITIONS = {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}
+
+
+def results(place: Place) -> Iterator[Result]:
+    """As many changes to a table and to one of ten times the rows; dbt's own `merge` on the larger."""
+    sides = {}
+    for name, rows in (("other", place.sized(ROWS)), ("ours", place.sized(MORE_ROWS))):
+        table = f"{name}_items"
+        items.make(place.dsn, table, rows)
+        arguments: dict[str, Any] = {
+            "dsn": place.dsn,
+            "table": table,
+            "rows": rows,
+            "changes": place.sized(CHANGES),
+            "folder": place.new_folder(table),
+        }
+        sides[name] = Side("bench.models:changed", arguments)
+    found = contest(sides, place.runs)
+    yield durations("models: 100k changes at 10M rows / at 1M", found["ours"], found["other"], SIZE_MARK)
+    state, merge = _stage(found["ours"], "row_state"), _stage(found["ours"], "stock_merge")
+    yield durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)
+
+
+def _stage(runs: list[Run], stage: str) -> list[Run]:
+    return [Run(seconds=run.stages[stage]) for run in runs]
+
+
+def changed(dsn: str, table: str, rows: int, changes: int, folder: str) -> Iterator[Run]:
+    """Runs of dbt, each with as many changes all over the table: 80 % updates, 10 % inserts, 10 % deletes."""
+    replica = Replica(dsn, table, folder)
+    for name, column in DEFINITIONS.items():
+        replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
+    replica.land()
+    replica.model("core/stock_merge", _stock_merge(table))
+    pipeline = replica.pipeline()
+    pipeline.model()
+    for number in count():
+        _change(dsn, table, rows, changes, number)
+        replica.land()
+        with stopwatch() as run:
+            made = pipeline.model()
+        run.amount = changes
+        run.stages = {outcome.name: outcome.seconds for outcome in made.outcomes}
+        # What it is compared with is no part of ours.
+        run.seconds -= run.stages["stock_merge"]
+        yield run
+
+
+def _change(dsn: str, table: str, rows: int, changes: int, number: int) -> None:
+    tenth = changes // 10
+    step = rows // (changes - tenth)
+    with items.connect(dsn) as connection:
+        connection.execute(
+            f"update {table} set status = 'run {number}', amount = amount + 1 "
+            f"where id % {step} = {number % step} and id <= {8 * tenth * step}".encode()
+        )
+        first = rows - tenth * (number + 1)
+        connection.execute(f"delete from {table} where id > {first} and id <= {first + tenth}".encode())
+        items.insert(connection, table, tenth, after=rows + number * tenth)
+
+
+def _stock_merge(table: str) -> str:
+    """What a dbt user would write for the rows now: incremental, `merge` on the key, the newest change of each."""
+    return f"""{{{{ config(materialized='incremental', incremental_strategy='merge', unique_key='row_key') }}}}
+with changes as (
+    select row_key, op, columns, commit_lsn, commit_index from {{{{ source('raw', 'wal_events') }}}}
+    where source = '{table}'
+    {{% if is_incremental() %}} and commit_lsn > (select max(commit_lsn) from {{{{ this }}}}) {{% endif %}}
+    {{% if not is_incremental() %}}
+    union all
+    select row_key, 'insert', columns, snapshot_lsn, -1 from {{{{ source('raw', 'snapshot_rows') }}}}
+    where source = '{table}'
+    {{% endif %}}
+)
+select row_key, max_by(op, (commit_lsn, commit_index)) as op,
+    max_by(columns, (commit_lsn, commit_index)) as columns, max(commit_lsn) as commit_lsn
+from changes group by row_key
+"""

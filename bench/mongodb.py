@@ -1,0 +1,128 @@
+"""MongoDB into the raw tables, against bare PyMongo loops over raw BSON that drop what they read."""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pydantic import SecretStr
+from pymongo import MongoClient
+
+from bench.contest import Side, contest
+from bench.measure import Run, stopwatch
+from bench.place import Place, open_lake
+from bench.result import Result, rates
+from ingest.config import MongoSource
+from ingest.mongodb import clustertime, server
+from ingest.mongodb.connection import connected, place
+from ingest.mongodb.source import open_jobs
+from ingest.positions import Position
+from ingest.settings import JobSettings
+from ingest.stream import Hooks
+
+DATABASE = "bench"
+DOCUMENTS, CHANGES = 500_000, 300_000
+SNAPSHOT_MARK, STREAM_MARK = 0.3, 0.5
+_BATCH = 5000
+
+
+def results(benched: Place) -> Iterator[Result]:
+    """A collection, then a change stream of inserts."""
+    uri = benched.mongodb.uri
+    documents, changes = benched.sized(DOCUMENTS), benched.sized(CHANGES)
+    with connected(uri, 10.0) as client:
+        _insert(client[DATABASE]["items"], documents)
+        start = server.operation_time(client)
+        _insert(client[DATABASE]["changes"], changes)
+        until = server.watermark(client, server.CLUSTER)
+    part: dict[str, Any] = {"uri": uri, "documents": documents}
+    sides = {
+        "ours": Side("bench.mongodb:tidemark_snapshot", {**part, "lake": benched.new_folder("lake")}),
+        "other": Side("bench.mongodb:bare_find", part),
+    }
+    found = contest(sides, benched.runs)
+    yield rates("mongodb.snapshot / find", found["ours"], found["other"], "documents/s", SNAPSHOT_MARK)
+    part = {"uri": uri, "start": start, "changes": changes}
+    sides = {
+        "ours": Side("bench.mongodb:tidemark_stream", {**part, "until": until, "lake": benched.new_folder("lake")}),
+        "other": Side("bench.mongodb:bare_watch", part),
+    }
+    found = contest(sides, benched.runs)
+    yield rates("mongodb.stream / watch", found["ours"], found["other"], "events/s", STREAM_MARK)
+
+
+def _insert(collection: Any, count: int) -> None:
+    for first in range(0, count, _BATCH):
+        collection.insert_many([_document(i) for i in range(first, min(first + _BATCH, count))], ordered=False)
+
+
+def _document(i: int) -> dict[str, Any]:
+    return {
+        "_id": i,
+        "customer": i * 7919 % 50_000,
+        "status": ("new", "paid", "sent", "returned")[i % 4],
+        "amount": i % 100_000 / 100,
+        "quantity": i % 10,
+        "weight": i / 7 if i % 5 else None,
+        "active": i % 3 == 0,
+        "email": f"user{i % 50_000}@example.com",
+        "note": f"note {i * 2654435761 % 2**64:032x}",
+        "tags": ["a", "b", f"t{i % 100}"],
+        "address": {"street": f"{i % 100} Main Street", "city": f"city {i % 1000}"},
+    }
+
+
+def tidemark_snapshot(uri: str, documents: int, lake: str) -> Iterator[Run]:
+    """A snapshotter, from the queued collection to the snapshot that is done."""
+    opened = open_lake(lake)
+    for number in count():
+        source = MongoSource(name=f"items{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.items",))
+        jobs = open_jobs(opened, source, JobSettings())
+        snapshotter = jobs.snapshotter()
+        with stopwatch() as run:
+            snapshotter.run(until_done=True)
+        assert snapshotter.rows == documents, f"{snapshotter.rows} of {documents} documents have landed"
+        run.amount = documents
+        yield run
+
+
+def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -> Iterator[Run]:
+    """A stream writer, from a stored position on; the collection is registered, as it is when a stream goes on."""
+    opened = open_lake(lake)
+    for number in count():
+        source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
+        with connected(uri, 10.0) as client:
+            system = server.identify(client, place(uri))
+        opened.store(Position(source.name, 1, server.CLUSTER, system, 1, start, start))
+        jobs = open_jobs(opened, source, JobSettings())
+        jobs.snapshotter()
+        jobs.rest()
+        writer = jobs.writer(Hooks(), None)
+        with stopwatch() as run:
+            progress = writer.run(until=until)
+        assert progress.events == changes, f"{progress.events} of {changes} events have landed"
+        run.amount = changes
+        run.stages = {"landings": progress.landings}
+        yield run
+
+
+def bare_find(uri: str, documents: int) -> Iterator[Run]:
+    """`for document in find()`."""
+    with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
+        while True:
+            with stopwatch() as run:
+                run.amount = sum(1 for _ in client[DATABASE]["items"].find())
+            assert run.amount == documents
+            yield run
+
+
+def bare_watch(uri: str, start: int, changes: int) -> Iterator[Run]:
+    """`for change in watch()`, from the same moment, to as many changes."""
+    with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
+        while True:
+            at = clustertime.timestamp(start)
+            with stopwatch() as run, client.watch(start_at_operation_time=at, full_document="whenAvailable") as stream:
+                for _ in range(changes):
+                    stream.next()
+            run.amount = changes
+            yield run

@@ -1,0 +1,95 @@
+"""Where benchmarks play: servers of their own, made when they are first asked for, and a lake for each contestant."""
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ingest import spark
+from ingest.embedded import SUPERUSER, MongoServer, PostgresServer
+from ingest.lake import Lake
+
+HOST = "127.0.0.1"
+# The same for all who read from it: nothing waits for the disk, and nothing happens by itself in the middle of a run.
+POSTGRES_SETTINGS: Mapping[str, str] = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "off",
+    "autovacuum": "off",
+    "shared_buffers": "1GB",
+    "max_wal_size": "20GB",
+    "checkpoint_timeout": "1h",
+}
+
+
+@dataclass
+class Place:
+    """scale: of all sizes, 1 is what the README says. runs: that count, of each side."""
+
+    folder: Path
+    scale: float
+    runs: int
+    stack: ExitStack
+    _postgres: PostgresServer | None = None
+    _mongodb: MongoServer | None = None
+    _numbers: Iterator[int] = field(default_factory=lambda: iter(range(10_000)))
+
+    def sized(self, rows: int) -> int:
+        """`rows` at the scale asked for."""
+        return max(1, int(rows * self.scale))
+
+    @property
+    def postgres(self) -> PostgresServer:
+        """The Postgres, running."""
+        if self._postgres is None:
+            address = {"listen_addresses": HOST, "port": str(_free_port())}
+            server = PostgresServer(self.folder / "postgres", settings={**POSTGRES_SETTINGS, **address})
+            self.stack.callback(server.remove)
+            self._postgres = self.stack.enter_context(server)
+        return self._postgres
+
+    @property
+    def dsn(self) -> str:
+        """Of the Postgres, over TCP, which is all that some contestants speak."""
+        return f"host={HOST} port={self.postgres.settings['port']} user={SUPERUSER} dbname=postgres"
+
+    @property
+    def mongodb(self) -> MongoServer:
+        """The MongoDB, running."""
+        if self._mongodb is None:
+            server = MongoServer(self.folder / "mongodb")
+            self._mongodb = self.stack.enter_context(server)
+        return self._mongodb
+
+    def new_folder(self, name: str) -> str:
+        """A new, empty folder."""
+        folder = self.folder / f"{next(self._numbers)}-{name}"
+        folder.mkdir(parents=True)
+        return str(folder)
+
+
+@contextmanager
+def place(folder: Path, scale: float, runs: int) -> Iterator[Place]:
+    """A clean place; gone at the end."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        with ExitStack() as stack:
+            yield Place(folder, scale, runs, stack)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind((HOST, 0))
+        return int(found.getsockname()[1])
+
+
+def open_lake(folder: str) -> Lake:
+    """The lake in `folder`, by a Spark of this process."""
+    os.environ["TIDEMARK_LAKE"] = folder
+    return Lake(spark.session("local", log=Path(folder) / "spark.log"))
