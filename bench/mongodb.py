@@ -14,7 +14,8 @@ from bench.place import Place, open_lake
 from bench.result import Result, rates
 from ingest.config import MongoSource
 from ingest.mongodb import clustertime, server
-from ingest.mongodb.connection import connected, place
+from ingest.mongodb.connection import client as connected
+from ingest.mongodb.connection import place
 from ingest.mongodb.source import open_jobs
 from ingest.positions import Position
 from ingest.settings import JobSettings
