@@ -37,7 +37,7 @@ def results(place: Place) -> Iterator[Result]:
         stream.drop_slots(place.dsn)
 
 
-class _Counting(IcebergChangeHandlerV2):
+class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
     """Tells when so many records are committed."""
 
     def __init__(self, wanted: int, **options: Any) -> None:

@@ -98,7 +98,7 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
         jobs = open_jobs(opened, source, JobSettings())
         jobs.snapshotter()
         jobs.rest()
-        writer = jobs.writer(Hooks(), None)
+        writer = jobs.writer(jobs.streams[0], Hooks(), None)
         with stopwatch() as run:
             progress = writer.run(until=until)
         assert progress.events == changes, f"{progress.events} of {changes} events have landed"

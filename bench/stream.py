@@ -84,7 +84,7 @@ def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[
         jobs = open_jobs(opened, source, settings)
         jobs.snapshotter()
         jobs.rest()
-        writer = jobs.writer(Hooks(), None)
+        writer = jobs.writer(jobs.streams[0], Hooks(), None)
         with stopwatch() as run:
             progress = writer.run(until=until)
         assert progress.events == rows, f"{progress.events} of {rows} events have landed"

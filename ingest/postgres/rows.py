@@ -103,7 +103,7 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
 
 
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
-    now, same = datetime.now(timezone.utc), task.pack()
+    now = datetime.now(timezone.utc)
     key = sorted(task.columns) if task.key is None else task.key
     same = task.pack()
     payloads = copy_out(connection, _statement(connection, task))
