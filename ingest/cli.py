@@ -279,17 +279,16 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 @click.option("--from", "token", metavar="TOKEN", help="Go on after this token; s0: all that is kept. Default: now.")
 @click.argument("source", required=False)
 def tail(sources: str, target: str | None, token: str | None, source: str | None) -> None:
-    r"""Print the changes of SOURCE as JSON lines, as soon as they are landed, until it is stopped.
+    """Print the changes of SOURCE as JSON lines, as soon as they are landed, until it is stopped.
 
-    \b
-    What it promises:
-    - Every change once, each writer's in the order of commits. Between writers there is no order.
-    - The last line that a writer has of a transaction has a `token`, the others null. With --from TOKEN what
-      comes after that line is printed, none twice and none left out: what is done with the lines is to be
-      stored together with the token.
-    - A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole
-      only below the minimum: those over tables of several writers come in parts, each when it is landed.
-    - Snapshot rows are no changes, and are not among them.
+    Every change comes once, each writer's in the order of commits; between writers there is no order. Snapshot rows
+    are no changes.
+
+    The last line that a writer has of a transaction has a `token`, the others null. `--from TOKEN` goes on with what
+    comes after that line, nothing twice and nothing left out: store the token with what was done with the lines.
+
+    A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole only
+    below the minimum: those over tables of several writers come in parts, each when it is landed.
     """
     from ingest.tail import begin, follow
 

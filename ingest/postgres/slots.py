@@ -219,8 +219,11 @@ def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] 
 
     Raises Failure if it stays so.
     """
-    deadline = time.monotonic() + _RELEASE_SECONDS
+    deadline, said = time.monotonic() + _RELEASE_SECONDS, False
     while (found := state(connection, slot)) and found["active"]:
+        if not said:
+            _log.info("slot %s: waits up to %g s for process %s", slot, _RELEASE_SECONDS, found["active_pid"])
+            said = True
         if time.monotonic() >= deadline:
             raise Failure(
                 f"the replication slot is in use by process {found['active_pid']} of the server",
