@@ -91,7 +91,6 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         tidemark("run", "--until-caught-up")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         tidemark("run", "--until-caught-up")
-        assert "public.orders" in tidemark("verify")
         ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
     put = {op["object_id"] for op in ops if op["op"] == "PUT"}
     removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}
