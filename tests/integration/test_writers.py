@@ -114,6 +114,7 @@ def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_tables_move_to_new_writers_and_back_and_nothing_is_lost_or_doubled(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=1)
     snapshots = {name: jobs.table(name).snapshot_id for name in TABLES}
@@ -149,6 +150,7 @@ def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: Jobs, table
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=3)
     assert shared(jobs) == {"public.a": 1, "public.b": 3, "public.c": 2}
@@ -166,6 +168,7 @@ def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tab
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database) -> None:
     """Its records are the old writer's to the moment of the move, then the new one's; its snapshot goes on."""
     stream(jobs, writers=1)
@@ -186,6 +189,7 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database)
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tables: Database) -> None:
     stream(jobs)
     jobs.snapshot()
@@ -197,6 +201,7 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tab
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     before = jobs.table("public.c").snapshot_id
@@ -209,6 +214,7 @@ def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Job
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture) -> None:
     jobs.open()
     tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
@@ -218,6 +224,7 @@ def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, capl
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 
+@pytest.mark.slow
 def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
@@ -227,6 +234,7 @@ def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Data
     jobs.assert_equal("public.d")
 
 
+@pytest.mark.slow
 def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Database) -> None:
     jobs.source = jobs.source.model_copy(update={"writers": 3})
     failures: list[BaseException] = []
@@ -249,6 +257,7 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Da
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
@@ -267,6 +276,7 @@ def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs,
     assert [w["held_seconds"] for w in status.read(jobs.lake, settings).sources[0].writers] == [0, 0]
 
 
+@pytest.mark.slow
 def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     for n in range(3):
@@ -303,6 +313,7 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
     return {w: [(e["commit_lsn"], e["commit_index"]) for e in found if e["writer"] == w] for w in writers}
 
 
+@pytest.mark.slow
 def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=3)
     tables.execute(f"select pg_drop_replication_slot('{jobs.source.slot_of(2)}')")
@@ -315,6 +326,7 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Datab
     jobs.assert_equal(*TABLES)
 
 
+@pytest.mark.slow
 def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("drop table c")
