@@ -6,6 +6,7 @@ A contestant is a generator function: all before its first `yield` is preparatio
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -82,13 +83,14 @@ def contest(sides: Mapping[str, Side], runs: int, warm_ups: int = 1) -> dict[str
 
 
 def main() -> None:
-    """See the module. What the contestant prints itself is not part of the answer."""
+    """See the module. What the contestant prints itself, a JVM in it included, is not part of the answer."""
     module, _, function = sys.argv[1].partition(":")
-    answers, sys.stdout = sys.stdout, sys.stderr
-    turns = getattr(importlib.import_module(module), function)(**json.loads(sys.argv[2]))
-    for _ in sys.stdin:
-        print(json.dumps(asdict(next(turns))), file=answers, flush=True)
-    turns.close()
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        turns = getattr(importlib.import_module(module), function)(**json.loads(sys.argv[2]))
+        for _ in sys.stdin:
+            print(json.dumps(asdict(next(turns))), file=answers, flush=True)
+        turns.close()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
 from itertools import count
 from typing import Any
@@ -43,9 +44,11 @@ class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
     def __init__(self, wanted: int, **options: Any) -> None:
         super().__init__(**options)
         self.left = wanted
+        self.began = threading.Event()
         self.done = threading.Event()
 
     def handleJsonBatch(self, records: Any) -> None:  # noqa: N802  # Debezium's name
+        self.began.set()
         super().handleJsonBatch(records)
         self.left -= len(records)
         if self.left <= 0:
@@ -53,7 +56,7 @@ class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
 
 
 def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # it counts
-    """Streaming only, from a copy of the slot, in the largest batches that its queue gives."""
+    """Streaming only, from a copy of the slot, in large batches; its time begins with the first of them."""
     given = conninfo_to_dict(dsn)
     catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
     catalog.create_namespace("raw")
@@ -65,14 +68,20 @@ def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterato
         engine = DebeziumEngine(
             properties=_properties(given, copy, f"{folder}/{number}.offsets", slot), handler=handler
         )
-        running = threading.Thread(target=engine.run, daemon=True)
+        running = threading.Thread(target=_run, args=[engine], daemon=True)
+        running.start()
+        assert handler.began.wait(120), "nothing has come"
         with stopwatch() as run:
-            running.start()
             assert handler.done.wait(600), f"{handler.left} of {rows} events are missing"
         engine.close()
         running.join(60)
         run.amount = rows
         yield run
+
+
+def _run(engine: Any) -> None:
+    with suppress(Exception):  # closing it interrupts what it does
+        engine.run()
 
 
 def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str]:
@@ -93,6 +102,9 @@ def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": offsets,
         "offset.flush.interval.ms": "1000",
+        "key.converter.schemas.enable": "false",
+        "value.converter.schemas.enable": "false",
+        "decimal.handling.mode": "string",
         "max.batch.size": "20000",
         "max.queue.size": "81920",
         "transforms": "unwrap",
