@@ -50,12 +50,12 @@ def main() -> None:
             with place(given.folder.absolute(), given.scale, given.runs) as here:
                 for result in BENCHMARKS[name](here):
                     found.append(result)
-                    console.print(f"{result.name}: {result.ours:,.2f} {result.unit}")
+                    console.print(result.summary(), highlight=False)
         except (ContestantFailed, AssertionError) as error:
             failed.append(name)
             console.print(f"{name}: {error}", style="red", markup=False)
         console.print(f"{name}: {time.monotonic() - began:.0f} s", style="dim")
-    write(found, given.scale)
+        write(found, given.scale)
     console.print(table(found))
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -40,6 +40,12 @@ class Result:
             return None
         return value >= self.mark if self.higher_is_better else value <= self.mark
 
+    def summary(self) -> str:
+        """On one line, with the CPU seconds of each side."""
+        cpu = ", ".join(f"{side} {sum(seconds.values()):.1f}" for side, seconds in self.cpu_seconds.items())
+        beside = "" if self.other is None else f" beside {_number(self.other)}"
+        return f"{self.name}: {_number(self.ours)}{beside} {self.unit} (CPU seconds: {cpu or 'not measured'})"
+
     def as_json(self) -> dict[str, Any]:
         """All of it."""
         return {**asdict(self), "ratio": self.ratio, "holds": self.holds}
