@@ -264,13 +264,18 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
 
     DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
-    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows.
-    `data` is the text that `checksum` is of.
-    """
-    from ingest.ops import bucket_name, read
+    carrier_flights UA`. Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows; a
+    CLEAR says to forget all that was applied before it. `data` is the text that `checksum` is of.
 
-    for line in read(_lake(target).spark, definition, bucket_name(definition, bucket), after):
+    A bucket that never had a row has no ops: nothing is printed, but for a note on stderr.
+    """
+    from ingest.ops import bucket_name, is_known, read
+
+    spark, name = _lake(target).spark, bucket_name(definition, bucket)
+    for line in read(spark, definition, name, after):
         click.echo(line)
+    if not is_known(spark, definition, name):
+        click.echo(f"tidemark: {name} never had a row.", err=True)
 
 
 @cli.command()
@@ -306,13 +311,18 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
 @_SOURCES
 @_TARGET
 def maintain(sources: str, target: str | None) -> None:
-    """Forget the Iceberg snapshots that are older than keep_snapshots_seconds, and delete their files.
+    """Keep the lake small: compact op logs and files, purge what is passed, forget old Iceberg snapshots.
 
-    `tidemark run` does it now and then; this is for those who run dbt by themselves. Safe beside running jobs.
+    Tombstones go keep_passed_seconds after every definition has passed them. `tidemark run` does it now and
+    then; this is for those who run dbt by themselves. Safe beside running jobs: of a run and upkeep that come in each
+    other's way the later publishes nothing, and is repeated.
     """
+    from ingest.project import Project
+    from ingest.upkeep import maintain as due
+
     settings = load(sources).settings
-    for table in _lake(target).forget(settings.keep_snapshots_seconds):
-        click.echo(table.replace("`", ""))
+    for line in due(_lake(target), settings, Project(target)):
+        click.echo(line)
 
 
 @cli.command()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from ingest.errors import UsageError
+from ingest.errors import Failure, UsageError
 from ingest.lake.sql import literal
 
 _FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
@@ -31,20 +31,35 @@ def bucket_name(definition: str, values: str) -> str:
 
 
 def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
-    """The ops of `bucket` with a greater op_id than `after`, a JSON object each. UsageError: no such definition.
+    """The ops of `bucket` with a greater op_id than `after`, a JSON object each, in order.
 
-    `data` is a string, the text that the checksum is of: parsed and printed again, 1.00 would be 1.0.
+    If ops up to `after` were compacted into a CLEAR that stands later, it comes first: whoever applies it forgets all
+    that it had. `data` is a string, the text that the checksum is of: parsed and printed again, 1.00 would be 1.0.
+
+    Raises UsageError if there is no such definition, Failure if `after` is past the end of its log.
     """
     table = f"buckets.`{definition}__ops`"
     try:
-        ops = spark.sql(
-            f"SELECT {', '.join(_FIELDS)} FROM {table} "
-            f"WHERE bucket = {literal(bucket)} AND op_id > {after} ORDER BY op_id"
-        )
+        head = spark.sql(f"SELECT coalesce(max(op_id), 0) AS op_id FROM {table}").collect()[0].op_id
     except AnalysisException:
         raise UsageError(
             f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
         ) from None
+    if after > head:
+        raise Failure(
+            f"op {after} is not in the log, whose last is {head}",
+            table.replace("`", ""),
+            "The log was made anew: start over, without --after, and forget what was read before",
+        )
+    ops = spark.sql(
+        f"SELECT {', '.join(_FIELDS)} FROM {table} WHERE bucket = {literal(bucket)} AND op_id > {after} ORDER BY op_id"
+    )
     for row in ops.toLocalIterator():
         op = {name: row[name] for name in _FIELDS if row[name] is not None}
         yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))
+
+
+def is_known(spark: SparkSession, definition: str, bucket: str) -> bool:
+    """Whether an op of `bucket` was ever logged."""
+    query = f"SELECT 1 FROM buckets.`{definition}__ops` WHERE bucket = {literal(bucket)} LIMIT 1"
+    return bool(spark.sql(query).collect())

@@ -44,7 +44,7 @@ def prune(steps: list[Step], target: str | None = None, folder: Path | str = "."
     project = Project(target, folder)
     gone = [step.definition for step in steps if step.state == "gone"]
     for name in gone:
-        project.invoke("run-operation", "tidemark.prune", "--args", json.dumps({"definition": name}))
+        project.operation("prune", definition=name)
     return gone
 
 

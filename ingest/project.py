@@ -5,6 +5,7 @@ A failure is one line for each node that failed. What dbt prints goes to `logs/d
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
 from dbt.contracts.graph.manifest import Manifest
+from dbt_common.events.base_types import EventMsg
 
 from ingest.errors import Failure, one_line
 
@@ -21,6 +23,12 @@ QUIETLY = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
 DEFINITIONS = ("bucket", "bucket_parameters")
 _FAILED = ("error", "fail", "runtime error")
+# What `commit_manifest` says, and Iceberg of a `core.publications` that has moved.
+_OVERTAKEN = re.compile("another run published|not an ancestor")
+
+
+class Overtaken(Failure):
+    """Another run, or upkeep, published first, and nothing of this one was: it can be repeated at once."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +61,26 @@ class Project:
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
         failed = [result for result in results if str(result.status) in _FAILED]
         if failed:
-            raise Failure(
-                "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed),
-                f"dbt {command}",
-                "What does not hang on it is published; mend it and run again",
-            )
+            said = "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed)
+            if _OVERTAKEN.search(said):
+                raise Overtaken(said, f"dbt {command}", "Run it again")
+            raise Failure(said, f"dbt {command}", "What does not hang on it is published; mend it and run again")
         if not done.success:
             raise Failure("dbt did not finish", f"dbt {command}", _said(done))
         return [_outcome(result) for result in results]
+
+    def operation(self, macro: str, **arguments: Any) -> list[str]:
+        """Call a macro of ours by `dbt run-operation`; gives the lines that it logs.
+
+        Raises Failure, or Overtaken, if it fails.
+        """
+        heard = _Heard()
+        called = [*QUIETLY, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
+        done = dbtRunner(manifest=self.manifest, callbacks=[heard]).invoke(called)
+        if not done.success:
+            said = one_line(" ".join(heard.errors)) or _said(done)
+            raise (Overtaken if _OVERTAKEN.search(said) else Failure)(said, f"macro {macro}")
+        return heard.lines
 
     @property
     def definitions(self) -> list[str]:
@@ -73,6 +93,20 @@ class Project:
         """Names of the models that say which buckets a request may see, with what they ask for."""
         nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_parameters"]
         return {node.name: list(node.config.meta["request"]) for node in sorted(nodes, key=lambda node: node.name)}
+
+
+class _Heard:
+    """What macros log, and what dbt says of errors."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.errors: list[str] = []
+
+    def __call__(self, event: EventMsg) -> None:
+        if event.info.name == "JinjaLogInfo":
+            self.lines.append(event.info.msg)  # type: ignore[attr-defined]  # protobuf's
+        elif event.info.level == "error":
+            self.errors.append(event.info.msg)  # type: ignore[attr-defined]
 
 
 def _outcome(result: RunResult) -> Outcome:

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
 from ingest.config import Settings
 from ingest.errors import Failure
 from ingest.jobs import LOOK_SECONDS, Jobs
 from ingest.lake import Lake
-from ingest.project import Outcome, Project
+from ingest.project import Outcome, Overtaken, Project
 from ingest.stream import Landing
+from ingest.upkeep import maintain
 
 _log = logging.getLogger(__name__)
 
@@ -24,9 +27,10 @@ _log = logging.getLogger(__name__)
 _LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:unit_test")
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
-
-# After so many runs old Iceberg snapshots are forgotten: some tenths of a second for each table.
-FORGET_RUNS = 200
+# Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
+UPKEEP_RUNS = 200
+# So often a run is repeated that upkeep, or another process's run, has overtaken.
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -74,14 +78,24 @@ class Pipeline:
         """Run dbt on what is landed by now."""
         started = time.time()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
-        outcomes = self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
+        outcomes = self._build()
         self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished()
         self._seen = landed
-        if self._runs % FORGET_RUNS == 0:
-            self._lake.forget(self._settings.settings.keep_snapshots_seconds)
         return run
+
+    @retry(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(ATTEMPTS), reraise=True)
+    def _build(self) -> list[Outcome]:
+        return self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
+
+    def maintain(self) -> None:
+        """Do what upkeep is due, and log it. What fails is tried again the next time."""
+        try:
+            for line in maintain(self._lake, self._settings.settings, self._project):
+                _log.info("%s", line)
+        except Failure as error:
+            _log.warning("%s", error)
 
     def loop(
         self,
@@ -106,6 +120,8 @@ class Pipeline:
         """A definition that fails holds up nobody else; the next run tries it again."""
         try:
             on_run(self.model())
+            if self._runs % UPKEEP_RUNS == 0:
+                self.maintain()
         except Failure as error:
             if must:
                 raise

@@ -65,6 +65,22 @@ class JobSettings(BaseModel):
         description="Seconds for which the Iceberg snapshots of the models' tables stay readable, for whoever pins a "
         "publication. Each run makes some, and every commit writes the list of all anew.",
     )
+    keep_passed_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
+        604_800.0,
+        description="Seconds for which upkeep leaves tombstones after all definitions have passed them: "
+        "they are for people who look into what happened.",
+    )
+    compact_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.3,
+        description="Share of superseded ops from which upkeep compacts an op log, and of deleted rows from which it "
+        "rewrites files: a log is written anew each time, so a row is written about 1 / share times.",
+    )
+    compact_files: int = Field(
+        50,
+        ge=2,
+        description="Number of small files (under 16 MiB) of a table from which upkeep puts them together. Each run "
+        "and each landing adds some, and whoever reads opens all of them.",
+    )
     lease_seconds: Seconds = Field(
         60.0,
         description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",

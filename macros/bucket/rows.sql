@@ -6,6 +6,7 @@
     (select * from {{ ref(staging_view) }} {{ tidemark.changed_rows_mark() }})
 {%- endmacro %}
 
+{#- Where that filter goes. -#}
 {% macro changed_rows_mark() -%}
     {{ return('/* changed rows */') }}
 {%- endmacro %}

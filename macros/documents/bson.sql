@@ -21,6 +21,7 @@
     {{ tidemark._unwrapped(text, 'numberDecimal') }}
 {%- endmacro %}
 
+{#- Booleans, which JSON has too. -#}
 {% macro bson_boolean(text) -%}
     case {{ text }} when 'true' then true when 'false' then false end
 {%- endmacro %}
@@ -43,6 +44,7 @@
     timestamp_seconds(try_cast(regexp_extract({{ text }}, '^\\{"\\$timestamp":\\{"t":([0-9]+)', 1) as bigint))
 {%- endmacro %}
 
+{#- Binary data of any subtype. -#}
 {% macro bson_binary(text) -%}
     unbase64(nullif(regexp_extract({{ text }}, '^\\{"\\$binary":\\{"base64":"([^"]*)"', 1), ''))
 {%- endmacro %}

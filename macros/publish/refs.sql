@@ -20,6 +20,7 @@
     {%- do run_query("call system.fast_forward('" ~ table ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
+{#- Drops a branch, if it is there. -#}
 {% macro drop_branch(table, branch) -%}
     {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}
 {%- endmacro %}

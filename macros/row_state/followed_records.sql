@@ -97,6 +97,7 @@
     {{ return('tidemark_links') }}
 {%- endmacro %}
 
+{#- Frees what `cache_links` holds. -#}
 {% macro drop_links() -%}
     {%- if tidemark.run_memory().pop('links', false) -%}
         {%- do run_query('drop view if exists tidemark_links') -%}

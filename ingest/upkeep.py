@@ -1,0 +1,37 @@
+"""Upkeep: what keeps the lake small, beside running jobs. Nothing that a reader or a run sees changes.
+
+The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones purged, files put together, each table
+published as a run is. Of all tables old Iceberg snapshots are forgotten. Killed anywhere, the next run or upkeep
+finishes what was begun.
+"""
+
+from collections.abc import Iterator
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from ingest.lake import Lake
+from ingest.project import Overtaken, Project
+from ingest.settings import JobSettings
+
+# Upkeep of a busy lake may be overtaken by a run; what it has done by then stays done.
+ATTEMPTS = 5
+
+
+def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
+    """Does what is due; gives a line for each thing done.
+
+    Raises Overtaken if runs publish first again and again.
+    """
+    yield from _maintain_models(settings, project)
+    tables = lake.forget(settings.keep_snapshots_seconds)
+    yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
+
+
+@retry(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(ATTEMPTS), reraise=True)
+def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
+    return project.operation(
+        "maintain",
+        superseded_share=settings.compact_share,
+        small_files=settings.compact_files,
+        keep_seconds=settings.keep_passed_seconds,
+    )

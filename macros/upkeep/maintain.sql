@@ -1,0 +1,38 @@
+{#-
+  For `tidemark maintain`: what keeps the models' tables small. Each table is a publication of its own (see
+  `publish_upkeep`), so nothing is waited for by what is done already, and readers see a table before or after.
+
+  - `superseded_share`: from this share of superseded ops on a log is compacted, and of deleted rows on a file rewritten
+  - `small_files`: from so many of them on they are put together
+  - `keep_seconds`: how long tombstones stay after every definition has passed them
+
+  Each step says in a line what it did.
+-#}
+{% macro maintain(superseded_share, small_files, keep_seconds) -%}
+    {%- do tidemark.recover() -%}
+    {%- set published = tidemark.published_tables() -%}
+    {%- for each in published if each.is_log -%}
+        {%- do tidemark.compact_log(each.model, each.table, superseded_share) -%}
+    {%- endfor -%}
+    {%- do tidemark.purge_tombstones(keep_seconds) -%}
+    {%- for each in published -%}
+        {%- do tidemark.compact_files(each.model, each.table, superseded_share, small_files) -%}
+    {%- endfor -%}
+    {%- do tidemark.compact_manifests(small_files) -%}
+{%- endmacro %}
+
+{#- The tables of all models that have a mark, as [{model, table, is_log}]; a definition's log stands before its rows. -#}
+{% macro published_tables() -%}
+    {%- set found = [] -%}
+    {%- set marks = tidemark.marks() -%}
+    {%- if marks -%}
+        {%- set publications = tidemark.core_relation('publications') -%}
+        {%- for row in run_query('select distinct model, `table` from ' ~ publications ~ ' order by model, `table` desc') -%}
+            {%- if row['model'] in marks -%}
+                {%- set is_log = row['table'].endswith('__ops') -%}
+                {%- do found.append({'model': row['model'], 'table': row['table'], 'is_log': is_log}) -%}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(found) }}
+{%- endmacro %}

@@ -1,0 +1,32 @@
+"""Every macro that others may call says in a comment what it is; names that begin with _ are of their file."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+MACROS = Path(__file__).parents[2] / "macros"
+FILES = sorted(MACROS.rglob("*.sql"))
+DEFINED = re.compile(r"(?P<comment>-?#\}\s*)?\{%-?\s*(?:macro|materialization) (?P<name>\w+)")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_macros_are_documented(file: Path) -> None:
+    found = list(DEFINED.finditer(file.read_text()))
+    assert found
+    assert [match["name"] for match in found if not match["comment"] and not match["name"].startswith("_")] == []
+
+
+def test_names_with_an_underscore_are_not_used_elsewhere() -> None:
+    private = {match["name"]: file for file in FILES for match in DEFINED.finditer(file.read_text())}
+    private = {name: file for name, file in private.items() if name.startswith("_")}
+    texts = {file.parent: "" for file in FILES}
+    for file in FILES:
+        texts[file.parent] += file.read_text()
+    strangers = [
+        name
+        for name, file in private.items()
+        for folder, text in texts.items()
+        if folder != file.parent and f"tidemark.{name}" in text
+    ]
+    assert strangers == []
