@@ -123,13 +123,20 @@ class Replica:
     def replayed(self, definition: str) -> list[Row]:
         """Sorted (bucket, object_id, row_key, data) of a definition's log, applied op by op."""
         state: dict[Row, str] = {}
+        targets: set[int] = set()
         ops = self.spark.sql(f"select * from buckets.{definition}__ops order by op_id").collect()
-        for op in ops:
+        for number, op in enumerate(ops):
             key = (op.bucket, op.object_type, op.object_id, op.row_key)
             if op.op == "PUT":
                 state[key] = op.data
+            elif op.op == "REMOVE":
+                # A REMOVE of what is not there is a fault, unless that PUT is a MOVE now.
+                assert state.pop(key, None) is not None or op.op_id in targets
+            elif op.op == "MOVE":
+                targets.add(op.target_op)
             else:
-                del state[key]  # a REMOVE of what is not there is a fault
+                assert op.op == "CLEAR"
+                assert all(before.bucket != op.bucket for before in ops[:number])
         assert len({op.op_id for op in ops}) == len(ops)
         return in_order((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
 
@@ -149,23 +156,49 @@ class Replica:
 
 
 @contextmanager
-def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
-    """dbt dies before the first statement that matches: none of its statements happen from there on."""
+def watched(look: Callable[[str], None]) -> Iterator[None]:
+    """`look` gets every statement of dbt's before it happens; what it raises happens in its place."""
     execute = Cursor.execute
-    dead: list[str] = []
 
-    def until_then(cursor: Cursor, sql: str, *parameters: Any) -> None:
-        if dead or pattern(sql):
-            dead.append(sql)
-            raise Killed(sql)
+    def looked_at(cursor: Cursor, sql: str, *parameters: Any) -> None:
+        look(sql)
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = until_then  # type: ignore[method-assign, assignment]
+    Cursor.execute = looked_at  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
         Cursor.execute = execute  # type: ignore[method-assign]
+
+
+@contextmanager
+def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
+    """dbt dies before the first statement that matches: none of its statements happen from there on."""
+    dead: list[str] = []
+
+    def look(sql: str) -> None:
+        if dead or pattern(sql):
+            dead.append(sql)
+            raise Killed(sql)
+
+    with watched(look):
+        yield
     assert dead, "no statement matched"
+
+
+@contextmanager
+def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
+    """`work` is done before dbt's first statement with `text`."""
+    done: list[str] = []
+
+    def look(sql: str) -> None:
+        if text in sql and not done:
+            done.append(sql)
+            work()
+
+    with watched(look):
+        yield
+    assert done, "no statement matched"
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

@@ -11,12 +11,13 @@ from ingest.buckets import resolve
 from ingest.config import PostgresSource
 from ingest.errors import Failure, UsageError
 from ingest.lake import Chunk, Lake
+from ingest.project import Overtaken
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs
 from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, killed_at
+from tests.integration.replica import Killed, Replica, killed_at, meanwhile
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -336,16 +337,8 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
         for file in (replica.folder / path).iterdir():
             late.write(f"{path}/{file.name}", file.read_text())
 
-    def overtaken(sql: str) -> bool:
-        if "insert into core.publications" in sql and not done:
-            done.append(sql)
-            late.model()
-        return False
-
-    done: list[str] = []
-    with pytest.raises((Failure, AssertionError)), killed_at(overtaken):
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", late.model):
         replica.model()
-    assert done
     assert_equal(replica, database)
 
 

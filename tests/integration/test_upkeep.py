@@ -1,0 +1,301 @@
+"""Upkeep: the lake gets smaller, and nothing that a reader or the next run sees changes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest import ops
+from ingest.config import PostgresSource
+from ingest.errors import Failure, UsageError
+from ingest.lake import Lake
+from ingest.project import Overtaken
+from ingest.settings import JobSettings
+from ingest.upkeep import maintain
+from tests.conftest import Database
+from tests.integration.reader import Reader
+from tests.integration.replay import Jobs
+from tests.integration.replica import ROOT, Replica, in_order, killed_at, meanwhile
+
+COLUMNS = {"id": "int", "customer": "int", "total": "int"}
+
+
+@pytest.fixture
+def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+    """Orders, and a definition of each kind."""
+    database.execute(
+        "create table orders (id int primary key, customer int, total int);"
+        "insert into orders select i, i % 3, i from generate_series(1, 12) i"
+    )
+    replica = Replica(lake, source, settings, tmp_path)
+    view = replica.view("orders", COLUMNS)
+    replica.definition(
+        "by_customer",
+        f"select _row_key, id, customer, total from {{{{ rows('{view}') }}}}",
+        bucket_by=["customer"],
+        object_id="id",
+        evaluate="rows",
+    )
+    replica.definition(
+        "sums",
+        f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
+        bucket_by=[],
+        object_id="customer",
+        key=["customer"],
+    )
+    return replica
+
+
+def definitions(replica: Replica) -> tuple[str, str]:
+    return f"by_customer_{replica.source.name}", f"sums_{replica.source.name}"
+
+
+def compact(replica: Replica, definition: str, share: float = 0.01) -> list[str]:
+    return replica.project.operation(
+        "compact_log", model=definition, log_table=f"buckets.{definition}__ops", superseded_share=share
+    )
+
+
+def assert_equal(replica: Replica, database: Database) -> None:
+    by_customer, sums = definitions(replica)
+    assert replica.bucket(by_customer, "id, customer, total") == in_order(
+        database.execute(f"""select '{by_customer}["' || customer || '"]', id, customer, total from orders""")
+    )
+    assert replica.bucket(sums, "customer, total") == in_order(
+        database.execute(f"select '{sums}[]', customer, sum(total) from orders group by customer")
+    )
+    for definition in definitions(replica):
+        assert replica.replayed(definition) == replica.logged_rows(definition)
+
+
+def reader_of(lines: list[str]) -> Reader:
+    return read_on(Reader(), lines)
+
+
+def read_on(reader: Reader, lines: list[str]) -> Reader:
+    for line in lines:
+        reader.apply(json.loads(line))
+    return reader
+
+
+def log_of(replica: Replica, definition: str, bucket: str, after: int = 0) -> list[str]:
+    return list(ops.read(replica.spark, definition, ops.bucket_name(definition, bucket), after))
+
+
+CHANGES = [
+    "update orders set total = 100 where id in (1, 4); delete from orders where id = 7",
+    "insert into orders values (7, 1, 70); update orders set total = 1 where id = 1",
+]
+
+
+@pytest.mark.slow
+def test_readers_of_a_compacted_log_come_to_the_same_rows_and_checksum_from_wherever_they_were(
+    replica: Replica, database: Database
+) -> None:
+    replica.sync()
+    for change in CHANGES:
+        database.execute(change)
+        replica.sync()
+    by_customer, _ = definitions(replica)
+    head, last = Reader(), [(0,)]
+    for emptied in (False, True):
+        if emptied:
+            database.execute("delete from orders where customer = 1")
+            replica.sync()
+        full = log_of(replica, by_customer, "1")
+        readers = [reader_of(full[:n]) for n in range(len(full) + 1)]
+        head = readers[-1]
+        last = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")
+        assert len(compact(replica, by_customer)) == 1
+        compacted = [json.loads(line) for line in log_of(replica, by_customer, "1")]
+        kinds = [op["op"] for op in compacted]
+        assert kinds[0] == "CLEAR"
+        assert kinds.count("CLEAR") == 1
+        assert kinds.count("PUT") == len(head.rows)
+        if emptied:
+            assert kinds == ["CLEAR"]
+        for op in compacted:
+            if op["op"] == "MOVE":
+                assert op["op_id"] < op["target_op"] <= compacted[-1]["op_id"]
+                assert set(op) == {"op_id", "op", "checksum", "target_op", "checkpoint_id"}
+        for reader in readers:
+            begun_in_the_middle = reader.after < compacted[0]["op_id"]
+            lines = log_of(replica, by_customer, "1", reader.after)
+            assert ("CLEAR" in "".join(lines)) == begun_in_the_middle
+            assert read_on(reader, lines) == head
+        assert replica.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
+        assert compact(replica, by_customer) == []  # nothing is left to compact
+    database.execute("insert into orders values (40, 1, 1)")
+    replica.sync()
+    (added,) = log_of(replica, by_customer, "1", head.after)
+    assert json.loads(added)["op_id"] > last[0][0]
+    assert_equal(replica, database)
+
+
+def test_a_reader_is_told_of_what_is_not_there(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer, _ = definitions(replica)
+    assert log_of(replica, by_customer, "99") == []
+    assert not ops.is_known(replica.spark, by_customer, ops.bucket_name(by_customer, "99"))
+    assert ops.is_known(replica.spark, by_customer, ops.bucket_name(by_customer, "1"))
+    with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
+        log_of(replica, "nonsense", "1")
+    with pytest.raises(Failure, match="op 1000 is not in the log, whose last is 12"):
+        log_of(replica, by_customer, "1", 1000)
+
+
+STATEMENTS: dict[str, Callable[[str], bool]] = {
+    "before the log": lambda sql: "insert overwrite buckets." in sql,
+    "before the manifest": lambda sql: "insert into core.publications" in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('core.publications'" in sql,
+    "before the log is published": lambda sql: "fast_forward('buckets." in sql,
+    "before the marks": lambda sql: "insert overwrite core.progress" in sql,
+    "before the branches are dropped": lambda sql: "drop branch" in sql,
+}
+
+
+@pytest.mark.slow
+def test_killed_at_any_statement_the_next_run_is_right(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer, _ = definitions(replica)
+    for number, place in enumerate(STATEMENTS):
+        database.execute(f"update orders set total = {number} where id < 5")
+        replica.sync()
+        before = replica.replayed(by_customer)
+        with pytest.raises(Failure), killed_at(STATEMENTS[place]):
+            compact(replica, by_customer)
+        assert replica.replayed(by_customer) == before
+        database.execute(f"update orders set total = 100 + {number} where id = 1")
+        replica.sync()
+        assert_equal(replica, database)
+    (branches,) = replica.rows(f"select count(*) from buckets.{by_customer}__ops.refs")
+    assert branches == (1,)
+
+
+@pytest.mark.slow
+def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute("update orders set total = 0")
+    replica.sync()
+    by_customer, _ = definitions(replica)
+    database.execute("update orders set total = 5 where id = 5")
+    replica.land()
+
+    # A run that was under way.
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: compact(replica, by_customer)):
+        replica.model()
+    assert len(log_of(replica, by_customer, "0")) == 5
+    replica.model()
+    assert_equal(replica, database)
+    # Upkeep that was under way: a run has written the log meanwhile.
+    database.execute("update orders set total = 6")
+    replica.sync()
+    database.execute("update orders set total = 7 where id = 5")
+    replica.land()
+    with meanwhile("insert overwrite buckets.", replica.model):
+        told = compact(replica, by_customer)
+    assert told == [f"buckets.{by_customer}__ops: a run wrote it meanwhile; left to the next time"]
+    assert_equal(replica, database)
+    assert len(compact(replica, by_customer)) == 1
+    assert_equal(replica, database)
+
+
+def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute(CHANGES[0])
+    replica.sync()
+    by_customer, sums = definitions(replica)
+    mine = f"source = '{replica.source.name}'"
+    seen = [
+        f"select * from buckets.{by_customer}",
+        f"select * from buckets.{sums}",
+        f"select * from core.row_state where {mine} and not deleted",
+        f"select * from core.events where {mine}",
+        f"select bucket, sum(checksum) % 4294967296 from buckets.{by_customer}__ops group by bucket",
+        f"select bucket, sum(checksum) % 4294967296 from buckets.{sums}__ops group by bucket",
+        f"select model, checkpoint_id, position, definition_hash from core.progress where {mine}",
+    ]
+    before = [replica.rows(query) for query in seen]
+    now = replica.settings.settings.model_copy(
+        update={"keep_passed_seconds": 0, "compact_share": 0.01, "compact_files": 2}
+    )
+    lines = list(maintain(replica.lake, now, replica.project))
+    said = "\n".join(lines)
+    for table in (f"buckets.{by_customer}__ops: compacted", "tombstones purged", "core.events: files rewritten"):
+        assert table in said
+    assert [replica.rows(query) for query in seen] == before
+    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    assert replica.rows(tombstones) == [(0,)]
+    small = "select count(*) from {}.files where content = 0"
+    for table in ("core.publications", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
+        assert replica.rows(small.format(table)) == [(1,)], table
+    assert replica.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
+    database.execute(
+        "insert into orders values (20, 1, 9); update orders set customer = 0; delete from orders where id = 2"
+    )
+    replica.sync()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_nothing_is_purged_that_somebody_may_still_ask_for(
+    replica: Replica, database: Database, settings: JobSettings
+) -> None:
+    replica.sync()
+    database.execute("delete from orders where id = 1")
+    replica.sync()
+    mine = f"source = '{replica.source.name}'"
+    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    # Too young.
+    replica.project.operation("purge_tombstones", keep_seconds=3600)
+    assert replica.rows(tombstones) == [(1,)]
+    # A definition that has not passed it: its data test fails.
+    by_customer, _ = definitions(replica)
+    test = replica.write(
+        f"tests/data_tests/none_negative_{replica.source.name}.sql",
+        f"select * from {{{{ ref('{by_customer}') }}}} where total < 0",
+    )
+    database.execute("update orders set total = -1 where id = 3; delete from orders where id = 2")
+    replica.land()
+    with pytest.raises(Failure, match=test):
+        replica.model()
+    replica.project.operation("purge_tombstones", keep_seconds=0)
+    assert replica.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
+    database.execute("update orders set total = 1 where id = 3")
+    replica.sync()
+    # A snapshot of its table is on its way.
+    jobs = Jobs(replica.lake, replica.source, settings)
+    jobs.queue("public.orders")
+    replica.project.operation("purge_tombstones", keep_seconds=0)
+    assert replica.rows(tombstones) == [(1,)]
+    replica.sync()
+    replica.project.operation("purge_tombstones", keep_seconds=0)
+    assert replica.rows(tombstones) == [(0,)]
+    assert_equal(replica, database)
+    jobs.close()
+
+
+@pytest.mark.slow
+def test_the_command_says_what_it_did(replica: Replica, database: Database) -> None:
+    replica.sync()
+    sources = replica.folder / "sources.yml"
+    sources.write_text(f"sources: {{{replica.source.name}: {{postgres: {{dsn: '{database.dsn}'}}}}}}\n")
+    command = [sys.executable, "-c", "from ingest.cli import main; main()"]
+
+    def tidemark(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [*command, *arguments], cwd=replica.folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    done = tidemark("maintain")
+    assert done.returncode == 0, done.stderr
+    assert "Iceberg snapshots older than 3600 s forgotten" in done.stdout
+    by_customer, _ = definitions(replica)
+    unknown = tidemark("ops", by_customer, "99")
+    assert (unknown.returncode, unknown.stdout) == (0, "")
+    assert unknown.stderr == f'tidemark: {by_customer}["99"] never had a row.\n'
