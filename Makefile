@@ -50,8 +50,8 @@ test-mongodb: setup-servers ## The tests of MongoDB as a source
 	@$(PYTEST) tests/unit/test_mongodb_*.py tests/integration/test_mongodb*.py $(ARGS)
 
 .PHONY: soak
-soak: setup-servers ## Random schemas, workloads and kills for hours (ARGS="--seeds 1-200")
-	@$(PYTEST) tests/integration/test_random.py tests/integration/test_mongodb_random.py $(or $(ARGS),--seeds 1-200)
+soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")
+	@$(PYTEST) $(wildcard tests/integration/test_*random*.py) $(or $(ARGS),--seeds 1-200)
 
 .PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
 lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)

@@ -1,0 +1,215 @@
+"""However definitions, data and lake change: bucket rows and replayed logs are what SQL on the source says.
+
+Each seed has definitions, changes of them, a workload, upkeep and kills of its own; `--seeds 17` runs one alone.
+"""
+
+import copy
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.definitions import Definitions
+from tests.integration.reader import Reader
+from tests.integration.replay import Jobs
+from tests.integration.replica import Killed, Replica, in_order, watched
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 4
+SCHEMA = """
+    create table orders (id int primary key, customer int, status text, total int);
+    create table customers (customer_id int primary key, region text);
+    insert into orders select i, i % 4, 'new', i from generate_series(1, 20) i;
+    insert into customers values (0, 'EU'), (1, 'EU'), (2, 'US');
+"""
+
+
+def test_definitions_equal_the_source_whatever_is_made_of_them(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
+) -> None:
+    draw = random.Random(seed)
+    database.execute(SCHEMA)
+    replica = Replica(lake, source, settings, tmp_path)
+    definitions = Definitions(draw, replica)
+    readers: dict[str, dict[str, Reader]] = defaultdict(lambda: defaultdict(Reader))
+    said = [definitions.change()]
+    try:
+        for _ in range(ROUNDS):
+            replica.sync()
+            assert_equal(replica, definitions, database, readers)
+            said += [definitions.change() for _ in range(draw.randint(0, 2))]
+            for _ in range(draw.randint(0, 8)):
+                said.append(change(draw))
+                database.execute(said[-1])
+            if draw.random() < 0.2:
+                said.append("resnapshot")
+                replica.lake.tables.queue(source.name, "asked for", ["public.orders"])
+            if draw.random() < 0.4:
+                said.append("dbt is killed")
+                replica.land()
+                dies(draw, replica.model)
+            if draw.random() < 0.7:
+                said.append("upkeep")
+                upkeep(draw, replica, definitions)
+        replica.sync()
+        assert_equal(replica, definitions, database, readers)
+    except BaseException:
+        sys.stderr.write("\n".join(said))
+        raise
+
+
+def change(draw: random.Random) -> str:
+    a, b = draw.randint(1, 25), draw.randint(0, 5)
+    return draw.choice(
+        [
+            f"insert into orders values ({a}, {b}, 'new', {a}) on conflict do nothing",
+            f"insert into orders values ({a}, null, 'odd', {b}) on conflict do nothing",
+            f"update orders set status = '{draw.choice(['paid', 'archived', 'new'])}' where id between {a} and {a + 3}",
+            f"update orders set customer = {b}, total = total + 1 where id = {a}",
+            f"update orders set id = {a} + 100 where id = {a} and not exists (select from orders where id = {a} + 100)",
+            f"update orders set total = total where id > {a}",
+            f"delete from orders where id = {a}",
+            f"delete from orders where id = {a}; insert into orders values ({a}, {b}, 'back', 1)",
+            f"insert into customers values ({b}, 'AS') on conflict (customer_id) do update set region = 'AS'",
+            f"delete from customers where customer_id = {b}",
+            "truncate orders" if draw.random() < 0.1 else f"delete from orders where id > {a + 90}",
+        ]
+    )
+
+
+def upkeep(draw: random.Random, replica: Replica, definitions: Definitions) -> None:
+    """Some of what `tidemark maintain` does, on everything of this source, killed now and then."""
+
+    def work() -> None:
+        operation = replica.project.operation
+        for name in sorted(definitions.known):
+            table = f"buckets.{definitions.full(name)}"
+            if not replica.spark.catalog.tableExists(table):
+                continue
+            model = definitions.full(name)
+            operation("compact_log", model=model, log_table=f"{table}__ops", superseded_share=0.01)
+            for each in (table, f"{table}__ops"):
+                operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
+        operation("purge_tombstones", keep_seconds=0)
+
+    if draw.random() < 0.3:
+        dies(draw, work)
+    else:
+        work()
+
+
+def dies(draw: random.Random, work: Callable[[], object]) -> None:
+    """dbt dies at its n-th statement, if it comes so far."""
+    left = [draw.randint(1, 60)]
+
+    def look(sql: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed(sql)
+
+    with watched(look), suppress(Failure):
+        work()
+
+
+def assert_equal(
+    replica: Replica, definitions: Definitions, database: Database, readers: dict[str, dict[str, Reader]]
+) -> None:
+    for name in definitions.present:
+        full = definitions.full(name)
+        assert definitions.found(name) == definitions.expected(name, database), name
+        replayed = replica.replayed(full)
+        assert replayed == replica.logged_rows(full), name
+        # Readers that stood wherever the last look left them.
+        copies = readers[full]
+        for op in replica.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
+            if op.op_id > copies[op.bucket].after:
+                copies[op.bucket].apply(op.asDict())
+        kept = [
+            (bucket, oid, key, data) for bucket, reader in copies.items() for (_, oid, key), data in reader.rows.items()
+        ]
+        assert in_order(kept) == replayed, name
+        sums = f"select bucket, sum(checksum) % 4294967296 from buckets.{full}__ops group by bucket"
+        assert dict(replica.rows(sums)) == {bucket: reader.checksum for bucket, reader in copies.items()}
+
+
+RUNS = 50
+
+
+def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
+    lake: Lake,
+    new_source: Callable[..., PostgresSource],
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+) -> None:
+    """Three sources of one database: what is landed of each at once is modelled at once."""
+    draw = random.Random(1)
+    database.execute(SCHEMA)
+    modelled = Replica(lake, new_source(), settings, tmp_path)
+    replicas = [copy.copy(modelled) for _ in range(3)]
+    for replica in replicas:
+        replica.source = new_source()
+        orders = replica.view("orders", {"id": "int", "customer": "int", "status": "string", "total": "int"})
+        replica.definition(
+            "by_customer",
+            f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
+            bucket_by=["customer"],
+            object_id="id",
+            evaluate="rows",
+        )
+        replica.definition(
+            "sums",
+            f"select customer, sum(total) as total from {{{{ ref('{orders}') }}}} group by customer",
+            bucket_by=[],
+            object_id="customer",
+            key=["customer"],
+        )
+    jobs = [Jobs(lake, replica.source, settings) for replica in replicas]
+    for each in jobs:
+        each.open()
+    often, twice, once = jobs
+    often.settle()
+    for number in range(RUNS):
+        database.execute(change(draw))
+        often.stream()
+        if number == RUNS // 2:
+            twice.settle()
+        if number < RUNS - 1:
+            modelled.model()
+    twice.settle()
+    once.settle()
+    modelled.model()
+    for each in jobs:
+        each.close()
+    first, *others = [outcome(replica) for replica in replicas]
+    assert first["runs"] == [(RUNS,)]
+    assert [other["runs"] for other in others] == [[(2,)], [(1,)]]
+    for other in others:
+        for what in first.keys() - {"runs"}:
+            assert other[what] == first[what], what
+
+
+def outcome(replica: Replica) -> dict[str, list[tuple[object, ...]]]:
+    name = replica.source.name
+    mine = f"where source = '{name}'"
+    rows = "object_id, row_key, _checksum"
+    return {
+        "runs": replica.rows(f"select count(*) from core.checkpoints {mine}"),
+        "events": replica.rows(
+            "select rank() over (order by seq), commit_lsn, change_lsn, commit_index, op, table_name, row_key, "
+            f"prev_row_key, columns from core.events {mine}"
+        ),
+        "rows": replica.rows(f"select table_name, row_key, columns, copies from core.row_state {mine} and not deleted"),
+        "by_customer": replica.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
+        "sums": replica.rows(f"select {rows} from buckets.sums_{name}"),
+    }
