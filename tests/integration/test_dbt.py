@@ -1,0 +1,70 @@
+"""What users of dbt expect of a project: `ls`, `docs generate`, `--select state:modified+`; and that `plan` agrees."""
+
+import json
+import shutil
+from pathlib import Path
+
+from dbt.cli.main import dbtRunner
+
+from ingest import plan
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.project import QUIETLY
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.replica import Replica
+
+
+def dbt(replica: Replica, *arguments: str) -> list[str]:
+    """A command of dbt, as a person gives it."""
+    options = ["--project-dir", str(replica.folder), "--profiles-dir", str(replica.folder / "profiles")]
+    done = dbtRunner().invoke([*QUIETLY, *arguments, *options])
+    assert done.success, done.exception
+    return done.result if isinstance(done.result, list) else []
+
+
+def planned(replica: Replica, state: str) -> set[str]:
+    """The definitions of this source that a run will find to be `state`."""
+    steps = plan.make(replica.spark, folder=replica.folder)
+    return {step.definition for step in steps if step.state == state and replica.source.name in step.definition}
+
+
+def test_plan_and_dbt_agree_on_what_has_changed(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
+    replica = Replica(lake, source, settings, tmp_path)
+    view = replica.view("t", {"id": "int", "v": "string"})
+    query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    one, other = (replica.definition(name, query, **options) for name in ("one", "other"))
+    assert planned(replica, "new") == {one, other}
+    replica.sync()
+    assert planned(replica, "unchanged") == {one, other}
+    dbt(replica, "docs", "generate")
+    catalog = json.loads((replica.folder / "target/catalog.json").read_text())["nodes"]
+    assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{one}"]["columns"])
+
+    def modified() -> set[str]:
+        names = dbt(replica, "ls", "--select", "state:modified+", "--state", str(replica.folder / "before"))
+        return {name.rpartition(".")[2] for name in names}
+
+    (replica.folder / "before").mkdir()
+    shutil.copy(replica.folder / "target/manifest.json", replica.folder / "before")
+    assert modified() == set()
+    replica.definition("one", query + " where id > 1", **options)
+    assert planned(replica, "changed") == modified() == {one}
+    done = replica.model("run", "--select", "state:modified+", "--state", str(replica.folder / "before"))
+    assert done[one].message == "definition changed, PUT 0, REMOVE 1"
+    assert other not in done
+    assert planned(replica, "changed") == set()
+    path = replica.folder / f"models/staging/{view}.sql"
+    path.write_text(path.read_text().replace("cast(columns['v'] as string)", "upper(columns['v'])"))
+    replica.write(f"models/staging/{view}.sql", path.read_text())
+    assert planned(replica, "changed") == {one, other}
+    assert modified() == {view, one, other}
+    done = replica.model("run", "--select", "state:modified+", "--state", str(replica.folder / "before"))
+    assert [done[name].message for name in (one, other)] == [
+        "definition changed, PUT 1, REMOVE 0",
+        "definition changed, PUT 2, REMOVE 0",
+    ]
