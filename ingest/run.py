@@ -28,7 +28,7 @@ _LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:unit_test
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
-UPKEEP_RUNS = 200
+UPKEEP_RUNS = 50
 # So often a run is repeated that upkeep, or another process's run, has overtaken.
 ATTEMPTS = 5
 
