@@ -211,7 +211,7 @@ class SocketStream:
         if left >= need:
             need = 1 + _FRAME.unpack_from(self._buffer, self._from)[1]
         room = len(self._buffer) - PADDING
-        if self._from + need <= room and self._to + need // 2 < room:
+        if self._from + need <= room and self._to < room:
             return
         buffer = bytearray(need + _BUFFER_BYTES + PADDING)
         buffer[:left] = self._view[self._from : self._to]

@@ -4,6 +4,7 @@ import random
 import socket
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,25 @@ def test_the_command_is_sent_and_what_came_with_its_answer_is_kept(
     held: list[Payloads] = []
     assert stream.receive(held, 5) == 5
     assert messages(held) == [b"first"]
+    stream.close()
+
+
+def test_a_large_message_is_received_into_one_buffer(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(STARTED)
+    stream = SocketStream(connection, "START", 5)
+    payload = b"w" * (24 << 20)
+    held: list[Payloads] = []
+    buffers: list[bytearray] = []
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(server.sendall, data(payload) + data(b"next"))
+        while len(messages(held)) < 2:
+            stream.receive(held, 5)
+            if not buffers or buffers[-1] is not stream._buffer:
+                buffers.append(stream._buffer)
+        sent.result()
+    assert messages(held) == [payload, b"next"]
+    assert len(buffers) <= 3  # the first, the message's, the next
     stream.close()
 
 
