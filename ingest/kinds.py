@@ -43,7 +43,7 @@ def check(source: Source, settings: JobSettings) -> list[Finding]:
 def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
     """The stream begins anew, and all tables are queued."""
     if isinstance(source, PostgresSource):
-        writers.start_over(lake, source, settings).close()
+        writers.start_over(lake, source, settings)
     else:
         mongodb_feed.start_over(lake, source, settings)
 

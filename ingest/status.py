@@ -132,7 +132,8 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     """The writers that count. One holds back the others from when something landed that is not below its position, or
     from when it stored that, whichever is later.
     """
-    stored, counting = current(lake.positions(name)), lake.writers(name)
+    stored = current(lake.positions(name))
+    counting = {writer for writer in lake.writers(name) if (name, writer) in stored}
     if not counting:
         return []
     minimum = min(stored[name, writer].position for writer in counting)

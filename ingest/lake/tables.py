@@ -139,13 +139,17 @@ class SourceTables:
         return [row for row, after in self._pairs(source, rows) if row == after]
 
     def queue(self, source: str, note: str, table_names: Collection[str] | None = None) -> list[str]:
-        """Queues new snapshots of tables (None: all); gives the names of those that were queued now."""
-        wanted = [
+        """Queues new snapshots of tables (None: all), whoever else changes their rows; gives their names."""
+        queued: dict[str, str] = {}
+        while wanted := [
             table.queued(note)
-            for table in self.read(source).values()
-            if table.state != ENDED and (table_names is None or table.table_name in table_names)
-        ]
-        return [table.table_name for table in self.put(source, wanted)]
+            for table_id, table in self.read(source).items()
+            if table.state != ENDED
+            and table_id not in queued
+            and (table_names is None or table.table_name in table_names)
+        ]:
+            queued |= {table.table_id: table.table_name for table in self.put(source, wanted)}
+        return list(queued.values())
 
     def _pairs(self, source: str, rows: Sequence[SourceTable]) -> list[tuple[SourceTable, SourceTable | None]]:
         """`rows` with what the table says of each."""

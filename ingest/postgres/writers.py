@@ -24,8 +24,9 @@ from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
-# Between looks whether a writer that is to leave may.
-_LOOK_SECONDS = 2.0
+# Between looks whether a writer that is to leave may, at first and at the longest: each look has whoever writes into a
+# busy table wait for a moment.
+_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 2.0, 60.0
 
 
 def open_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> tuple[dict[int, Position], Held | None]:
@@ -44,10 +45,11 @@ def open_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> t
         sharing.locked(connection, source, "writers"),
     ):
         system = slots.identify(replication)
-        made_for = _revs(lake, source, _publish(source, connection))
+        usable = _publish(source, connection)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
         found = slots.states(connection)
         stored, counting = _stored(lake, source), lake.writers(source.name)
+        made_for = _made_for(lake, source, connection, usable)
         positions = {}
         for writer in sorted({*range(1, source.writers + 1), *counting}):
             if writer in counting:
@@ -56,7 +58,8 @@ def open_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> t
                 continue
             if writer in stored:
                 slots.drop(connection, stored[writer].slot)  # it has left: what it had to read is read
-            positions[writer], made = _begin(lake, source, settings, connection, system, writer, made_for)
+            start, made = _slot(source, settings, connection, writer, made_for)
+            positions[writer] = _begin(lake, source, system, writer, start)
             held = _newer(held, made)
         for writer in stored.keys() - positions.keys():
             _clear_up(connection, source, stored[writer])
@@ -67,12 +70,12 @@ def open_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> t
     return positions, held
 
 
-def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Held:
+def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> None:
     """Makes new slots in place of the writers' own, and queues new snapshots of all tables.
 
     For when the log was lost. What was landed before stays as it was, up to the positions that were
-    stored. Gives the last slot's snapshot. Raises Failure, with nothing changed, while somebody streams
-    from a slot, and where the server's log is behind what is landed.
+    stored. Raises Failure, with nothing changed, while somebody streams
+    from a slot, and where the server's log is behind what is landed. Ended before its end, it has to be done again.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     with connect(dsn, connect_seconds=seconds) as connection, sharing.locked(connection, source, "writers"):
@@ -82,9 +85,8 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Hel
         names = [source.slot_of(writer) for writer in {*range(1, source.writers + 1), *counting}]
         _check_may_start_over(connection, source, stored.values(), names)
         lake.tables.queue(source.name, "the log was lost")
-        usable = _publish(source, connection)
+        _publish(source, connection)
         sharing.share_out(connection, lake, source)
-        made_for = _revs(lake, source, usable)
         leaving = {w: source.publication_of(w) for w in counting if w > source.writers}
         if left := publications.members(connection, publications.ours(connection, leaving)):
             raise Failure(
@@ -94,13 +96,16 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Hel
             )
         for name in names:
             slots.drop(connection, name)
-        held: Held | None = None
+        starts = {}
         for writer in range(1, source.writers + 1):
-            _, made = _begin(lake, source, settings, connection, system, writer, made_for)
-            held = _newer(held, made)
+            starts[writer], held = _slot(source, settings, connection, writer, {})
+            if held is not None:
+                held.close()  # it was made for what was queued before
+        # Again: a snapshot that somebody began meanwhile may be older than the slots.
+        lake.tables.queue(source.name, "the log was lost")
+        for writer, start in starts.items():
+            _begin(lake, source, system, writer, start)
         lake.count_writers(source.name, range(1, source.writers + 1))
-    assert held is not None
-    return held
 
 
 def _check_may_start_over(
@@ -131,37 +136,39 @@ def _publish(source: PostgresSource, connection: Connection) -> list[CatalogTabl
     return usable
 
 
-def _revs(lake: Lake, source: PostgresSource, tables: Iterable[CatalogTable]) -> dict[str, int]:
-    """The `rev` of tables by table_id; 1: to be registered."""
-    known = lake.tables.read(source.name)
-    ids = [table.table_id(source.name) for table in tables]
+def _made_for(
+    lake: Lake, source: PostgresSource, connection: Connection, tables: Iterable[CatalogTable]
+) -> dict[str, int]:
+    """The `rev` (1: to be registered) of the tables, by table_id, that may be read under a slot which is made now: of
+    one that is not published yet, changes until it is would be missing.
+    """
+    known, names = lake.tables.read(source.name), {*range(1, source.writers + 1), *lake.writers(source.name)}
+    published = publications.read(connection, {writer: source.publication_of(writer) for writer in names})
+    ids = [table.table_id(source.name) for table in tables if publications.sends(published, table)]
     return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
 
 
-def _begin(
-    lake: Lake,
-    source: PostgresSource,
-    settings: JobSettings,
-    connection: Connection,
-    system: System,
-    writer: int,
-    made_for: Mapping[str, int],
-) -> tuple[Position, Held | None]:
-    """A writer's first position, from which on it counts; and what its slot exported, if that was made."""
+def _slot(
+    source: PostgresSource, settings: JobSettings, connection: Connection, writer: int, made_for: Mapping[str, int]
+) -> tuple[int, Held | None]:
+    """Where a writer's slot begins; and what it exported, if it was made now."""
     slot = source.slot_of(writer)
-    found = slots.state(connection, slot)
-    held = None
+    found = slots.when_free(connection, slot, source.name)
     if found is None:
         held = slots.create(source.dsn.get_secret_value(), slot, made_for, seconds=settings.connect_seconds)
-        start = held.lsn
-    else:
-        slots.usable(connection, found, slot, source.name)
-        start = parse_lsn(found["confirmed_flush_lsn"])
+        return held.lsn, held
+    slots.usable(connection, found, slot, source.name)
+    return parse_lsn(found["confirmed_flush_lsn"]), None
+
+
+def _begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> Position:
+    """A writer's first position, from which on it counts."""
+    slot = source.slot_of(writer)
     position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
     lake.store(position)
     lake.count_writers(source.name, {*lake.writers(source.name), writer})
     _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(start))
-    return position, held
+    return position
 
 
 def _newer(held: Held | None, made: Held | None) -> Held | None:
@@ -195,12 +202,15 @@ class Departure:
         self._connect = partial(connect, source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds)
         self._publication = {position.writer: source.publication_of(position.writer)}
         self._target: int | None = None
+        self._owners: dict[int, int] = {}
         self._next = 0.0
+        self._pause = _LOOK_SECONDS
 
     def target(self) -> int | None:
         """The position that it has to pass; None for as long as it has a table."""
         if self._target is None and time.monotonic() >= self._next:
-            self._next = time.monotonic() + _LOOK_SECONDS
+            self._next = time.monotonic() + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_LOOK_SECONDS)
             try:
                 with self._connect() as connection:
                     self._target = self._look(connection)
@@ -209,14 +219,19 @@ class Departure:
         return self._target
 
     def leave(self) -> None:
-        """It has passed the target, and doesn't count any more; its slot is dropped, and its publication."""
+        """It has passed the target, and doesn't count any more; its slot is dropped, and its publication.
+
+        Raises Failure if it may have had a table again meanwhile, whose changes it has yet to land.
+        """
         source, writer = self._source, self._position.writer
         with self._connect() as connection:
             slots.when_free(connection, self._position.slot, source.name)
             with sharing.locked(connection, source, "writers"), sharing.locked(connection, source, "tables"):
-                if publications.read(connection, self._publication):
+                published = self._published(connection)
+                was_moved = any(self._owners.get(oid, now) != now for oid, now in published.items())
+                if was_moved or publications.read(connection, self._publication):
                     raise Failure(
-                        f"writer {writer} was given a table while it left",
+                        f"tables were moved while writer {writer} left",
                         f"source {source.name}",
                         "Have one sources.yml for all processes, and start the stream again",
                     )
@@ -227,6 +242,14 @@ class Departure:
     def _look(self, connection: Connection) -> int | None:
         if publications.read(connection, self._publication):
             sharing.share_out(connection, self._lake, self._source)
-        if publications.read(connection, self._publication):
-            return None
-        return catalog.watermark(connection)
+        with sharing.locked(connection, self._source, "tables"):
+            self._owners = self._published(connection)
+            if publications.read(connection, self._publication):
+                return None
+            return catalog.watermark(connection)
+
+    def _published(self, connection: Connection) -> dict[int, int]:
+        """The published_id of every table of the source: another one when it was moved, be it there and back."""
+        writers = self._lake.writers(self._source.name)
+        names = {writer: self._source.publication_of(writer) for writer in writers}
+        return {oid: one.published_id for oid, one in publications.read(connection, names).items()}

@@ -66,7 +66,7 @@ class Jobs:
     def resnapshot(self) -> None:
         """What `tidemark resnapshot --all` does."""
         self.close()
-        self.held = start_over(self.lake, self.source, self.settings)
+        start_over(self.lake, self.source, self.settings)
 
     def queue(self, *table_names: str) -> None:
         """What `tidemark resnapshot TABLE` does."""
