@@ -23,8 +23,8 @@ QUIETLY = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
 DEFINITIONS = ("bucket", "bucket_parameters")
 _FAILED = ("error", "fail", "runtime error")
-# What `commit_manifest` says, and Iceberg of a `core.publications` that has moved.
-_OVERTAKEN = re.compile("another run published|not an ancestor")
+# What `commit_manifest` says, and Iceberg of a `core.publications` that has moved, or whose branch was dropped by then.
+_OVERTAKEN = re.compile("another run published|not an ancestor|Ref does not exist: run_")
 
 
 class Overtaken(Failure):
@@ -62,11 +62,14 @@ class Project:
         failed = [result for result in results if str(result.status) in _FAILED]
         if failed:
             said = "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed)
-            if _OVERTAKEN.search(said):
+            if any(_OVERTAKEN.search(str(result.message)) for result in failed):
                 raise Overtaken(said, f"dbt {command}", "Run it again")
             raise Failure(said, f"dbt {command}", "What does not hang on it is published; mend it and run again")
         if not done.success:
-            raise Failure("dbt did not finish", f"dbt {command}", _said(done))
+            said = _said(done)
+            if _OVERTAKEN.search(said):
+                raise Overtaken(said, f"dbt {command}", "Run it again")
+            raise Failure("dbt did not finish", f"dbt {command}", said)
         return [_outcome(result) for result in results]
 
     def operation(self, macro: str, **arguments: Any) -> list[str]:

@@ -1,7 +1,8 @@
 {#-
   Carries out a committed publication, by its manifest and the branches (`refs`) of its tables: each table's main goes to the published snapshot, then the
   marks are written. Doing it twice, or by two at once, changes nothing: a table whose branch is gone has been moved on.
-  Branches that runs left behind in these tables are dropped: whoever staged them can no longer publish.
+  Branches that runs left behind in these tables are dropped: whoever staged them can no longer publish. But of
+  `core.publications` only this publication's own: who finds his gone there would write to one made anew, from the newest.
 -#}
 {% macro finish(publication_id, manifest, refs) -%}
     {%- set marks = tidemark.marks() -%}
@@ -15,8 +16,10 @@
     {%- endfor -%}
     {%- do run_query(tidemark._write_marks(tidemark.core_relation('publications'), publication_id)) -%}
     {%- do tidemark.run_memory().pop('marks', none) -%}
+    {%- set own = manifest | map(attribute='branch') | list -%}
+    {%- set publications = tidemark.core_relation('publications') | string -%}
     {%- for table, branches in refs.items() -%}
-        {%- for branch in branches if branch.startswith('run_') -%}
+        {%- for branch in branches if branch.startswith('run_') and (table != publications or branch in own) -%}
             {%- do tidemark.drop_branch(table, branch) -%}
         {%- endfor -%}
     {%- endfor -%}

@@ -39,7 +39,12 @@
                 ~ ' where snapshot_id is not null and publication_id = ' ~ row['publication_id']
             ) -%}
             {%- set tables = manifest | map(attribute='table') | list -%}
-            {%- do tidemark.finish(row['publication_id'], manifest, tidemark.refs(tables + [publications | string])) -%}
+            {%- set refs = tidemark.refs(tables + [publications | string]) -%}
+            {#- If it is finished by now, there may be branches of a run that began after that: not to be dropped. -#}
+            {%- do tidemark.run_memory().pop('marks', none) -%}
+            {%- if tidemark.newest_publication(tidemark.marks()) < row['publication_id'] | int -%}
+                {%- do tidemark.finish(row['publication_id'], manifest, refs) -%}
+            {%- endif -%}
         {%- endfor -%}
     {%- endif -%}
 {%- endmacro %}

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dbt.adapters.factory import FACTORY
 from dbt.adapters.spark.session import Cursor
 from pyspark.sql import SparkSession
 
@@ -194,11 +195,25 @@ def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
     def look(sql: str) -> None:
         if text in sql and not done:
             done.append(sql)
-            work()
+            with _another_dbt():
+                work()
 
     with watched(look):
         yield
     assert done, "no statement matched"
+
+
+@contextmanager
+def _another_dbt() -> Iterator[None]:
+    """A dbt inside of another leaves to that what it had: the adapter with its connections, and the branch."""
+    spark = SparkSession.builder.getOrCreate()
+    adapters, branch = FACTORY.adapters, spark.conf.get("spark.wap.branch", "")
+    FACTORY.adapters = {}
+    try:
+        yield
+    finally:
+        FACTORY.adapters = adapters
+        spark.conf.set("spark.wap.branch", str(branch))
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:
