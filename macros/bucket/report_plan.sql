@@ -1,7 +1,6 @@
 {#- With `--vars '{plan_only: true}'` (`tidemark plan`) a definition does nothing but say what it would do: `state`, why, and how
     many rows of its inputs it would evaluate. -#}
 {% macro report_plan(plan) -%}
-    {%- set states = {'new': 'new', 'definition changed': 'changed'} -%}
     {%- do store_raw_result(
         name='main',
         message=plan.reason,
@@ -10,7 +9,7 @@
             'refs': {},
             'seen': tidemark.newest_publication(tidemark.marks()),
             'definition_hash': plan.definition_hash,
-            'state': states.get(plan.reason, 'unchanged'),
+            'state': 'unchanged' if plan.is_published else 'changed' if plan.since else 'new',
             'reason': plan.reason,
             'rows': tidemark._rows_to_evaluate(plan) if plan.evaluates else 0,
         }),
