@@ -313,7 +313,7 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
 def maintain(sources: str, target: str | None) -> None:
     """Keep the lake small: compact op logs and files, purge what is passed, forget old Iceberg snapshots.
 
-    Tombstones go keep_passed_seconds after every definition has passed them. `tidemark run` does it now and
+    Raw rows and tombstones go keep_passed_seconds after all models have passed them. `tidemark run` does it now and
     then; this is for those who run dbt by themselves. Safe beside running jobs: of a run and upkeep that come in each
     other's way the later publishes nothing, and is repeated.
     """

@@ -125,6 +125,7 @@ class Pipeline:
         except Failure as error:
             if must:
                 raise
+            self._unsettled = True
             _log.error("%s", error)
 
     def _stored(self, landing: Landing) -> None:

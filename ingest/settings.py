@@ -67,7 +67,7 @@ class JobSettings(BaseModel):
     )
     keep_passed_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
         604_800.0,
-        description="Seconds for which upkeep leaves tombstones after all definitions have passed them: "
+        description="Seconds for which upkeep leaves raw rows and tombstones after all definitions have passed them: "
         "they are for people who look into what happened.",
     )
     compact_share: Annotated[float, Field(gt=0, lt=1)] = Field(

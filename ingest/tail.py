@@ -7,10 +7,10 @@ says how far each writer was printed; whoever goes on from one gets what comes a
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import orjson
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from ingest.config import Settings
-from ingest.errors import UsageError
+from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS
 from ingest.lake.sql import literal
@@ -52,11 +52,12 @@ class _Place:
 
     def move(self, positions: Mapping[int, int], waited_for: Iterable[int]) -> Token:
         """The token, now that writers are printed up to `positions`. waited_for: those that count, and those that have
-        left but are not yet printed to their end.
+        left but are not yet printed to their end; what others were printed to is kept where it is ahead.
         """
         self._positions |= positions
-        found = {writer: self.of(writer) for writer in waited_for}
-        self.token = Token.of(min(found.values(), default=self.token.minimum), found)
+        minimum = min((self.of(writer) for writer in waited_for), default=self.token.minimum)
+        known = {*waited_for, *self._positions, *dict(self.token.ahead)}
+        self.token = Token.of(minimum, {writer: self.of(writer) for writer in known})
         return self.token
 
 
@@ -75,25 +76,33 @@ def begin(settings: Settings, source: str | None, token: str | None) -> tuple[st
 def follow(lake: Lake, source: str, token: Token | None, wait: Callable[[float], bool]) -> Iterator[str]:
     """The lines after `token` (None: from what is landed by now), for ever.
 
-    wait: waits so many seconds for more, true if it is to end.
+    wait: waits so many seconds for more, true if it is to end. Raises Failure if something after the token is purged.
     """
     place = _Place(token or _now(lake, source))
     while True:
+        # Before the positions: one that leaves in between is waited for once more, to its end.
+        counting = lake.writers(source)
         stored = lake.positions(source)
         ends = {writer: one.position for (_, writer), one in current(stored).items()}
-        yield from _lines(lake, source, place, stored, ends)
+        yield from _lines(lake, source, place, stored, ends, counting)
         if wait(LOOK_SECONDS):
             return
 
 
 def _now(lake: Lake, source: str) -> Token:
-    stored = lake.positions(source)
     counting = lake.writers(source)
-    ends = {writer: one.position for (_, writer), one in current(stored).items() if writer in counting}
-    return Token.of(min(ends.values(), default=0), ends)
+    ends = {writer: one.position for (_, writer), one in current(lake.positions(source)).items()}
+    return Token.of(min((ends[writer] for writer in counting & ends.keys()), default=0), ends)
 
 
-def _lines(lake: Lake, source: str, place: _Place, stored: list[Position], ends: dict[int, int]) -> Iterator[str]:
+def _lines(
+    lake: Lake,
+    source: str,
+    place: _Place,
+    stored: list[Position],
+    ends: dict[int, int],
+    counting: frozenset[int],
+) -> Iterator[str]:
     """What has landed since, by commit and then by writer."""
     parts = [
         (writer, max(start, place.of(writer)), end)
@@ -103,8 +112,15 @@ def _lines(lake: Lake, source: str, place: _Place, stored: list[Position], ends:
     ]
     if not parts:
         return
-    counting = lake.writers(source)
-    for row, is_last in _ends_of_transactions(_records(lake.spark, source, parts)):
+    records = _records(lake.spark, source, parts)
+    # Asked after that pins what is read: who purges tells before he deletes.
+    if 0 < place.token.minimum < (purged := lake.purged(source)):
+        raise Failure(
+            f"changes after token {place.token} are purged: all models have passed them",
+            f"source {source}",
+            f"Begin with s{purged}, and take the rows as they are from core.row_state",
+        )
+    for row, is_last in _ends_of_transactions(_once(records.toLocalIterator())):
         if is_last:
             waited_for = {*counting, *(writer for writer, end in ends.items() if place.of(writer) < end)}
             place.move({row.writer: row.commit_lsn + 1}, waited_for)
@@ -112,18 +128,21 @@ def _lines(lake: Lake, source: str, place: _Place, stored: list[Position], ends:
     place.move(ends, counting)
 
 
-def _records(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> Iterator[Row]:
-    """The records of (writer, from, to), each once, in order, a part at a time."""
+def _records(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> DataFrame:
+    """The records of (writer, from, to), in order; one that was landed twice stands there twice."""
     within = " OR ".join(f"(writer = {w} AND commit_lsn >= {low} AND commit_lsn < {high})" for w, low, high in parts)
     # By numbers that the files' statistics have, besides.
     lowest, highest = min(low for _, low, _ in parts), max(high for _, _, high in parts)
-    rows = spark.sql(
+    return spark.sql(
         f"SELECT {', '.join(_FIELDS)} FROM {EVENTS} WHERE source = {literal(source)} "
         f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({within}) "
         "ORDER BY commit_lsn, writer, commit_index"
     )
+
+
+def _once(rows: Iterator[Row]) -> Iterator[Row]:
     before = None
-    for row in rows.toLocalIterator():
+    for row in rows:
         pair = (row.writer, row.commit_lsn, row.commit_index)
         if pair != before:  # else a replay
             yield row

@@ -1,15 +1,19 @@
 """Upkeep: what keeps the lake small, beside running jobs. Nothing that a reader or a run sees changes.
 
 The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones purged, files put together, each table
-published as a run is. Of all tables old Iceberg snapshots are forgotten. Killed anywhere, the next run or upkeep
-finishes what was begun.
+published as a run is. Raw rows that all models have passed go (`lake.purge`). Of all tables old Iceberg snapshots are
+forgotten. Killed anywhere, the next run or upkeep finishes what was begun.
 """
 
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from ingest.errors import Failure, one_line
 from ingest.lake import Lake
+from ingest.lake.purge import compact_raw, purge_raw
 from ingest.project import Overtaken, Project
 from ingest.settings import JobSettings
 
@@ -20,10 +24,15 @@ ATTEMPTS = 5
 def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
     """Does what is due; gives a line for each thing done.
 
-    Raises Overtaken if runs publish first again and again.
+    Raises Overtaken if runs publish first again and again, Failure for what Spark or Iceberg refuse.
     """
     yield from _maintain_models(settings, project)
-    tables = lake.forget(settings.keep_snapshots_seconds)
+    try:
+        yield from purge_raw(lake.spark, settings.keep_passed_seconds)
+        yield from compact_raw(lake.spark, settings.compact_files)
+        tables = lake.forget(settings.keep_snapshots_seconds)
+    except (PySparkException, Py4JJavaError) as error:
+        raise Failure(f"upkeep has failed ({one_line(str(error))[:500]})", "the raw tables") from error
     yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
 
 

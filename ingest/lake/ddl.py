@@ -119,6 +119,7 @@ TABLES: Mapping[str, Table] = {
             "source": "STRING",
             "checkpoint_scope": "STRING",
             "writers": "ARRAY<INT>",
+            "purged_lsn": "BIGINT",
             "updated_at": "TIMESTAMP",
         },
         _CLAIMED,

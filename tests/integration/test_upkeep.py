@@ -13,8 +13,11 @@ from ingest import ops
 from ingest.config import PostgresSource
 from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
+from ingest.lake.purge import purge_raw
 from ingest.project import Overtaken
 from ingest.settings import JobSettings
+from ingest.tail import follow
+from ingest.tokens import Token
 from ingest.upkeep import maintain
 from tests.conftest import Database
 from tests.integration.reader import Reader
@@ -234,11 +237,17 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, data
     for table in ("core.publications", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
         assert replica.rows(small.format(table)) == [(1,)], table
     assert replica.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
+    for table in ("raw.wal_events", "raw.snapshot_rows"):
+        assert replica.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
+    name = replica.source.name
+    assert list(follow(replica.lake, name, Token(replica.lake.purged(name)), lambda _: True)) == []
     database.execute(
         "insert into orders values (20, 1, 9); update orders set customer = 0; delete from orders where id = 2"
     )
     replica.sync()
     assert_equal(replica, database)
+    with pytest.raises(Failure, match="changes after token s1 are purged"):
+        list(follow(replica.lake, name, Token(1), lambda _: True))
 
 
 @pytest.mark.slow
@@ -272,6 +281,10 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     jobs.queue("public.orders")
     replica.project.operation("purge_tombstones", keep_seconds=0)
     assert replica.rows(tombstones) == [(1,)]
+    logged = f"select count(*) from raw.wal_events where {mine}"
+    before = replica.rows(logged)
+    list(purge_raw(replica.spark, 0))
+    assert replica.rows(logged) == before
     replica.sync()
     replica.project.operation("purge_tombstones", keep_seconds=0)
     assert replica.rows(tombstones) == [(0,)]
