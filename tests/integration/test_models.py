@@ -107,6 +107,7 @@ def test_every_run_equals_the_source(replica: Replica, database: Database) -> No
         assert (before == ops) == ("total = total" in change or "id = 101" in change)
 
 
+@pytest.mark.slow
 def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     for change in CHANGES:
@@ -171,7 +172,7 @@ def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_valu
     assert replica.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
 
-@pytest.mark.parametrize("scope", ["definition", "source"])
+@pytest.mark.parametrize("scope", ["definition", pytest.param("source", marks=pytest.mark.slow)])
 def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
@@ -200,6 +201,7 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
         assert len(replica.bucket(name(replica, table), "id")) == 2
 
 
+@pytest.mark.slow
 def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute(CHANGES[0])
@@ -342,6 +344,7 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
 def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
     randomly = random.Random(7)
     replica.sync()

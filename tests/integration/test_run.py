@@ -65,7 +65,12 @@ def test_balances_agree_at_every_checkpoint(
     assert replica.replayed(tellers) == replica.logged_rows(tellers)
 
 
-@pytest.mark.parametrize("place", ["landing", "storing", "modelling", "publishing"])
+_SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "place", ["storing", "publishing", pytest.param("landing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
+)
 def test_killed_with_sigkill_the_next_run_goes_on(replica: Replica, database: Database, place: str) -> None:
     database.execute(
         "create table t (id int primary key, v text); insert into t select i, 'a' from generate_series(1, 9) i"
