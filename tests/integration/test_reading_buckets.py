@@ -42,7 +42,7 @@ def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
     docs = documented()
     replica.sync()
     by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
-    catalog, snapshots = docs.open_lake(lake_folder), {}
+    catalog, snapshots = docs.open_lake(str(lake_folder)), {}
     docs.read_with_spark(replica.spark, docs.moment(replica.spark), definition, name, late)
     for change in ("update orders set total = 0 where id < 4", "delete from orders where id = 1", ""):
         pinned = docs.moment(replica.spark)

@@ -200,8 +200,7 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(replica: Replic
     database.execute("update orders set total = 7 where id = 5")
     replica.land()
     with meanwhile("insert overwrite buckets.", replica.model):
-        told = compact(replica, by_customer)
-    assert told == [f"buckets.{by_customer}__ops: a run wrote it meanwhile; left to the next time"]
+        compact(replica, by_customer)
     assert_equal(replica, database)
     assert len(compact(replica, by_customer)) == 1
     assert_equal(replica, database)
