@@ -5,6 +5,7 @@ values NULL in two of them, about 150 bytes a row.
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from ingest.positions import parse_lsn
 from ingest.postgres.catalog import watermark
@@ -49,12 +50,24 @@ def end(connection: psycopg.Connection[Any]) -> int:
     return watermark(connection)
 
 
-def copy_slot(dsn: str, slot: str, copy: str) -> int:
-    """A copy of `slot`, in place of one of that name; where it starts."""
+def pgbench_address(dsn: str) -> list[str]:
+    """The options and the database by which pgbench finds a server."""
+    given = conninfo_to_dict(dsn)
+    return ["-h", str(given["host"]), "-p", str(given["port"]), "-U", str(given["user"]), str(given["dbname"])]
+
+
+def drop_slot(dsn: str, slot: str) -> None:
+    """Drop a slot, if it is there."""
     with connect(dsn) as connection:
         connection.execute(
-            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [copy]
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot]
         )
+
+
+def copy_slot(dsn: str, slot: str, copy: str) -> int:
+    """A copy of `slot`, in place of one of that name; where it starts."""
+    drop_slot(dsn, copy)
+    with connect(dsn) as connection:
         connection.execute("select pg_copy_logical_replication_slot(%s, %s)", [slot, copy])
         row = connection.execute(
             "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = %s", [copy]

@@ -8,8 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from psycopg.conninfo import conninfo_to_dict
-
 from bench import items
 from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
@@ -83,10 +81,8 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
 def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
     script = Path(folder) / "update.sql"
     script.write_text(_SCRIPT)
-    given = conninfo_to_dict(dsn)
-    where = ["-h", str(given["host"]), "-p", str(given["port"]), "-U", str(given["user"]), str(given["dbname"])]
-    command = [str(embedded_postgres() / "pgbench"), "-n", "-M", "prepared", "-c", "4", "-R", str(rate)]
-    subprocess.run([*command, "-T", str(seconds), "-f", str(script), *where], check=True, capture_output=True)
+    pgbench = [str(embedded_postgres() / "pgbench"), *items.pgbench_address(dsn), "-n", "-M", "prepared", "-c", "4"]
+    subprocess.run([*pgbench, "-R", str(rate), "-T", str(seconds), "-f", str(script)], check=True, capture_output=True)
 
 
 def _stages(replica: Replica, made: Sequence[ModelRun], began: float, ended: float) -> dict[str, float]:

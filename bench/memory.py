@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Iterator
 from itertools import count
 
-from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 
 from bench import items
@@ -23,7 +22,7 @@ MARK = 1.1
 
 def results(place: Place) -> Iterator[Result]:
     """Stream and snapshot in one process while pgbench runs."""
-    pgbench = [str(embedded_postgres() / "pgbench"), *_address(place.dsn)]
+    pgbench = [str(embedded_postgres() / "pgbench"), *items.pgbench_address(place.dsn)]
     subprocess.run([*pgbench, "-i", "-q"], check=True, capture_output=True)
     sides = {}
     for name, rows in (("ours", ROWS), ("other", FEW_ROWS)):
@@ -66,14 +65,5 @@ def both(dsn: str, table: str, rows: int, lake: str) -> Iterator[Run]:
             f"where source = '{source.name}'"
         ).collect()[0][0]
         run.stages = {"seconds behind": float(behind or 0.0)}
-        with items.connect(dsn) as connection:
-            connection.execute(
-                "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s",
-                [source.slot],
-            )
+        items.drop_slot(dsn, source.slot)
         yield run
-
-
-def _address(dsn: str) -> list[str]:
-    given = conninfo_to_dict(dsn)
-    return ["-h", str(given["host"]), "-p", str(given["port"]), "-U", str(given["user"]), str(given["dbname"])]

@@ -62,14 +62,12 @@ class Project:
         failed = [result for result in results if str(result.status) in _FAILED]
         if failed:
             said = "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed)
-            if any(_OVERTAKEN.search(str(result.message)) for result in failed):
-                raise Overtaken(said, f"dbt {command}", "Run it again")
-            raise Failure(said, f"dbt {command}", "What does not hang on it is published; mend it and run again")
+            told = " ".join(str(result.message) for result in failed)
+            hint = "What does not hang on it is published; mend it and run again"
+            raise _failure(told, said, f"dbt {command}", hint)
         if not done.success:
             said = _said(done)
-            if _OVERTAKEN.search(said):
-                raise Overtaken(said, f"dbt {command}", "Run it again")
-            raise Failure("dbt did not finish", f"dbt {command}", said)
+            raise _failure(said, f"dbt did not finish ({said})", f"dbt {command}")
         return [_outcome(result) for result in results]
 
     def operation(self, macro: str, **arguments: Any) -> list[str]:
@@ -82,7 +80,7 @@ class Project:
         done = dbtRunner(manifest=self.manifest, callbacks=[heard]).invoke(called)
         if not done.success:
             said = one_line(" ".join(heard.errors)) or _said(done)
-            raise (Overtaken if _OVERTAKEN.search(said) else Failure)(said, f"macro {macro}")
+            raise _failure(said, said, f"macro {macro}")
         return heard.lines
 
     @property
@@ -110,6 +108,13 @@ class _Heard:
             self.lines.append(event.info.msg)  # type: ignore[attr-defined]  # protobuf's
         elif event.info.level == "error":
             self.errors.append(event.info.msg)  # type: ignore[attr-defined]
+
+
+def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:
+    """What to raise: Overtaken, if it is that which dbt has `told`."""
+    if _OVERTAKEN.search(told):
+        return Overtaken(what, where, "Run it again")
+    return Failure(what, where, hint)
 
 
 def _outcome(result: RunResult) -> Outcome:

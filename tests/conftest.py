@@ -20,6 +20,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from ingest.embedded import PostgresServer, installed_postgres
+from ingest.postgres import slots
 
 DSN_VARIABLE = "TIDEMARK_TEST_POSTGRES_DSN"
 EMBEDDED = "18"
@@ -49,6 +50,16 @@ class Database:
             statement = query.encode() if isinstance(query, str) else query
             cursor = connection.execute(statement, parameters)
             return cursor.fetchall() if cursor.description else []
+
+    def slot_released(self, slot: str) -> None:
+        """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""
+        with self.connect() as connection:
+            slots.when_free(connection, slot, self.name)
+
+    def drop_slot(self, slot: str) -> None:
+        """Drops a replication slot whose reader has ended."""
+        self.slot_released(slot)
+        self.execute("select pg_drop_replication_slot(%s)", [slot])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

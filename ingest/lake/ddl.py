@@ -33,6 +33,7 @@ _APPENDED = {
     "commit.retry.max-wait-ms": "2000",
     "write.distribution-mode": "none",
     "write.metadata.metrics.default": "none",
+    "read.split.open-file-cost": "262144",  # what a small file counts as: a task reads 64 of them, by default 4
 }
 # Small tables that are changed in place. Serializable: of two that claim the same, one gets an
 # exception.

@@ -32,6 +32,8 @@ _POSITIONS = pa.schema(
 # After so many commits of this process to a table its old snapshots are forgotten, the younger ones
 # kept for whoever reads them. It bounds the metadata that each commit writes anew.
 UPKEEP_COMMITS = 200
+# Each stored position is a file of its own, and every run opens all that are there.
+PRUNE_POSITIONS = 20
 KEEP_SNAPSHOTS_SECONDS = 600
 # What has tables of ours; staging has views only.
 SCHEMAS = ("raw", "core", "buckets")
@@ -48,6 +50,7 @@ class Lake:
         self.chunks = ChunkTable(spark)
         self._folders: dict[str, Folder] = {}
         self._commits: dict[str, int] = {}
+        self._stored = 0
 
     def describe(self, source: str, checkpoint_scope: str) -> None:
         """Says in raw.sources what the models have to know of a source."""
@@ -138,18 +141,17 @@ class Lake:
         """
         row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
         self.append(ddl.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
+        self._stored += 1
 
     def upkeep(self, position: Position | None = None) -> None:
-        """Forgets what nobody needs, when enough was committed.
-
-        Superseded positions, old snapshots.
-        """
+        """Forgets what nobody needs, when enough was committed: what `position` supersedes, and old snapshots."""
+        if position is not None and self._stored >= PRUNE_POSITIONS:
+            self._stored = 0
+            self._prune(position)
         due = [table for table, commits in self._commits.items() if commits >= UPKEEP_COMMITS]
         older_than = int((time.time() - KEEP_SNAPSHOTS_SECONDS) * 1000)
         for table in due:
             self._commits[table] = 0
-            if table == ddl.POSITIONS and position is not None:
-                self._prune(position)
             self.committer.expire(table, older_than)
 
     def forget(self, seconds: float, keep: int = 20) -> list[str]:

@@ -142,7 +142,7 @@ def current_lsn(connection: Connection) -> int:
     return parse_lsn(row[0])
 
 
-def check_free(connection: Connection, slot: str) -> None:
+def check_droppable(connection: Connection, slot: str, source: str) -> None:
     """Raises Failure for a slot that is not to be dropped: somebody streams from it, or it was never ours."""
     found = state(connection, slot)
     if found and (found["plugin"] != "pgoutput" or found["database"] != connection.info.dbname):
@@ -151,24 +151,16 @@ def check_free(connection: Connection, slot: str) -> None:
             f"slot {slot}",
             "Name another slot in sources.yml",
         )
-    if found and found["active"]:
-        raise Failure(
-            f"the replication slot is in use by process {found['active_pid']} of the server",
-            f"slot {slot}",
-            "End the stream first",
-        )
+    when_free(connection, slot, source)
 
 
-def drop(connection: Connection, slot: str) -> None:
-    """Drops a slot, if it is there. Raises Failure while it is in use."""
-    try:
-        connection.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
-            [slot],
-        )
-    except psycopg.errors.ObjectInUse:
-        check_free(connection, slot)
-        raise
+def drop(connection: Connection, slot: str, source: str) -> None:
+    """Drops a slot, if it is there. Raises Failure if it is not `check_droppable`."""
+    check_droppable(connection, slot, source)
+    connection.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+        [slot],
+    )
 
 
 class _Waits:
@@ -228,7 +220,7 @@ def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] 
             raise Failure(
                 f"the replication slot is in use by process {found['active_pid']} of the server",
                 f"source {source}, slot {slot}",
-                "End the other reader, or name another slot in sources.yml",
+                "End the stream that reads it, or name another slot in sources.yml",
             )
         time.sleep(0.1)
     return found

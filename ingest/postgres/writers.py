@@ -57,7 +57,7 @@ def open_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> t
                 slots.check(connection, replication, stored[writer], found.get(stored[writer].slot))
                 continue
             if writer in stored:
-                slots.drop(connection, stored[writer].slot)  # it has left: what it had to read is read
+                slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
             start, made = _slot(source, settings, connection, writer, made_for)
             positions[writer] = _begin(lake, source, system, writer, start)
             held = _newer(held, made)
@@ -95,7 +95,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
                 "Try again when that has ended",
             )
         for name in names:
-            slots.drop(connection, name)
+            slots.drop(connection, name, source.name)
         starts = {}
         for writer in range(1, source.writers + 1):
             starts[writer], held = _slot(source, settings, connection, writer, {})
@@ -121,7 +121,7 @@ def _check_may_start_over(
             "Give it another name in sources.yml, so that it is another source",
         )
     for name in names:
-        slots.check_free(connection, name)
+        slots.check_droppable(connection, name, source.name)
 
 
 def _stored(lake: Lake, source: PostgresSource) -> dict[int, Position]:
@@ -181,7 +181,7 @@ def _clear_up(connection: Connection, source: PostgresSource, left: Position) ->
     """Of a writer that has left: a slot that nobody reads would keep the log for ever."""
     found = slots.state(connection, left.slot)
     if found and not found["active"]:
-        slots.drop(connection, left.slot)
+        slots.drop(connection, left.slot, source.name)
     publications.drop_if_empty(connection, source.publication_of(left.writer))
 
 

@@ -52,7 +52,7 @@
     numbered as (
         select
             *,
-            {{ last_op }}L + row_number() over (order by _is_put, bucket, row_key) as _seq
+            {{ tidemark._told_by_the_row(last_op) }} + row_number() over (order by _is_put, bucket, row_key) as _seq
         from differences
     )
 
@@ -68,8 +68,13 @@
         _replaces,
         _digest,
         {{ tidemark.checksum("if(_is_put, hex(_digest), sha2(concat('delete.', row_key), 256))") }} as _checksum,
-        {{ tidemark.newest(plan.standing) }}L as _checkpoint_id
+        {{ tidemark._told_by_the_row(tidemark.newest(plan.standing)) }} as _checkpoint_id
     from numbered
+{%- endmacro %}
+
+{#- A number of this run, the same for every row, that does not come into the code which Spark generates (see `of_checkpoints`). -#}
+{% macro _told_by_the_row(number) -%}
+    array({{ number }}L, {{ number }}L)[int(_is_put)]
 {%- endmacro %}
 
 {#- What the query gives, in the shape of a bucket; of the changed rows only, where the scope is 'changes'. -#}
@@ -119,7 +124,8 @@
 {% macro only_changed(sql, plan) -%}
     {%- if plan.scope == 'changes' -%}
         {%- set since = plan.since[plan.definition.inputs[0].source].checkpoint_id -%}
-        {{ sql | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id > ' ~ since) }}
+        {%- set changed = tidemark.of_checkpoints('_checkpoint_id', since, tidemark.newest(plan.standing)) -%}
+        {{ sql | replace(tidemark.changed_rows_mark(), 'where ' ~ changed) }}
     {%- else -%}
         {{ sql }}
     {%- endif -%}
@@ -140,7 +146,7 @@
     left semi join (
         select row_state.row_key as changed_key
         from {{ tidemark.core_relation('row_state') }} as row_state
-        where {{ tidemark._touches(plan.definition, plan.since) }}
+        where {{ tidemark._touches(plan.definition, plan.since, tidemark.newest(plan.standing)) }}
     ) as changed
         on {{ tidemark._key_of_copies('row_key') }} = changed.changed_key
     {%- endif %}
@@ -152,13 +158,13 @@
 {%- endmacro %}
 
 {#- The rows of a definition's inputs that changed since its mark, as a predicate of literals on `row_state`. -#}
-{% macro _touches(definition, mine) -%}
+{% macro _touches(definition, mine, newest) -%}
     (
         {%- for input in definition.inputs %}
         {{ 'or ' if not loop.first }}(
             row_state.source = '{{ input.source }}'
             and row_state.table_name = {{ tidemark.literal(input.table) }}
-            and row_state.checkpoint_id > {{ mine.get(input.source, {}).get('checkpoint_id', 0) }}
+            and {{ tidemark.of_checkpoints('row_state.checkpoint_id', mine.get(input.source, {}).get('checkpoint_id', 0), newest) }}
         )
         {%- endfor %}
     )

@@ -46,7 +46,7 @@
         where
             false
             {%- for source, at in standing.items() %}
-            or (source = '{{ source }}' and checkpoint_id <= {{ at.checkpoint_id }})
+            or (source = '{{ source }}' and {{ tidemark.boxed('checkpoint_id') }} <= {{ tidemark.boxed(at.checkpoint_id ~ 'L') }})
             {%- endfor %}
         group by source, table_name, table_id
     ),
@@ -66,7 +66,7 @@
             table_name,
             max(checkpoint_id) as changed_at
         from {{ tidemark.core_relation('row_state') }}
-        where checkpoint_id > {{ tidemark._lowest_definition_mark() }}
+        where {{ tidemark.of_checkpoints('checkpoint_id', tidemark._lowest_definition_mark(), tidemark.newest(standing)) }}
         group by source, table_name
     )
 

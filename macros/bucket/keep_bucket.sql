@@ -31,14 +31,14 @@
         {%- call statement('rows') -%}
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
         {%- endcall -%}
-        {%- set done = tidemark.count_differences(this, last_op) -%}
+        {%- set done = tidemark.count_differences(this, last_op, plan.standing) -%}
         {%- if done.put + done.removed -%}
             {%- call statement('ops') -%}
-                {{ tidemark.insert_ops(this, columns, last_op) }}
+                {{ tidemark.insert_ops(this, columns, last_op, plan.standing) }}
             {%- endcall -%}
             {%- if not change.is_new -%}
                 {%- call statement('superseded') -%}
-                    {{ tidemark.delete_superseded_rows(this, last_op) }}
+                    {{ tidemark.delete_superseded_rows(this, last_op, plan.standing) }}
                 {%- endcall -%}
             {%- endif -%}
             {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}

@@ -1,14 +1,21 @@
+{#- Which rows of a definition a run appended: those of its checkpoint with an op id after `last_op`, and the marks. -#}
+{% macro appended(last_op, standing) -%}
+    {%- set newest = tidemark.newest(standing) -%}
+    {{ tidemark.of_checkpoints('_checkpoint_id', newest - 1, newest) }}
+    and ({{ tidemark.boxed('_op_id') }} > {{ tidemark.boxed(last_op ~ 'L') }} or _op_id < 0)
+{%- endmacro %}
+
 {#- How many differences were just appended: {put, removed}. -#}
-{% macro count_differences(relation, last_op) -%}
+{% macro count_differences(relation, last_op, standing) -%}
     {%- set row = run_query(
         'select count_if(_op_id > 0) as put, count_if(_op_id < 0) as removed from ' ~ relation
-        ~ ' where _op_id > ' ~ last_op ~ ' or _op_id < 0'
+        ~ ' where ' ~ tidemark.appended(last_op, standing)
     )[0] -%}
     {{ return({'put': row['put'] | int, 'removed': row['removed'] | int}) }}
 {%- endmacro %}
 
 {#- The statement that logs them: what was appended to the rows, as ops. -#}
-{% macro insert_ops(relation, columns, last_op) -%}
+{% macro insert_ops(relation, columns, last_op, standing) -%}
     insert into {{ tidemark.ops_relation(relation) }}
     select
         bucket,
@@ -22,17 +29,17 @@
         cast(null as bigint) as target_op,
         _checkpoint_id as checkpoint_id
     from {{ relation }}
-    where _op_id > {{ last_op }} or _op_id < 0
+    where {{ tidemark.appended(last_op, standing) }}
 {%- endmacro %}
 
 {#- The statement that deletes the rows that they replace, and the marks of those that go. Of the target it reads one number a row. -#}
-{% macro delete_superseded_rows(relation, last_op) -%}
+{% macro delete_superseded_rows(relation, last_op, standing) -%}
     merge into {{ relation }} as old
     using (
         select explode(if(_op_id < 0, array(_op_id, _replaces), array(_replaces))) as op_id
         from {{ relation }}
-        where _op_id > {{ last_op }} or _op_id < 0
+        where {{ tidemark.appended(last_op, standing) }}
     ) as gone
-    on old._op_id = gone.op_id and old._op_id <= {{ last_op }}
+    on old._op_id = gone.op_id and {{ tidemark.boxed('old._op_id') }} <= {{ tidemark.boxed(last_op ~ 'L') }}
     when matched then delete
 {%- endmacro %}

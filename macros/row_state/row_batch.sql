@@ -3,9 +3,10 @@
   keyless, truncated, partial, moved, predicate}. `partial`: an update lacks a value (unchanged TOAST); `moved`: one of
   those has changed its key. `predicate` holds literals, by which Iceberg passes over files.
 -#}
-{% macro row_batch(events, scope) -%}
+{% macro row_batch(events, scope, ranges) -%}
     {%- set live = scope | rejectattr('is_ended') | list -%}
-    {%- set predicate = tidemark.in_ranges(tidemark._lowest_ranges(live), 'events') -%}
+    {%- set admitted = scope | selectattr('is_admitted') | list | length > 0 -%}
+    {%- set predicate = tidemark.in_ranges(tidemark._lowest_ranges(live), 'events') if admitted else tidemark._of_ranges(ranges) -%}
     {%- set found = {} -%}
     {%- if execute and live -%}
         {%- set probe -%}
@@ -19,7 +20,6 @@
         {%- endset -%}
         {%- set found = run_query(probe)[0] -%}
     {%- endif -%}
-    {%- set admitted = scope | selectattr('is_admitted') | list | length > 0 -%}
     {%- set ended = scope | selectattr('is_ended') | list | length > 0 -%}
     {{ return({
         'has_work': admitted or ended or (found and found['records'] | int > 0),
@@ -31,6 +31,19 @@
         'moved': found and found['moved'],
         'predicate': predicate,
     }) }}
+{%- endmacro %}
+
+{#- The events that a run brought, as a predicate: those of its checkpoints. -#}
+{% macro _of_ranges(ranges) -%}
+    (
+        false
+        {%- for range in ranges %}
+        or (
+            events.source = '{{ range.source }}'
+            and {{ tidemark.of_checkpoints('events.checkpoint_id', range.since, range.checkpoint_id) }}
+        )
+        {%- endfor %}
+    )
 {%- endmacro %}
 
 {#- For each source of a scope the one range that holds all of its tables' records. -#}

@@ -7,7 +7,10 @@
 {{ nothing_new() }}
 {%- else %}
 with ranges as (
-    {{ tidemark.ranges_select(ranges) }}
+    select
+        *,
+        {{ last_seq }}L as last_seq
+    from ({{ tidemark.ranges_select(ranges) }}) as ranges
 ),
 
 -- What each writer has finished. Records outside of it, such as the landed half of a transaction whose slot was
@@ -25,7 +28,8 @@ finished as (
 landed as (
     select
         records.*,
-        ranges.checkpoint_id
+        ranges.checkpoint_id,
+        ranges.last_seq
     from {{ source('raw', 'wal_events') }} as records
     inner join ranges
         on
@@ -54,7 +58,7 @@ ordered as (
 
 select
     source,
-    {{ last_seq }}L + rank_in_log as seq,
+    last_seq + rank_in_log as seq,
     writer,
     commit_lsn,
     commit_index,

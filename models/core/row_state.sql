@@ -6,7 +6,7 @@
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
 {%- set scope = tidemark.row_scope(ref('tables'), ranges) %}
-{%- set batch = tidemark.row_batch(ref('events'), scope) %}
+{%- set batch = tidemark.row_batch(ref('events'), scope, ranges) %}
 {%- set exists = tidemark.is_built(this) %}
 {%- set counts = batch.keyless and exists %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'chunks')} %}

@@ -53,8 +53,6 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ["TIDEMARK_LAKE"] = str(lake_folder)
     os.environ["TIDEMARK_CORES"] = "2"
-    # Tests are over before the optimizing compiler has paid.
-    os.environ["TIDEMARK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
     yield session("local", PROJECT / "profiles", lake_folder / "spark.log")
@@ -65,6 +63,19 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def lake(spark: SparkSession) -> Lake:
     return Lake(spark)
+
+
+@pytest.fixture(autouse=True)
+def only_my_definitions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drops the definitions' tables and views of the test: dbt looks at all that are there in each run."""
+    yield
+    if "lake" in request.fixturenames:
+        spark: SparkSession = request.getfixturevalue("lake").spark
+        schemas = {row[0] for row in spark.sql("show namespaces").collect()}
+        for schema, kind in (("buckets", "table"), ("staging", "view")):
+            if schema in schemas:
+                for row in spark.sql(f"show {kind}s in {schema}").collect():
+                    spark.sql(f"drop {kind} {schema}.{row[1]}")
 
 
 @pytest.fixture

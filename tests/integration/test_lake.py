@@ -144,7 +144,7 @@ def test_the_maximum_counts_and_superseded_positions_are_pruned(
         lake.store(replace(second, position=position))
     expected = [replace(first, position=120), replace(second, position=510)]
     assert lake.positions(name) == expected
-    monkeypatch.setattr(lake_module, "UPKEEP_COMMITS", 1)
+    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 5)
     lake.upkeep(replace(second, position=510))
     assert lake.positions(name) == expected
     assert count(lake, POSITIONS, name) == 4  # the first incarnation is left as it was
@@ -155,6 +155,7 @@ def test_old_snapshots_are_forgotten(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
 ) -> None:
     monkeypatch.setattr(lake_module, "UPKEEP_COMMITS", 25)
+    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 25)
     monkeypatch.setattr(lake_module, "KEEP_SNAPSHOTS_SECONDS", 0)
     lake = Lake(spark, Committer(spark, procedures=procedures))
     position = Position(name, 1, "slot", "7", 1, 100, 100)

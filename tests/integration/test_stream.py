@@ -196,7 +196,7 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
         jobs.stream(Hooks(after_land=kill))
-    accounts.execute("select pg_drop_replication_slot(%s)", [source.slot])
+    accounts.drop_slot(source.slot)
     jobs.resnapshot()
     accounts.execute("delete from accounts where id > 1000")
     jobs.settle()
@@ -296,7 +296,7 @@ def test_a_slow_landing_keeps_the_status_going(jobs: Jobs, accounts: Database, p
 
 def test_a_slot_that_is_gone_is_refused(jobs: Jobs, accounts: Database) -> None:
     jobs.stream()
-    accounts.execute("select pg_drop_replication_slot(%s)", [jobs.source.slot])
+    accounts.drop_slot(jobs.source.slot)
     with pytest.raises(Failure, match="slot is gone.*resnapshot --all"):
         jobs.stream()
 
@@ -304,6 +304,7 @@ def test_a_slot_that_is_gone_is_refused(jobs: Jobs, accounts: Database) -> None:
 def test_a_slot_that_somebody_else_advanced_is_refused(jobs: Jobs, accounts: Database) -> None:
     jobs.stream()
     accounts.execute("update accounts set balance = 1")
+    accounts.slot_released(jobs.source.slot)
     accounts.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", [jobs.source.slot])
     with pytest.raises(Failure, match="advanced by somebody else.*resnapshot --all"):
         jobs.stream()
@@ -315,7 +316,7 @@ def test_a_slot_of_another_plugin_is_refused(jobs: Jobs, accounts: Database) -> 
         with pytest.raises(Failure, match="not of pgoutput"):
             jobs.stream()
     finally:
-        accounts.execute("select pg_drop_replication_slot(%s)", [jobs.source.slot])
+        accounts.drop_slot(jobs.source.slot)
 
 
 def test_a_slot_in_use_is_refused(jobs: Jobs, accounts: Database) -> None:
@@ -370,7 +371,7 @@ def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: Jobs, accounts
 def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: Jobs, accounts: Database) -> None:
     jobs.settle()
     slot = jobs.source.slot
-    accounts.execute("select pg_drop_replication_slot(%s)", [slot])
+    accounts.drop_slot(slot)
     accounts.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [slot])
     with pytest.raises(Failure, match="the replication slot is of test_decoding"):
         jobs.resnapshot()

@@ -93,7 +93,7 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, databas
     with jobs.streaming(), pytest.raises(Failure, match="the replication slot is in use by process"):
         start_over(replica.lake, replica.settings)
     assert {t.state for t in replica.lake.tables.read(replica.source.name).values()} == {DONE}
-    database.execute("select pg_drop_replication_slot(%s)", [replica.source.slot])
+    database.drop_slot(replica.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
         replica.land()
@@ -114,5 +114,5 @@ def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(replica: Replic
     assert problem() == ""
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")
     assert "of log for a slot, above retained_log_bytes (1.0MiB)" in problem()
-    database.execute("select pg_drop_replication_slot(%s)", [replica.source.slot])
+    database.drop_slot(replica.source.slot)
     assert "the replication slot is gone" in problem()

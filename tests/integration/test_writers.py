@@ -316,7 +316,7 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
 @pytest.mark.slow
 def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=3)
-    tables.execute(f"select pg_drop_replication_slot('{jobs.source.slot_of(2)}')")
+    tables.drop_slot(jobs.source.slot_of(2))
     tables.execute("update a set v = 7; update b set v = 7; update c set v = 7")
     jobs.source = jobs.source.model_copy(update={"writers": 2})
     jobs.resnapshot()
