@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import debezium, definitions, latency, memory, models, mongodb, snapshot, stream
+from bench import debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
 from bench.contest import ContestantFailed
 from bench.place import Place, place
 from bench.result import Result, table
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Place], Iterator[Result]]] = {
     "models": models.results,
     "definitions": definitions.results,
     "latency": latency.results,
+    "writers": writers.results,
     "mongodb": mongodb.results,
     "debezium": debezium.results,
 }

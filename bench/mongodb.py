@@ -8,6 +8,7 @@ from bson.raw_bson import RawBSONDocument
 from pydantic import SecretStr
 from pymongo import MongoClient
 
+from bench import landing
 from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
@@ -19,7 +20,6 @@ from ingest.mongodb.connection import place
 from ingest.mongodb.source import open_jobs
 from ingest.positions import Position
 from ingest.settings import JobSettings
-from ingest.stream import Hooks
 
 DATABASE = "bench"
 DOCUMENTS, CHANGES = 500_000, 300_000
@@ -78,33 +78,18 @@ def tidemark_snapshot(uri: str, documents: int, lake: str) -> Iterator[Run]:
     opened = open_lake(lake)
     for number in count():
         source = MongoSource(name=f"items{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.items",))
-        jobs = open_jobs(opened, source, JobSettings())
-        snapshotter = jobs.snapshotter()
-        with stopwatch() as run:
-            snapshotter.run(until_done=True)
-        assert snapshotter.rows == documents, f"{snapshotter.rows} of {documents} documents have landed"
-        run.amount = documents
-        yield run
+        yield landing.snapshot(open_jobs(opened, source, JobSettings()), documents)
 
 
 def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -> Iterator[Run]:
-    """A stream writer, from a stored position on; the collection is registered, as it is when a stream goes on."""
+    """A stream writer, from a stored position on."""
     opened = open_lake(lake)
     for number in count():
         source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
         with connected(uri, 10.0) as client:
             system = server.identify(client, place(uri))
         opened.store(Position(source.name, 1, server.CLUSTER, system, 1, start, start))
-        jobs = open_jobs(opened, source, JobSettings())
-        jobs.snapshotter()
-        jobs.rest()
-        writer = jobs.writer(jobs.streams[0], Hooks(), None)
-        with stopwatch() as run:
-            progress = writer.run(until=until)
-        assert progress.events == changes, f"{progress.events} of {changes} events have landed"
-        run.amount = changes
-        run.stages = {"landings": progress.landings}
-        yield run
+        yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
 
 
 def bare_find(uri: str, documents: int) -> Iterator[Run]:

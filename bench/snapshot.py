@@ -17,7 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from bench import items
+from bench import items, landing
 from bench.contest import Side, contest
 from bench.measure import Run, program, stopwatch
 from bench.place import Place, open_lake
@@ -54,16 +54,11 @@ def results(place: Place) -> Iterator[Result]:
 
 
 def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
-    """A snapshotter as `tidemark snapshot` runs it, from the queued table to the snapshot that is done."""
+    """A snapshotter as `tidemark snapshot` runs it."""
     opened = open_lake(lake)
     for number in count():
         source = PostgresSource(name=f"items{number}", dsn=SecretStr(dsn), tables=("public.items",))
-        jobs = open_jobs(opened, source, JobSettings())
-        snapshotter = jobs.snapshotter()
-        with stopwatch() as run:
-            snapshotter.run(until_done=True)
-        assert snapshotter.rows == rows, f"{snapshotter.rows} of {rows} rows have landed"
-        run.amount = rows
+        run = landing.snapshot(open_jobs(opened, source, JobSettings()), rows)
         drop_slots(dsn)
         yield run
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from bench import items
+from bench import items, landing
 from bench.contest import Side, contest
-from bench.measure import Run, program, stopwatch
+from bench.measure import Run, program
 from bench.place import Place, open_lake
 from bench.result import Result, rates
 from ingest.config import PostgresSource
@@ -19,7 +19,6 @@ from ingest.embedded import embedded_postgres
 from ingest.positions import format_lsn
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
-from ingest.stream import Hooks
 
 PUBLICATION = "bench"
 LARGE_ROWS, SMALL_ROWS = 1_000_000, 780_000
@@ -73,7 +72,7 @@ def prepare(dsn: str, name: str, rows: int) -> int:
 
 
 def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[Run]:
-    """A stream writer as `tidemark stream` runs it; the table is registered, as it is when a stream goes on."""
+    """A stream writer as `tidemark stream` runs it."""
     opened = open_lake(lake)
     settings = JobSettings()
     for number in count():
@@ -81,16 +80,7 @@ def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[
         items.copy_slot(dsn, slot, copy)
         options: dict[str, Any] = {"slot": copy, "publication": PUBLICATION, "tables": (f"public.stream_{slot}",)}
         source = PostgresSource(name=f"{slot}{number}", dsn=SecretStr(dsn), **options)
-        jobs = open_jobs(opened, source, settings)
-        jobs.snapshotter()
-        jobs.rest()
-        writer = jobs.writer(jobs.streams[0], Hooks(), None)
-        with stopwatch() as run:
-            progress = writer.run(until=until)
-        assert progress.events == rows, f"{progress.events} of {rows} events have landed"
-        run.amount = rows
-        run.stages = {"landings": progress.landings}
-        yield run
+        yield landing.stream(open_jobs(opened, source, settings), until, rows)
 
 
 def pg_recvlogical(dsn: str, slot: str, until: int, rows: int) -> Iterator[Run]:

@@ -5,7 +5,8 @@
     {%- for key in meta if key not in known -%}
         {%- do tidemark._refuse(model, "meta has an unknown key '" ~ key ~ "'", 'Known are: ' ~ known | join(', ')) -%}
     {%- endfor -%}
-    {%- if meta.get('request') is none or meta.get('request') is string -%}
+    {%- do tidemark._check_name(model) -%}
+    {%- if not tidemark._is_list(meta.get('request')) -%}
         {%- do tidemark._refuse(model, 'meta.request is missing or no list', 'Name the columns that a request gives; [] is for everybody') -%}
     {%- endif -%}
     {%- do tidemark._looked_up(model) -%}

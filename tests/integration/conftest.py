@@ -74,8 +74,8 @@ def only_my_definitions(request: pytest.FixtureRequest) -> Iterator[None]:
         schemas = {row[0] for row in spark.sql("show namespaces").collect()}
         for schema, kind in (("buckets", "table"), ("staging", "view")):
             if schema in schemas:
-                for row in spark.sql(f"show {kind}s in {schema}").collect():
-                    spark.sql(f"drop {kind} {schema}.{row[1]}")
+                for row in spark.sql(f"show {kind}s in {schema}").where("not isTemporary").collect():
+                    spark.sql(f"drop {kind} {schema}.`{row[1]}`")
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     (models / "staging/stg_shop__u.sql").write_text(VIEW % ("shop", "private.u"))
     buckets: dict[str, tuple[str, str]] = {
         "good": ("", "{{ ref('stg_shop__t') }}"),
+        "log__ops": ("", "{{ ref('stg_shop__t') }}"),
         "misspelt": (", 'object': 'x'", "{{ ref('stg_shop__t') }}"),
         "rootless": ("", "range(3)"),
         "unselected": ("", "{{ ref('stg_shop__u') }}"),
@@ -51,6 +52,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     for name, values in buckets.items():
         (models / f"buckets/{name}.sql").write_text(DEFINITION % values)
     assert lines(models.parent) == [
+        "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
         (
             "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
             "Known are: bucket_by, object_type, object_id, evaluate, key."
@@ -64,7 +66,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "still: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
-        "ok 2 of 4 definitions are as they have to be: dbt.",
+        "ok 2 of 5 definitions are as they have to be: dbt.",
     ]
 
 

@@ -1,5 +1,7 @@
 """`verify`, `resnapshot` and `status`: what a person asks of a running replica."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,20 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, databas
     replica.sync()
     assert all(verdict.is_equal for verdict in verified(replica).values())
     assert verified(replica)["public.orders"].rows == 8
+
+
+@pytest.mark.slow
+def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    replica.sync()
+    with ThreadPoolExecutor(1) as pool:
+        with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
+            begun = pool.submit(start_over, replica.lake, replica.settings)
+            while "waits up to" not in caplog.text and not begun.done():
+                time.sleep(0.05)
+        assert len(begun.result(60)) == 2
+    replica.sync()
+    assert all(verdict.is_equal for verdict in verified(replica).values())
 
 
 def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(replica: Replica, database: Database) -> None:
