@@ -98,7 +98,8 @@ class Halting:
     def __init__(self, feed: Feed, busy: threading.Event) -> None:
         self._feed = feed
         self._busy = busy
-        self.start, self.acknowledge, self.finish, self.stop = feed.start, feed.acknowledge, feed.finish, feed.stop
+        self.start, self.acknowledge, self.cancel = feed.start, feed.acknowledge, feed.cancel
+        self.finish, self.stop = feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """See `Feed`."""

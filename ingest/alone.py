@@ -23,7 +23,7 @@ class AfterSnapshots:
         self._feed, self._lake, self._source = feed, lake, source
         self._waits = True
         self._looked = float("-inf")
-        self.start, self.finish, self.stop = feed.start, feed.finish, feed.stop
+        self.start, self.cancel, self.finish, self.stop = feed.start, feed.cancel, feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """What came next; None: nothing did, or it has to wait."""

@@ -7,7 +7,7 @@ warm between them.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -61,6 +61,7 @@ class Pipeline:
         # By source and writer, where rows were landed; by source, up to where the models have seen all.
         self._landed: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = {}
+        self._seen_tables = (0, 0)
         self.jobs = Jobs(lake, settings, on_stored=self._stored, on_failed=self._news.set)
 
     @contextmanager
@@ -77,12 +78,13 @@ class Pipeline:
     def model(self) -> ModelRun:
         """Run dbt on what is landed by now."""
         started = time.time()
+        tables = self._tables()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
         outcomes = self._build()
         self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
-        self._unsettled = bool(run.waiting) or self._unfinished()
-        self._seen = landed
+        self._unsettled = bool(run.waiting) or self._unfinished(landed)
+        self._seen, self._seen_tables = landed, tables
         return run
 
     @retry(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(ATTEMPTS), reraise=True)
@@ -129,17 +131,26 @@ class Pipeline:
             _log.error("%s", error)
 
     def _stored(self, landing: Landing) -> None:
-        """By a writer's thread. A position alone is no news, unless a snapshot waits for it, or what another writer has
-        landed.
+        """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that
+        was made or dropped, what another writer has landed, or what was not below the position of its own landing.
         """
         at = landing.position
         if landing.rows:
-            self._landed[at.source, at.writer] = at.position
+            self._landed[at.source, at.writer] = at.position + landing.is_open
         unseen = max((p for (source, _), p in list(self._landed.items()) if source == at.source), default=0)
-        if unseen > self._seen.get(at.source, 0) or self._unsettled:
+        if unseen > self._seen.get(at.source, 0) or self._unsettled or self._tables() != self._seen_tables:
             self._news.set()
 
-    def _unfinished(self) -> bool:
-        """Whether a snapshot is still under way, so that definitions may soon have to be looked at again."""
-        tables = self._lake.spark.sql("select count_if(state in ('queued', 'running')) from raw.source_tables")
-        return bool(tables.collect()[0][0])
+    def _tables(self) -> tuple[int, int]:
+        """Another one whenever something is registered of a table."""
+        query = "select count(*) as registered, coalesce(sum(rev), 0) as revisions from raw.source_tables"
+        row = self._lake.spark.sql(query).collect()[0]
+        return row.registered, row.revisions
+
+    def _unfinished(self, landed: Mapping[str, int]) -> bool:
+        """Whether a snapshot is under way, or its end, or a table's, not yet below what was `landed`."""
+        return any(
+            table.is_pending or max(table.done_lsn or 0, table.ended_lsn or 0) >= at
+            for source, at in landed.items()
+            for table in self._lake.tables.read(source).values()
+        )

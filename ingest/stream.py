@@ -43,6 +43,9 @@ class Feed(Protocol):
     def acknowledge(self, position: Position) -> None:
         """`position` is stored."""
 
+    def cancel(self) -> None:
+        """What waits in `read` for the source gives up. Called by any thread."""
+
     def finish(self) -> None:
         """Read no more from the source; what was read may still be taken."""
 
@@ -79,10 +82,13 @@ class Hooks:
 
 @dataclass(frozen=True)
 class Landing:
-    """Files to be landed together, and the position they bring the writer to."""
+    """Files to be landed together, and the position they bring the writer to. is_open: some of their rows are not below
+    it yet.
+    """
 
     position: Position
     files: tuple[File, ...] = ()
+    is_open: bool = False
 
     @property
     def rows(self) -> int:
@@ -128,6 +134,7 @@ class StreamWriter:
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self._landing_bytes = 0
+        self._is_open = False
         self._since = 0.0
         self._position = position
         self._queued = position
@@ -136,6 +143,7 @@ class StreamWriter:
     def stop(self) -> None:
         """End after what has been read so far is landed."""
         self._stop.set()
+        self._feed.cancel()
 
     def announce(self) -> None:
         """Store the position at the next occasion, as others wait for it."""
@@ -200,6 +208,7 @@ class StreamWriter:
         if batch.position is not None:
             self._position = self._position.moved(batch.position)
         self.progress.transactions += batch.transactions
+        self._is_open = batch.in_transaction
         if batch.events.num_rows:
             self._since = self._since or time.monotonic()
             self._held.append(batch.events)
@@ -222,7 +231,7 @@ class StreamWriter:
         if self._sink is not None:
             self._sink.abandon()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
-        self._since = 0.0
+        self._since, self._is_open = 0.0, False
         self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
@@ -252,7 +261,7 @@ class StreamWriter:
         self._sink, self._landing_bytes, self._since = None, 0, 0.0
         if not files and self._position == self._queued:
             return
-        if self._hand_over(Landing(self._position, files)):
+        if self._hand_over(Landing(self._position, files, bool(files) and self._is_open)):
             self._queued, self._announced = self._position, time.monotonic()
 
     def _hand_over(self, landing: Landing | None) -> bool:
@@ -282,7 +291,8 @@ class StreamWriter:
         """`landing` and all that wait behind it as one; whether more may come."""
         try:
             while (following := self._landings.get_nowait()) is not None:
-                landing = Landing(following.position, landing.files + following.files)
+                is_open = following.is_open or (landing.is_open and landing.position == following.position)
+                landing = Landing(following.position, landing.files + following.files, is_open)
         except Empty:
             return landing, True
         return landing, False

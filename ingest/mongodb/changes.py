@@ -5,7 +5,7 @@ all events of its clusterTime, whatever becomes of it, so a replay gives every r
 """
 
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any
@@ -37,6 +37,13 @@ class Events:
 
     raw: Sequence[bytes]
     position: int
+
+    def parts(self, size: int) -> Iterator["Events"]:
+        """The same in parts of up to `size` events, of which the last alone proves the position."""
+        last = max(len(self.raw) - 1, 0) // size * size
+        for at in range(0, last, size):
+            yield Events(self.raw[at : at + size], 0)
+        yield Events(self.raw[last:], self.position)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ field whose values are of several types, or arrays, keeps its text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,10 @@ def write_models(
     Raises CannotConnect.
     """
     with connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
-        found = catalog.collections(client, source)
+        found = [
+            each if each.problem else replace(each, problem=catalog.unreadable(client, each))
+            for each in catalog.collections(client, source)
+        ]
         usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
     done = write(staging_models(source, usable), folder, force=force)
     return [

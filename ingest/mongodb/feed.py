@@ -5,6 +5,8 @@ a stored position is the stream's level: another one counts events in another wa
 """
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 import bson
@@ -16,7 +18,7 @@ from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.mongodb import clustertime, connection, documents, server
-from ingest.mongodb.changes import Decoder, Namespace
+from ingest.mongodb.changes import Decoder, Events, Namespace
 from ingest.mongodb.connection import Client
 from ingest.mongodb.documents import Parsed
 from ingest.mongodb.reader import Reader
@@ -26,6 +28,8 @@ from ingest.settings import JobSettings
 _log = logging.getLogger(__name__)
 
 _WRITER = 1
+# Events that are decoded at once: each may have a document that is looked up.
+_AT_ONCE = 500
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
@@ -147,6 +151,8 @@ class MongoFeed:
         self._uri = source.uri.get_secret_value()
         self._seconds = settings.connect_seconds
         self._client: Client | None = None
+        self._left: deque[Events] = deque()
+        self._cancelled = threading.Event()
         self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued)
         self._reader = Reader(source.name, position.slot, position.position, self._connect, settings.heartbeat_seconds)
 
@@ -156,11 +162,19 @@ class MongoFeed:
 
     def read(self, timeout: float) -> EventBatch | None:
         """What came next; None: nothing within `timeout` seconds. Raises Failure when there is no going on."""
-        events = self._reader.get(timeout)
-        return None if events is None else self._decoder.feed(events)
+        if not self._left:
+            reply = self._reader.get(timeout)
+            if reply is None:
+                return None
+            self._left += reply.parts(_AT_ONCE)
+        return self._decoder.feed(self._left.popleft())
 
     def acknowledge(self, position: Position) -> None:
         """Nothing: MongoDB keeps its log by time and size, not for us."""
+
+    def cancel(self) -> None:
+        """What waits for the source gives up."""
+        self._cancelled.set()
 
     def finish(self) -> None:
         """Read no more; what was read may still be taken."""
@@ -195,5 +209,5 @@ class MongoFeed:
                         "Grant find on it, or let it keep post-images",
                     ) from error
                 _log.warning("documents can't be looked up at the moment (%s)", error)
-                if self._reader.wait_ended(1.0):
+                if self._cancelled.wait(1.0):
                     raise

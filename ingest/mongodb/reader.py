@@ -82,10 +82,6 @@ class Reader(threading.Thread):
         """Read no more; what was read may still be taken."""
         self._ending.set()
 
-    def wait_ended(self, seconds: float) -> bool:
-        """Wait; whether `finish` was called."""
-        return self._ending.wait(seconds)
-
     def run(self) -> None:
         """Read until `finish`."""
         pause = 0.0
@@ -138,9 +134,10 @@ class Reader(threading.Thread):
         self._token = token
         if raw:
             self._spoke = time.monotonic()
-            self._after_invalidate = raw[-1]["operationType"] == INVALIDATE
+            # A fragment of a split event may have nothing but its token and one large field.
+            self._after_invalidate = raw[-1].get("operationType") == INVALIDATE
             if not server.is_ours(raw[-1].get("ns", {})):
-                self._newest = clustertime.position(raw[-1]["clusterTime"])
+                self._newest = clustertime.of_token(raw[-1]["_id"]["_data"])
         self._beat(client, position)
         return int(reply["id"]) == 0
 

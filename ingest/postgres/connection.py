@@ -68,8 +68,8 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
     if version < OLDEST_SERVER:
         connection.close()
         raise Failure(f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later")
-    if version >= 170000 and not replication:
-        connection.execute("SET transaction_timeout = 0")
+    if version >= 170000:  # an older one would refuse it among the options
+        command(connection, "SET transaction_timeout = 0")
     return connection
 
 

@@ -4,7 +4,8 @@ restarts.
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -46,6 +47,9 @@ class PostgresFeed:
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
         self._ended = threading.Event()
+        # The last changes, by generation, since the lake was last asked what it takes the tables for.
+        self._changed: dict[str, int] = {}
+        self._looked = time.monotonic()
         self._link = Link(self._dsn, settings.connect_seconds)
         survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._ended.wait)
@@ -73,16 +77,32 @@ class PostgresFeed:
         if isinstance(item, Restart):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
+        if self._changed and time.monotonic() - self._looked >= self._settings.catalogue_seconds:
+            self._looked = time.monotonic()
+            self._registry.refresh()
+            self._find_strays(self._changed)
+            self._changed = {}
         if item is None:
             return None
         batch = self._selected(self._decoder.feed(item))
-        if self._registry.has_strays(batch.events["table_id"].unique().to_pylist()):
-            self._registry.strayed(_last_changes(batch.events))
+        changed = _last_changes(batch.events)
+        self._changed |= changed
+        self._find_strays(changed)
         return batch
+
+    def _find_strays(self, changed: Mapping[str, int]) -> None:
+        """Changes of generations that the lake takes for ended; what comes next is to be of the right ones."""
+        if self._registry.has_strays(changed):
+            self._decoder.describe_again()
+            self._registry.strayed(changed)
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
         self._stored = position
+
+    def cancel(self) -> None:
+        """What waits for the source gives up."""
+        self._ended.set()
 
     def finish(self) -> None:
         """Read no more from the socket; what was read may still be taken."""
@@ -90,7 +110,7 @@ class PostgresFeed:
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""
-        self._ended.set()
+        self.cancel()
         self._reader.stop()
         if self._reader.is_alive():
             self._reader.join(timeout=10)

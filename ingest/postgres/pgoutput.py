@@ -65,6 +65,10 @@ class Decoder:
             reply_requested=reply,
         )
 
+    def describe_again(self) -> None:
+        """Ask the registry about all relations anew, between two feeds."""
+        self._relations.describe_again()
+
     def _decode(self, piece: Piece, stamp: events.Stamp) -> list[pa.Table]:
         """The events of a piece; relations, position and open transaction move on."""
         for number in map(int, piece.where(RELATION)):

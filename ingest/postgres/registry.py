@@ -60,6 +60,10 @@ class CatalogRegistry:
         self._roots[info.table_id] = now.oid if now else relation.oid
         return info
 
+    def refresh(self) -> None:
+        """Read what the lake says of the tables now."""
+        self._survey.refreshed()
+
     def has_strays(self, table_ids: Iterable[str]) -> bool:
         """Whether one of these generations is not registered, or has ended, though its table is there."""
         ended = [table_id for table_id in table_ids if not self._is_live(table_id)]
@@ -98,7 +102,8 @@ class CatalogRegistry:
                 if now is not None and self._survey.one(now):
                     self._queued()
                 return now
-            except (CannotConnect, psycopg.OperationalError) as error:
+            # An internal error: a table was dropped while the catalogue was read.
+            except (CannotConnect, psycopg.OperationalError, psycopg.errors.InternalError_) as error:
                 if self._wait(1.0):
                     raise
                 _log.warning("the catalogue can't be read at the moment (%s)", error)

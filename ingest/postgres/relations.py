@@ -33,6 +33,12 @@ class Relations:
         if before is None:
             self._oids = np.array(sorted(self._current), np.int64)
 
+    def describe_again(self) -> None:
+        """Ask about all of them anew, between two pieces: no Relation message tells of a root's new name."""
+        self._current = {
+            oid: version(held.relation, self._registry.describe(held.relation)) for oid, held in self._current.items()
+        }
+
     def forget(self) -> None:
         """End the piece."""
         self._history.clear()

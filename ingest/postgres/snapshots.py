@@ -151,6 +151,9 @@ class PostgresTables:
             yield
         except CannotConnect as error:
             raise Unreachable(error.what, error.where, error.fix) from None
+        except psycopg.errors.InternalError_ as error:  # a table was dropped while the catalogue was read
+            text = " ".join(str(error).split())
+            raise Unreachable(f"the catalogue is being changed ({text})", place(self._dsn)) from None
         except psycopg.OperationalError as error:
             self._link.close()
             self.rest()

@@ -15,7 +15,7 @@
         {%- if operator and operator.group(1) not in allowed -%}
             {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ operator.group(1) ~ ' in the query', fix) -%}
         {%- endif -%}
-        {%- set varying = '\\b(rand|randn|uuid|shuffle|current_timestamp|current_date|now|monotonically_increasing_id)\\(' -%}
+        {%- set varying = '\\b(rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id)\\(' -%}
         {%- set subquery = '\\b(scalar-subquery|exists|list)#\\d+ \\[' -%}
         {%- set found = modules.re.search(varying ~ '|' ~ subquery, line) -%}
         {%- if found -%}

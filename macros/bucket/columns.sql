@@ -15,7 +15,7 @@
     {%- for row in run_query('describe query ' ~ sql) -%}
         {%- do names.append(row['col_name']) -%}
         {%- if row['col_name'] != '_row_key' -%}
-            {%- do columns.append({'name': row['col_name'], 'type': row['data_type']}) -%}
+            {%- do columns.append({'name': row['col_name'], 'type': tidemark._kept_type(row['data_type'])}) -%}
         {%- endif -%}
     {%- endfor -%}
     {%- for name in names if names.count(name) > 1 -%}
@@ -32,6 +32,11 @@
         {%- do tidemark.check_row_wise(sql, model) -%}
     {%- endif -%}
     {{ return(columns) }}
+{%- endmacro %}
+
+{#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits. -#}
+{% macro _kept_type(type) -%}
+    {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', type)) }}
 {%- endmacro %}
 
 {#- The columns that every bucket table has beside those of its query. -#}

@@ -12,7 +12,12 @@
             {%- if node.config.meta.get('table') -%}
                 {%- do inputs.append({'source': node.config.meta.source, 'table': node.config.meta.table}) -%}
             {%- endif -%}
+        {%- elif node and node.config.materialized not in ['ledger', 'ephemeral'] -%}
+            {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which may change without its being told", 'Select from staging views, and views of them') -%}
         {%- endif -%}
+    {%- endfor -%}
+    {%- for parent in model.depends_on.nodes if parent.startswith('source.') -%}
+        {%- do tidemark._refuse(model, 'reads ' ~ parent ~ ' itself', 'Select from staging views, and views of them') -%}
     {%- endfor -%}
     {%- if not inputs -%}
         {%- do tidemark._refuse(model, 'reads no staging view', 'Select from one: meta.source and meta.table of a view name its table') -%}

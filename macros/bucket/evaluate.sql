@@ -146,7 +146,7 @@
     left semi join (
         select row_state.row_key as changed_key
         from {{ tidemark.core_relation('row_state') }} as row_state
-        where {{ tidemark._touches(plan.definition, plan.since, tidemark.newest(plan.standing)) }}
+        where {{ tidemark._touches(plan) }}
     ) as changed
         on {{ tidemark._key_of_copies('row_key') }} = changed.changed_key
     {%- endif %}
@@ -157,10 +157,12 @@
     if({{ row_key }} like '%]', {{ row_key }}, regexp_replace({{ row_key }}, '#[0-9]+$', ''))
 {%- endmacro %}
 
-{#- The rows of a definition's inputs that changed since its mark, as a predicate of literals on `row_state`. -#}
-{% macro _touches(definition, mine, newest) -%}
+{#- The rows of a definition's inputs that it evaluates, as a predicate on `row_state`: those that changed since its mark, or all. -#}
+{% macro _touches(plan) -%}
+    {%- set mine = plan.since if plan.scope == 'changes' else {} -%}
+    {%- set newest = tidemark.newest(plan.standing) -%}
     (
-        {%- for input in definition.inputs %}
+        {%- for input in plan.definition.inputs %}
         {{ 'or ' if not loop.first }}(
             row_state.source = '{{ input.source }}'
             and row_state.table_name = {{ tidemark.literal(input.table) }}

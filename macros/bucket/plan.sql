@@ -16,7 +16,7 @@
     {%- set plan = {
         'evaluates': false, 'scope': 'changes', 'since': mine, 'standing': standing,
         'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
-        'is_published': published.definition_hash == definition.hash,
+        'is_published': published.definition_hash == definition.hash, 'is_torn': published.definition_hash == tidemark.torn(),
     } -%}
     {%- if same and standing == tidemark.published_standing(definition.name) -%}
         {%- do plan.update({'reason': 'unchanged'}) -%}

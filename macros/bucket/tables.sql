@@ -27,12 +27,26 @@
     {%- set rewritten = [] -%}
     {%- for column in columns if has.get(column.name) != column.type -%}
         {%- if column.name in has -%}
+            {%- if not rewritten and not is_new -%}
+                {%- do tidemark._mark_as_torn(plan.definition.name) -%}
+            {%- endif -%}
             {%- do rewritten.append(column.name) -%}
             {%- do run_query('alter table ' ~ relation ~ ' drop column ' ~ tidemark.quoted(column.name)) -%}
         {%- endif -%}
         {%- do run_query('alter table ' ~ relation ~ ' add column ' ~ tidemark.quoted(column.name) ~ ' ' ~ column.type) -%}
     {%- endfor -%}
-    {{ return({'rewritten': rewritten | length > 0, 'is_new': is_new}) }}
+    {{ return({'rewritten': rewritten | length > 0 or plan.is_torn, 'is_new': is_new}) }}
+{%- endmacro %}
+
+{#- In place of a definition's hash: the rows lack a column's values, until a run has written all of them anew. -#}
+{% macro torn() -%}
+    {{ return('torn') }}
+{%- endmacro %}
+
+{#- Columns are the table's, not the branch's: once one is dropped, the published rows are of no definition. -#}
+{% macro _mark_as_torn(name) -%}
+    {%- set progress = tidemark.core_relation('progress') -%}
+    {%- do run_query("update " ~ progress ~ " set definition_hash = '" ~ tidemark.torn() ~ "' where model = " ~ tidemark.literal(name)) -%}
 {%- endmacro %}
 
 {% macro _create_rows_table(relation, columns) -%}

@@ -1,13 +1,13 @@
-{#- Deletes the versions of a row that are older than the one just appended under the checkpoint. -#}
-{% macro delete_superseded(relation, key, checkpoint_id) -%}
+{#- Deletes the versions of rows that are older than those just appended, under the checkpoints of their sources, `at`. -#}
+{% macro delete_superseded(relation, key, at) -%}
     merge into {{ relation }} as old
     using (
-        select {{ key | join(', ') }} from {{ relation }} where {{ tidemark.of_checkpoints('checkpoint_id', checkpoint_id - 1, checkpoint_id) }}
+        select {{ key | join(', ') }} from {{ relation }} where {{ tidemark.of_its_checkpoint(at) }}
     ) as new
     on
         {% for column in key -%}
         old.{{ column }} = new.{{ column }} and
         {% endfor -%}
-        not {{ tidemark.of_checkpoints('old.checkpoint_id', checkpoint_id - 1, checkpoint_id) }}
+        not {{ tidemark.of_its_checkpoint(at, 'old') }}
     when matched then delete
 {%- endmacro %}

@@ -22,8 +22,12 @@
     {%- endif %}
     {%- set standing = tidemark.standing(model.name) -%}
     {%- if new and supersedes %}
+        {%- set moved = {} -%}
+        {%- for range in tidemark.ranges(model.name) -%}
+            {%- do moved.update({range.source: range}) -%}
+        {%- endfor -%}
         {%- call statement('supersede') -%}
-            {{ tidemark.delete_superseded(this, supersedes, tidemark.newest(standing)) }}
+            {{ tidemark.delete_superseded(this, supersedes, moved) }}
         {%- endcall -%}
     {%- endif %}
     {{ run_hooks(post_hooks) }}

@@ -9,8 +9,24 @@
     {%- if newest - since > 180 -%}
         ({{ column }} > {{ since }} and {{ column }} <= {{ newest }})
     {%- else -%}
-        {{ column }} in ({{ (range(-11, 0) | list + range(since + 1, newest + 1) | list) | join(', ') }})
+        {{ tidemark.is_one_of(column, range(since + 1, newest + 1) | list) }}
     {%- endif -%}
+{%- endmacro %}
+
+{#- Whether a column's value is one of some positive numbers; see `of_checkpoints`. -#}
+{% macro is_one_of(column, numbers) -%}
+    {{ column }} in ({{ (range(-11, 0) | list + numbers) | join(', ') }})
+{%- endmacro %}
+
+{#- Whether a row, of `relation` if that is given, is of its source's checkpoint. `at`: {source: {checkpoint_id}}. -#}
+{% macro of_its_checkpoint(at, relation='') -%}
+    {%- set of = relation ~ '.' if relation else '' -%}
+    (
+        false
+        {%- for source, standing in at.items() %}
+        or ({{ of }}source = '{{ source }}' and {{ tidemark.is_one_of(of ~ 'checkpoint_id', [standing.checkpoint_id]) }})
+        {%- endfor %}
+    )
 {%- endmacro %}
 
 {#- A number to compare a column's with: boxed, both, as a struct's literal is not part of the generated code either. -#}

@@ -25,7 +25,8 @@
     {%- endfor -%}
 {%- endmacro %}
 
-{#- One row per model and source, the newest; rewritten whole, so that it stays one small file. -#}
+{#- One row per model and source, the newest; rewritten whole, so that it stays one small file. Each publication of a definition
+    has the marks of all its sources: one that is older is of a source that it no longer reads. -#}
 {% macro _write_marks(publications, publication_id) -%}
     insert overwrite {{ tidemark.core_relation('progress') }}
     select
@@ -38,18 +39,24 @@
         newest.publication_id
     from (
         select
-            model,
-            source,
-            max_by(struct(checkpoint_id, position, definition_hash, columns, publication_id), publication_id) as newest
+            *,
+            max(newest.publication_id) over (partition by model) as last_publication_id
         from (
-            select model, source, checkpoint_id, position, definition_hash, columns, publication_id
-            from {{ tidemark.core_relation('progress') }}
-            union all
-            select model, mark.source, mark.checkpoint_id, mark.position, definition_hash, columns, publication_id
-            from {{ publications }}
-            lateral view explode(marks) as mark
-            where publication_id = {{ publication_id }}
+            select
+                model,
+                source,
+                max_by(struct(checkpoint_id, position, definition_hash, columns, publication_id), publication_id) as newest
+            from (
+                select model, source, checkpoint_id, position, definition_hash, columns, publication_id
+                from {{ tidemark.core_relation('progress') }}
+                union all
+                select model, mark.source, mark.checkpoint_id, mark.position, definition_hash, columns, publication_id
+                from {{ publications }}
+                lateral view explode(marks) as mark
+                where publication_id = {{ publication_id }}
+            )
+            group by model, source
         )
-        group by model, source
     )
+    where newest.definition_hash is null or newest.publication_id = last_publication_id
 {%- endmacro %}

@@ -33,14 +33,16 @@
     }) }}
 {%- endmacro %}
 
-{#- The events that a run brought, as a predicate: those of its checkpoints. -#}
+{#- The events of which ranges are, and maybe later ones, as a predicate on the checkpoints at which `events` took them in:
+    where it is ahead, those of a range may be of a later one. -#}
 {% macro _of_ranges(ranges) -%}
+    {%- set events = tidemark.standing('events') -%}
     (
         false
         {%- for range in ranges %}
         or (
             events.source = '{{ range.source }}'
-            and {{ tidemark.of_checkpoints('events.checkpoint_id', range.since, range.checkpoint_id) }}
+            and {{ tidemark.of_checkpoints('events.checkpoint_id', range.since, events[range.source].checkpoint_id) }}
         )
         {%- endfor %}
     )

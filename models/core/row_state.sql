@@ -94,6 +94,7 @@ left anti join {{ this }} as before
         and changed.table_id = before.table_id
         and changed.row_key = before.row_key
         and changed.copies = before.copies
+        and changed.leaf_id <=> before.leaf_id
         and array_sort(map_entries(changed.columns)) = array_sort(map_entries(before.columns))
 {%- endif %}
 {%- endif %}

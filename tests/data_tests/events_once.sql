@@ -1,11 +1,10 @@
--- No record of the log twice among the events of the newest checkpoint.
-{%- set newest = tidemark.newest(tidemark.standing('events')) %}
+-- No record of the log twice among the events of each source's newest checkpoint.
 select
     source,
     writer,
     commit_lsn,
     commit_index
 from {{ ref('events') }}
-where {{ tidemark.of_checkpoints('checkpoint_id', newest - 1, newest) }}
+where {{ tidemark.of_its_checkpoint(tidemark.standing('events')) }}
 group by source, writer, commit_lsn, commit_index
 having count(*) > 1

@@ -1,7 +1,6 @@
--- No row twice among those that the newest checkpoint changed; their older versions are deleted by the same keys.
-{%- set newest = tidemark.newest(tidemark.standing('row_state')) %}
+-- No row twice among those that each source's newest checkpoint changed: older versions are deleted by the same keys.
 select row_key
 from {{ ref('row_state') }}
-where {{ tidemark.of_checkpoints('checkpoint_id', newest - 1, newest) }}
+where {{ tidemark.of_its_checkpoint(tidemark.standing('row_state')) }}
 group by source, table_id, row_key
 having count(*) > 1

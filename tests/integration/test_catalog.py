@@ -1,5 +1,7 @@
 """The catalogue moves: after each alteration the lake's table equals the source's, by the cheapest sound means."""
 
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +11,7 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import DONE, ENDED
 from ingest.settings import JobSettings
+from ingest.stream import Hooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs
 
@@ -241,6 +244,24 @@ def test_partitions_land_under_their_root(jobs: Jobs, parts: Database) -> None:
     assert {e["table_name"] for e in jobs.events()} == {"public.p"}
     assert len({e["leaf_id"] for e in jobs.events()}) == 2
     jobs.assert_equal("public.p")
+
+
+def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: Database) -> None:
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    with jobs.streaming(Hooks(after_store=lambda landing: landed.release() if landing.rows else None)):
+        parts.execute("update p set n = -1 where id = 1")
+        landed.acquire(timeout=60)
+        parts.execute("alter table p rename to q")
+        jobs.snapshot()
+        assert jobs.table("public.q").state == DONE
+        parts.execute("update q set n = -3 where id = 3")
+        landed.acquire(timeout=60)
+        deadline = time.monotonic() + 60
+        while jobs.table("public.q").state == DONE and time.monotonic() < deadline:
+            time.sleep(0.05)
+    jobs.settle()
+    jobs.assert_equal("public.q")
 
 
 @pytest.mark.parametrize(

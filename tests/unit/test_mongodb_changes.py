@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from bson import Binary, encode
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
@@ -146,3 +147,12 @@ def test_times_and_transactions_are_kept() -> None:
     plain, told = source.feed(event("delete", (5, 1)), event("delete", (5, 2), wallTime=DatetimeMS(5123), txnNumber=7))
     assert (plain["commit_ts"].timestamp(), plain["xid"]) == (5.0, None)
     assert (told["commit_ts"].timestamp(), told["xid"]) == (5.123, 7)
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(0, [0]), (1, [1]), (4, [4]), (5, [4, 1]), (8, [4, 4]), (9, [4, 4, 1])])
+def test_a_reply_in_parts_proves_its_position_with_the_last(count: int, sizes: list[int]) -> None:
+    reply = Events([bytes([n]) for n in range(count)], 7)
+    parts = list(reply.parts(4))
+    assert [len(part.raw) for part in parts] == sizes
+    assert [raw for part in parts for raw in part.raw] == list(reply.raw)
+    assert [part.position for part in parts] == [0] * (len(sizes) - 1) + [7]

@@ -1,0 +1,131 @@
+"""Runs that bring some models further than others, or end half-way: what comes after makes all of them right."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.replay import Jobs
+from tests.integration.replica import Replica, killed_at
+
+QUERY = "select _row_key, id, {} as v from {{{{ rows('{}') }}}}"
+
+
+@pytest.fixture
+def two(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, tmp_path: Path, database: Database
+) -> tuple[Replica, PostgresSource]:
+    """A replica of two sources, of the tables a and b; and the second of them."""
+    for table in "ab":
+        database.execute(f"create table {table} (id int primary key, v int)")
+        database.execute(f"insert into {table} select i, i from generate_series(1, 3) i")
+    first, second = (new_source(tables=(f"public.{table}",)) for table in "ab")
+    return Replica(lake, first, settings, tmp_path, second), second
+
+
+def land(replica: Replica, source: PostgresSource) -> None:
+    """One of a replica's sources, and no other."""
+    Jobs(replica.lake, source, replica.settings.settings).settle()
+
+
+def versions(replica: Replica, source: PostgresSource) -> list[tuple[object, ...]]:
+    query = "select row_key, columns['v'] from core.row_state where source = '{}' and not deleted"
+    return replica.rows(query.format(source.name))
+
+
+def view(replica: Replica, source: PostgresSource, table: str) -> str:
+    """A staging view of a table of either source."""
+    meta = {"source": source.name, "table": f"public.{table}"}
+    return replica.write(
+        f"models/staging/stg_{source.name}__{table}.sql",
+        f"{{{{ config(meta={meta!r}) }}}}\n"
+        "select row_key as _row_key, checkpoint_id as _checkpoint_id, cast(columns['id'] as int) as id, "
+        "cast(columns['v'] as int) as v\n"
+        f"from {{{{ ref('row_state') }}}} where source = '{source.name}' and not deleted\n",
+    )
+
+
+def test_sources_at_different_checkpoints_have_one_version_of_each_row(
+    two: tuple[Replica, PostgresSource], database: Database
+) -> None:
+    replica, other = two
+    replica.sync()
+    database.execute("update a set v = 10; delete from a where id = 3")
+    land(replica, replica.source)
+    replica.model("build", "--select", "checkpoints", "events", "tables")
+    database.execute("update b set v = 20")
+    land(replica, other)
+    replica.model()
+    assert versions(replica, replica.source) == [('["1"]', "10"), ('["2"]', "10")]
+    assert versions(replica, other) == [('["1"]', "20"), ('["2"]', "20"), ('["3"]', "20")]
+
+
+@pytest.mark.slow
+def test_events_ahead_of_the_tables_are_folded_all(two: tuple[Replica, PostgresSource], database: Database) -> None:
+    replica, _ = two
+    replica.sync()
+    database.execute("update a set v = 10 where id = 1")
+    land(replica, replica.source)
+    replica.model("build", "--select", "checkpoints", "tables")
+    database.execute("update a set v = 20 where id = 2")
+    land(replica, replica.source)
+    replica.model("build", "--select", "checkpoints", "events")
+    replica.model("build", "--select", "row_state")
+    assert versions(replica, replica.source) == [('["1"]', "10"), ('["2"]', "2"), ('["3"]', "3")]
+    replica.model()
+    assert versions(replica, replica.source) == [('["1"]', "10"), ('["2"]', "20"), ('["3"]', "3")]
+
+
+@pytest.mark.slow
+def test_a_source_that_a_definition_no_longer_reads_says_nothing_of_it(
+    two: tuple[Replica, PostgresSource], database: Database
+) -> None:
+    replica, other = two
+    first, second = view(replica, replica.source, "a"), view(replica, other, "b")
+    options = {"bucket_by": [], "object_id": "id", "key": ["id"]}
+    joined = f"select a.id, b.v from {{{{ ref('{first}') }}}} as a join {{{{ ref('{second}') }}}} as b on a.id = b.id"
+    one = replica.definition("one", joined, **options)
+    replica.sync()
+    replica.definition("one", f"select id, v + 100 as v from {{{{ ref('{first}') }}}}", **options)
+    assert replica.model()[one].message.startswith("definition changed")
+    assert "changed" not in replica.model()[one].message.replace("unchanged", "")
+    database.execute("update a set v = 50 where id = 1")
+    replica.sync()
+    replica.definition("one", joined, **options)
+    replica.model()
+    assert replica.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("then", ["bigint", "int"])
+def test_a_column_whose_type_was_being_changed_is_written_anew(
+    two: tuple[Replica, PostgresSource], database: Database, then: str
+) -> None:
+    replica, _ = two
+    rows = view(replica, replica.source, "a")
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    one = replica.definition("one", QUERY.format("cast(v as int)", rows), **options)
+    replica.sync()
+    replica.definition("one", QUERY.format("cast(v as bigint)", rows), **options)
+    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{one}" in sql):
+        replica.model()
+    replica.definition("one", QUERY.format(f"cast(v as {then})", rows), **options)
+    replica.model()
+    assert replica.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
+    assert replica.replayed(one) == replica.logged_rows(one)
+
+
+@pytest.mark.slow
+def test_a_small_integer_is_no_other_type_when_the_definition_changes(two: tuple[Replica, PostgresSource]) -> None:
+    replica, _ = two
+    rows = view(replica, replica.source, "a")
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    one = replica.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
+    replica.sync()
+    replica.definition("one", QUERY.format("cast(v as smallint)", rows) + " where id > 1", **options)
+    assert replica.model()[one].message == "definition changed, PUT 0, REMOVE 1"
