@@ -249,14 +249,14 @@ def test_partitions_land_under_their_root(jobs: Jobs, parts: Database) -> None:
 def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: Database) -> None:
     jobs.settle()
     landed = threading.Semaphore(0)
-    with jobs.streaming(Hooks(after_store=lambda landing: landed.release() if landing.rows else None)):
+    with jobs.streaming(Hooks(after_land=lambda _: landed.release())):
         parts.execute("update p set n = -1 where id = 1")
-        landed.acquire(timeout=60)
+        assert landed.acquire(timeout=60)
         parts.execute("alter table p rename to q")
         jobs.snapshot()
         assert jobs.table("public.q").state == DONE
         parts.execute("update q set n = -3 where id = 3")
-        landed.acquire(timeout=60)
+        assert landed.acquire(timeout=60)
         deadline = time.monotonic() + 60
         while jobs.table("public.q").state == DONE and time.monotonic() < deadline:
             time.sleep(0.05)
