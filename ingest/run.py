@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.config import Settings
 from ingest.errors import Failure
@@ -87,7 +87,12 @@ class Pipeline:
         self._seen, self._seen_tables = landed, tables
         return run
 
-    @retry(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(ATTEMPTS), reraise=True)
+    @retry(
+        retry=retry_if_exception_type(Overtaken),
+        wait=wait_random_exponential(max=10.0),
+        stop=stop_after_attempt(ATTEMPTS),
+        reraise=True,
+    )
     def _build(self) -> list[Outcome]:
         return self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.errors import Failure, one_line
 from ingest.lake import Lake
@@ -36,7 +36,12 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
     yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
 
 
-@retry(retry=retry_if_exception_type(Overtaken), stop=stop_after_attempt(ATTEMPTS), reraise=True)
+@retry(
+    retry=retry_if_exception_type(Overtaken),
+    wait=wait_random_exponential(max=10.0),
+    stop=stop_after_attempt(ATTEMPTS),
+    reraise=True,
+)
 def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
     return project.operation(
         "maintain",

@@ -134,6 +134,21 @@ class Lake:
         ).collect()
         return incarnations(Position(**row.asDict()) for row in rows)
 
+    def begin(self, position: Position, after: int) -> None:
+        """Adds a writer's first position, unless another process has begun from later than `after` on meanwhile."""
+        kinds = ddl.TABLES[ddl.POSITIONS].columns
+        row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
+        values = ", ".join(f"CAST({literal(value)} AS {kinds[name]}) AS {name}" for name, value in row.items())
+        # With inserts alone it would be an append, which comes into conflict with nobody.
+        statement = f"""
+            MERGE INTO {ddl.POSITIONS} t
+            USING (SELECT {values}) s
+            ON t.source = {literal(position.source)} AND t.source = s.source AND t.writer = s.writer
+                AND t.slot = s.slot AND t.start_position > {after}
+            WHEN MATCHED AND t.position < t.start_position THEN UPDATE SET *
+            WHEN NOT MATCHED THEN INSERT *"""
+        retried(lambda: self.spark.sql(statement))
+
     def store(self, position: Position) -> None:
         """Adds `position` to raw.stream_positions.
 

@@ -45,8 +45,11 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
         _log.warning("source %s: the stream is of %s now, before of %s", source.name, level, stored.slot)
         lake.tables.queue(source.name, "the stream is of another level")
     position = Position(source.name, _WRITER, level, system, 1, now, now)
-    lake.store(position)
-    return position
+    # Another process may begin at this moment as well; the stream is one.
+    lake.begin(position, stored.start_position if stored else -1)
+    begun = _stored(lake, source)
+    assert begun is not None
+    return begun
 
 
 def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:

@@ -1,6 +1,6 @@
 {#-
-  What a definition is: its `hash`, over its SQL and settings and the views that it reads (comments and white space don't
-  count), and its `inputs`, the source tables below it as {source, table}.
+  What a definition is: its `hash`, over its SQL and settings, the views that it reads (comments and white space don't count) and the
+  contents of seeds; and its `inputs`, the source tables below it as {source, table}.
 -#}
 {% macro bucket_definition(model, sql, settings) -%}
     {%- set parts = [tidemark.normalized_sql(sql), tojson(settings, sort_keys=true)] -%}
@@ -12,6 +12,8 @@
             {%- if node.config.meta.get('table') -%}
                 {%- do inputs.append({'source': node.config.meta.source, 'table': node.config.meta.table}) -%}
             {%- endif -%}
+        {%- elif node and node.resource_type == 'seed' -%}
+            {%- do parts.append(unique_id ~ ':' ~ node.checksum.checksum) -%}
         {%- elif node and node.config.materialized not in ['ledger', 'ephemeral'] -%}
             {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which may change without its being told", 'Select from staging views, and views of them') -%}
         {%- endif -%}

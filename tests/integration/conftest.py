@@ -67,7 +67,7 @@ def lake(spark: SparkSession) -> Lake:
 
 @pytest.fixture(autouse=True)
 def only_my_definitions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drops the definitions' tables and views of the test: dbt looks at all that are there in each run."""
+    """Drops the definitions' tables, marks and views of the test: dbt and upkeep look at all that are there."""
     yield
     if "lake" in request.fixturenames:
         spark: SparkSession = request.getfixturevalue("lake").spark
@@ -76,6 +76,10 @@ def only_my_definitions(request: pytest.FixtureRequest) -> Iterator[None]:
             if schema in schemas:
                 for row in spark.sql(f"show {kind}s in {schema}").where("not isTemporary").collect():
                     spark.sql(f"drop {kind} {schema}.`{row[1]}`")
+        if spark.catalog.tableExists("core.progress"):
+            newest = spark.sql("select max(publication_id) from core.progress").collect()[0][0] or 0
+            spark.sql(f"update core.progress set publication_id = {newest} where model = 'checkpoints'")
+            spark.sql("delete from core.progress where definition_hash is not null")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,13 @@ def connect(uri: str) -> Client:
 
 def names(jobs: MongoJobs, *collections: str) -> list[str]:
     return [f"{jobs.source.name}.{collection}" for collection in collections]
+
+
+def test_processes_that_begin_at_once_begin_at_one_position(mongo_jobs: MongoJobs) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        begun = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
+    assert begun == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
+    assert len(begun) == 1
 
 
 def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:

@@ -129,3 +129,23 @@ def test_a_small_integer_is_no_other_type_when_the_definition_changes(two: tuple
     replica.sync()
     replica.definition("one", QUERY.format("cast(v as smallint)", rows) + " where id > 1", **options)
     assert replica.model()[one].message == "definition changed, PUT 0, REMOVE 1"
+
+
+@pytest.mark.slow
+def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[Replica, PostgresSource]) -> None:
+    replica, _ = two
+    rows = view(replica, replica.source, "a")
+    seed = replica.write(f"seeds/names_{replica.source.name}.csv", "id,name\n1,one\n2,two\n")
+    query = f"select s.id, s.name from {{{{ ref('{rows}') }}}} as a join {{{{ ref('{seed}') }}}} as s on a.id = s.id"
+    one = replica.definition("one", query, bucket_by=[], object_id="id", key=["id"])
+    replica.sync()
+    replica.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
+    assert replica.model()[one].message == "definition changed, PUT 1, REMOVE 0"
+    assert replica.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]
+    table = replica.write(
+        f"models/tables/copy_{replica.source.name}.sql",
+        f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",
+    )
+    replica.definition("one", query.replace(rows, table), bucket_by=[], object_id="id", key=["id"])
+    with pytest.raises(Failure, match=f"reads '{table}', which may change without its being told"):
+        replica.model()
