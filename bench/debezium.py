@@ -35,7 +35,7 @@ def results(place: Place) -> Iterator[Result]:
         }
         found = contest(sides, place.runs)
         yield rates(f"stream.{name} / Debezium {VERSION}", found["ours"], found["other"], "events/s", MARK)
-        stream.drop_slots(place.dsn)
+        items.drop_slots(place.dsn)
 
 
 class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]

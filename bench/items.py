@@ -64,6 +64,12 @@ def drop_slot(dsn: str, slot: str) -> None:
         )
 
 
+def drop_slots(dsn: str) -> None:
+    """Drop all: nobody reads any more."""
+    with connect(dsn) as connection:
+        connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+
+
 def copy_slot(dsn: str, slot: str, copy: str) -> int:
     """A copy of `slot`, in place of one of that name; where it starts."""
     drop_slot(dsn, copy)

@@ -22,7 +22,6 @@ from bench.contest import Side, contest
 from bench.measure import Run, program, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from bench.stream import drop_slots
 from ingest import spark
 from ingest.config import PostgresSource
 from ingest.postgres.connection import connect, copy_out
@@ -59,7 +58,7 @@ def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
     for number in count():
         source = PostgresSource(name=f"items{number}", dsn=SecretStr(dsn), tables=("public.items",))
         run = landing.snapshot(open_jobs(opened, source, JobSettings()), rows)
-        drop_slots(dsn)
+        items.drop_slots(dsn)
         yield run
 
 

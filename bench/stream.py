@@ -47,13 +47,7 @@ def results(place: Place) -> Iterator[Result]:
                 MEMORY_MARK_MIB,
                 higher_is_better=False,
             )
-        drop_slots(dsn)
-
-
-def drop_slots(dsn: str) -> None:
-    """Drop all: nobody reads any more."""
-    with items.connect(dsn) as connection:
-        connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
+        items.drop_slots(dsn)
 
 
 def prepare(dsn: str, name: str, rows: int) -> int:

@@ -13,14 +13,13 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from bench.stream import drop_slots
 from ingest.change import EventBatch
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.positions import Position, Restart
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
-from ingest.stream import Feed, Hooks
+from ingest.stream import Feed, Hooks, Landing
 
 ROWS, ROUNDS = 600_000, 30
 COMMITS, COMMITTERS = 40, 8
@@ -38,14 +37,14 @@ def results(place: Place) -> Iterator[Result]:
     found = contest(sides, place.runs)
     yield rates("writers: 2 / 1, of two tables", found["two"], found["one"], "events/s")
     yield rates("landing beside reading / after it", found["one"], found["apart"], "events/s")
-    drop_slots(place.dsn)
+    items.drop_slots(place.dsn)
     lake = place.new_folder("lake")
     sides = {
         name: Side("bench.writers:commits", {"writers": writers, "lake": lake})
         for name, writers in (("many", COMMITTERS), ("one", 1))
     }
     found = contest(sides, place.runs)
-    yield rates(f"landings of {COMMITTERS} writers at once / of one", found["many"], found["one"], "commits/s")
+    yield rates(f"positions of {COMMITTERS} writers at once / of one", found["many"], found["one"], "commits/s")
 
 
 def prepare(dsn: str, rows: int) -> int:
@@ -87,29 +86,34 @@ def streams(dsn: str, until: int, rows: int, writers: int, apart: bool, lake: st
 
 
 def _apart() -> tuple[Hooks, Callable[[Feed], Feed]]:
-    busy = threading.Event()
-    hooks = Hooks(before_land=lambda _: busy.set(), after_store=lambda _: busy.clear())
-    return hooks, lambda feed: Halting(feed, busy)
+    idle = threading.Event()
+    idle.set()
+
+    def begins(_: Landing) -> None:
+        idle.clear()
+
+    def ends(_: Landing) -> None:
+        idle.set()
+
+    return Hooks(begins, ends, begins, ends), lambda feed: Halting(feed, idle)
 
 
 class Halting:
-    """A feed that gives nothing while `busy` is set."""
+    """A feed that gives nothing until `idle` is set."""
 
-    def __init__(self, feed: Feed, busy: threading.Event) -> None:
+    def __init__(self, feed: Feed, idle: threading.Event) -> None:
         self._feed = feed
-        self._busy = busy
+        self._idle = idle
         self.start, self.acknowledge, self.cancel = feed.start, feed.acknowledge, feed.cancel
         self.finish, self.stop = feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """See `Feed`."""
-        while self._busy.is_set():
-            self._busy.wait(timeout)
-        return self._feed.read(timeout)
+        return self._feed.read(timeout) if self._idle.wait(timeout) else None
 
 
 def commits(writers: int, lake: str) -> Iterator[Run]:
-    """Landings and positions of several writers, each a thread with a lake of its own, to the same tables."""
+    """Positions that several writers store, each a thread with a lake of its own, in the same table."""
     spark = open_lake(lake).spark
     lakes = [Lake(spark) for _ in range(writers)]
     for number in count():

@@ -15,6 +15,7 @@ from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
 from dbt.contracts.graph.manifest import Manifest
 from dbt_common.events.base_types import EventMsg
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.errors import Failure, one_line
 
@@ -29,6 +30,15 @@ _OVERTAKEN = re.compile("another run published|not an ancestor|Ref does not exis
 
 class Overtaken(Failure):
     """Another run, or upkeep, published first, and nothing of this one was: it can be repeated at once."""
+
+
+# Decorates what publishes. What a busy lake has been overtaken in so often is told.
+repeated_if_overtaken = retry(
+    retry=retry_if_exception_type(Overtaken),
+    wait=wait_random_exponential(max=10.0),
+    stop=stop_after_attempt(5),
+    reraise=True,
+)
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
-
 from ingest.config import Settings
 from ingest.errors import Failure
 from ingest.jobs import LOOK_SECONDS, Jobs
 from ingest.lake import Lake
-from ingest.project import Outcome, Overtaken, Project
+from ingest.project import Outcome, Project, repeated_if_overtaken
 from ingest.stream import Landing
 from ingest.upkeep import maintain
 
@@ -29,8 +27,6 @@ _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
 UPKEEP_RUNS = 50
-# So often a run is repeated that upkeep, or another process's run, has overtaken.
-ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -87,12 +83,7 @@ class Pipeline:
         self._seen, self._seen_tables = landed, tables
         return run
 
-    @retry(
-        retry=retry_if_exception_type(Overtaken),
-        wait=wait_random_exponential(max=10.0),
-        stop=stop_after_attempt(ATTEMPTS),
-        reraise=True,
-    )
+    @repeated_if_overtaken
     def _build(self) -> list[Outcome]:
         return self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
 

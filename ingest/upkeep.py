@@ -9,16 +9,12 @@ from collections.abc import Iterator
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.errors import Failure, one_line
 from ingest.lake import Lake
 from ingest.lake.purge import compact_raw, purge_raw
-from ingest.project import Overtaken, Project
+from ingest.project import Project, repeated_if_overtaken
 from ingest.settings import JobSettings
-
-# Upkeep of a busy lake may be overtaken by a run; what it has done by then stays done.
-ATTEMPTS = 5
 
 
 def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
@@ -36,12 +32,7 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
     yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
 
 
-@retry(
-    retry=retry_if_exception_type(Overtaken),
-    wait=wait_random_exponential(max=10.0),
-    stop=stop_after_attempt(ATTEMPTS),
-    reraise=True,
-)
+@repeated_if_overtaken
 def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
     return project.operation(
         "maintain",

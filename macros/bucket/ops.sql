@@ -1,7 +1,6 @@
 {#- Which rows of a definition a run appended: those of its checkpoint with an op id after `last_op`, and the marks. -#}
 {% macro appended(last_op, standing) -%}
-    {%- set newest = tidemark.newest(standing) -%}
-    {{ tidemark.of_checkpoints('_checkpoint_id', newest - 1, newest) }}
+    {{ tidemark.is_one_of('_checkpoint_id', [tidemark.newest(standing)]) }}
     and ({{ tidemark.boxed('_op_id') }} > {{ tidemark.boxed(last_op ~ 'L') }} or _op_id < 0)
 {%- endmacro %}
 
