@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from queue import Empty, Full, Queue
 from typing import Protocol
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 
 from ingest.change import EVENTS as SCHEMA
 from ingest.change import EventBatch
+from ingest.errors import Failure
 from ingest.lake import File, Lake, Sink
 from ingest.lake.ddl import EVENTS
 from ingest.positions import Position, Restart
@@ -128,7 +130,6 @@ class StreamWriter:
         self._hooks = hooks or Hooks()
         self._stop = threading.Event()
         self._landings: Queue[Landing | None] = Queue(maxsize=2)
-        self._committing = threading.Event()
         self._failure: BaseException | None = None
         self._sink: Sink | None = None
         self._held: list[pa.Table] = []
@@ -232,7 +233,25 @@ class StreamWriter:
             self._sink.abandon()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
         self._since, self._is_open = 0.0, False
+        if restart.timeline != self._queued.timeline:
+            self._discard(restart.position)
         self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
+
+    def _discard(self, position: int) -> None:
+        """What waits for the committer is of a timeline that another has left at `position` or later."""
+        with suppress(Empty):
+            while True:
+                self._landings.get_nowait()
+                self._landings.task_done()
+        while not self._idle() and self._failure is None:
+            time.sleep(0.05)
+        self._queued = self.progress.position
+        if self._queued.position > position:
+            raise Failure(
+                "the cluster failed over while a landing was committed",
+                f"source {self._queued.source}",
+                "Start the stream again, so that the new timeline is compared with what is stored now",
+            )
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()
@@ -252,7 +271,7 @@ class StreamWriter:
         return until is not None and self._position.position > until >= self._queued.position
 
     def _idle(self) -> bool:
-        return self._landings.empty() and not self._committing.is_set()
+        return not self._landings.unfinished_tasks
 
     def _land(self) -> None:
         """Hand what there is to the committer."""
@@ -275,27 +294,25 @@ class StreamWriter:
     def _commit_all(self) -> None:
         """The committer's thread."""
         try:
-            while (landing := self._landings.get()) is not None:
-                self._committing.set()
-                landing, more = self._joined(landing)
-                self._commit(landing)
-                self._committing.clear()
-                if not more:
-                    return
+            more = True
+            while more and (first := self._landings.get()) is not None:
+                waiting, more = self._waiting()
+                landings = [first, *waiting]
+                self._commit(reduce(_joined, landings))
+                for _ in landings:
+                    self._landings.task_done()
         except BaseException as error:  # noqa: BLE001  # whatever it is, `run` raises it
             self._failure = error
-        finally:
-            self._committing.clear()
 
-    def _joined(self, landing: Landing) -> tuple[Landing, bool]:
-        """`landing` and all that wait behind it as one; whether more may come."""
+    def _waiting(self) -> tuple[list[Landing], bool]:
+        """All that is queued now; whether more may come."""
+        waiting: list[Landing] = []
         try:
-            while (following := self._landings.get_nowait()) is not None:
-                is_open = following.is_open or (landing.is_open and landing.position == following.position)
-                landing = Landing(following.position, landing.files + following.files, is_open)
+            while (landing := self._landings.get_nowait()) is not None:
+                waiting.append(landing)
         except Empty:
-            return landing, True
-        return landing, False
+            return waiting, True
+        return waiting, False
 
     def _commit(self, landing: Landing) -> None:
         if landing.files:
@@ -314,13 +331,16 @@ class StreamWriter:
         self._lake.upkeep(landing.position)
 
     def _give_up(self, committer: threading.Thread) -> None:
-        """On an error in this thread: no more landings; one that runs is let finish."""
+        """On an error in this thread: what was queued is landed, all or none of it, and then no more."""
         if self._sink is not None:
             self._sink.abandon()
-        self._failure = self._failure or RuntimeError("given up")
-        try:
-            self._landings.put_nowait(None)
-        except Full:
-            self._landings.get_nowait()
-            self._landings.put_nowait(None)
+        while committer.is_alive():
+            with suppress(Full):
+                self._landings.put(None, timeout=0.2)
+                break
         committer.join(timeout=60)
+
+
+def _joined(landing: Landing, following: Landing) -> Landing:
+    is_open = following.is_open or (landing.is_open and landing.position == following.position)
+    return Landing(following.position, landing.files + following.files, is_open)

@@ -100,7 +100,8 @@ def verify(
     files = _read(lake, source, name, work)
     try:
         source.rest()
-        _wait(lake, name, max((plan.snapshot_lsn for plan in plans), default=0), wait_seconds)
+        if plans:
+            _wait(lake, name, source.watermark(), wait_seconds)
         for plan in plans:
             table = tables[plan.table.table_id]
             yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
@@ -140,7 +141,7 @@ def _remove(files: dict[str, list[File]]) -> None:
 
 
 def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:
-    """Until all that the source had committed before `position` is modelled."""
+    """Until all that the source had committed up to `position` is modelled."""
     deadline = time.monotonic() + seconds
     while not _is_modelled(lake, name, position):
         if time.monotonic() > deadline:
@@ -154,14 +155,14 @@ def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:
 
 def _is_modelled(lake: Lake, name: str, position: int) -> bool:
     landed = lake.persisted(name)
-    if landed is None or landed < position:
+    if landed is None or landed <= position:
         return False
     marks = lake.spark.sql(
         f"SELECT position FROM core.progress WHERE model = 'row_state' AND source = {literal(name)}"
     ).collect()
-    if not marks or marks[0].position >= position:
+    if not marks or marks[0].position > position:
         return bool(marks)
-    between = f"commit_lsn >= {marks[0].position} AND commit_lsn < {position}"
+    between = f"commit_lsn >= {marks[0].position} AND commit_lsn <= {position}"
     return lake.spark.sql(f"SELECT 1 FROM {EVENTS} WHERE source = {literal(name)} AND {between} LIMIT 1").isEmpty()
 
 

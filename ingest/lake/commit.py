@@ -9,6 +9,7 @@ that do the same.
 import re
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -63,14 +64,15 @@ class Committer:
         self._guard = threading.Lock()
 
     def add(self, table: str, paths: Sequence[str]) -> None:
-        """The Parquet files `paths` (absolute, of one folder that holds nothing else) become rows
-        of `table`.
+        """The Parquet files `paths` (absolute, all that there is in their folders) become rows of `table`.
 
-        One commit. Files must be named but once; they belong to the table from then on.
+        One commit, or without a JVM at hand one for each folder, in their order. Files must be named but once; they
+        belong to the table from then on.
         """
         with self._lock(table):
             if self._jvm is None:
-                retried(lambda: self._call_add(table, paths))
+                for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):
+                    retried(partial(self._call_add, table, folder))
             else:
                 retried(lambda: self._java_add(table, paths))
 
@@ -88,8 +90,7 @@ class Committer:
         with self._guard:
             return self._locks.setdefault(table, threading.Lock())
 
-    def _call_add(self, table: str, paths: Sequence[str]) -> None:
-        folder = paths[0].rpartition("/")[0]
+    def _call_add(self, table: str, folder: str) -> None:
         self._spark.sql(
             f"CALL system.add_files(table => '{table}', source_table => '`parquet`.`{folder}`', "
             "check_duplicate_files => false)"

@@ -105,7 +105,7 @@ class Lake:
         return self._folders[table]
 
     def add(self, table: str, files: Sequence[File]) -> None:
-        """`files`, all of one folder of their own, become rows of `table` in one commit."""
+        """`files`, all that there is in their folders, become rows of `table`: see `Committer.add`."""
         if files:
             self.committer.add(table, [file.path for file in files])
             self._commits[table] = self._commits.get(table, 0) + 1

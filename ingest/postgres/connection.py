@@ -5,6 +5,7 @@ Whatever keeps a connection from being made is a Failure on one line that names 
 never the DSN. TLS and everything else that libpq knows comes from the DSN.
 """
 
+import os
 import select
 from collections.abc import Callable, Iterator, Sequence
 from types import MappingProxyType
@@ -60,6 +61,8 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
     }
     if replication:
         extra["replication"] = "database"
+        # By default libpq would encrypt where there happens to be a ticket, and not say so.
+        extra["gssencmode"] = given.get("gssencmode") or os.environ.get("PGGSSENCMODE") or "disable"
     try:
         connection = psycopg.connect(make_conninfo(dsn, **extra), autocommit=True)
     except psycopg.Error as error:

@@ -59,7 +59,8 @@ def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
 
     connection: for replication, and for nothing else after it.
     """
-    encrypted = connection.pgconn.ssl_in_use or "gssencmode" in connection.info.get_parameters()
+    gss = connection.info.get_parameters().get("gssencmode", "disable")
+    encrypted = connection.pgconn.ssl_in_use or gss != "disable"
     kind = LibpqStream if encrypted else SocketStream
     return kind(connection, command, timeout)
 
