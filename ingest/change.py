@@ -79,7 +79,7 @@ class EventBatch:
     events: a table of schema EVENTS in the order received; the rows of a transaction that is still
     open are in it. position: everything with commit_lsn < position has been given out by now (None:
     nothing known yet); it never falls. transactions: how many ended in this feed. in_transaction:
-    whether one is open after it. reply_requested: the source asked for a status at once.
+    whether one is open after it. reply_requested: the source asked for a status at once. token: see `Position`.
     """
 
     events: pa.Table
@@ -88,6 +88,7 @@ class EventBatch:
     in_transaction: bool = False
     messages: tuple[LogicalMessage, ...] = ()
     reply_requested: bool = False
+    token: str | None = None
 
 
 def table_id(

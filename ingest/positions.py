@@ -6,7 +6,7 @@ Pure. A position p says: everything with commit_lsn < p is landed. All intervals
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 _LSN = re.compile(r"[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 _LSN_LIMIT = 1 << 64
@@ -32,7 +32,8 @@ class Position:
     """How far one incarnation of a writer is: it has landed `[start_position, position)` of its
     slot.
 
-    Another slot, made after the old one was lost, is another incarnation, with a later start.
+    Another slot, made after the old one was lost, is another incarnation, with a later start. token: what a source
+    whose log could be another one by now is asked for; of its newest event.
     """
 
     source: str
@@ -42,10 +43,11 @@ class Position:
     timeline: int
     start_position: int
     position: int
+    token: str | None = field(default=None, compare=False)
 
-    def moved(self, position: int) -> "Position":
-        """This at `position`, or as it is if that is not further on."""
-        return replace(self, position=max(self.position, position))
+    def moved(self, position: int, token: str | None = None) -> "Position":
+        """This at `position`, or as it is if that is not further on; with a newer token, if there is one."""
+        return replace(self, position=max(self.position, position), token=token or self.token)
 
 
 @dataclass(frozen=True)

@@ -389,6 +389,11 @@ class Snapshotter:
         return not found
 
 
+def earliest(table: SourceTable, chunk: Chunk) -> int:
+    """The moment before which a chunk must not be read: records before the stamp are passed over, whoever reads it."""
+    return max(table.snapshot_lsn or 0, chunk.not_before or 0)
+
+
 def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
     """The chunks of a snapshot, to be read by their bounds."""
     return [

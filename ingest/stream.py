@@ -207,7 +207,7 @@ class StreamWriter:
 
     def _add(self, batch: EventBatch) -> None:
         if batch.position is not None:
-            self._position = self._position.moved(batch.position)
+            self._position = self._position.moved(batch.position, batch.token)
         self.progress.transactions += batch.transactions
         self._is_open = batch.in_transaction
         if batch.events.num_rows:

@@ -111,6 +111,7 @@ TABLES: Mapping[str, Table] = {
             "timeline": "INT",
             "start_position": "BIGINT",
             "position": "BIGINT",
+            "token": "STRING",
             "updated_at": "TIMESTAMP",
         },
         {**_APPENDED, "write.metadata.metrics.default": "full"},

@@ -25,6 +25,7 @@ _POSITIONS = pa.schema(
         ("timeline", pa.int32()),
         ("start_position", pa.int64()),
         ("position", pa.int64()),
+        ("token", pa.string()),
         ("updated_at", pa.timestamp("us", tz="UTC")),
     ]
 )
@@ -130,7 +131,8 @@ class Lake:
         where = "" if source is None else f"WHERE source = {literal(source)}"
         names = "source, writer, slot, system_id, timeline, start_position"
         rows = self.spark.sql(
-            f"SELECT {names}, max(position) AS position FROM {ddl.POSITIONS} {where} GROUP BY {names}"
+            f"SELECT {names}, max(position) AS position, max_by(token, struct(position, updated_at)) AS token "
+            f"FROM {ddl.POSITIONS} {where} GROUP BY {names}"
         ).collect()
         return incarnations(Position(**row.asDict()) for row in rows)
 
@@ -159,9 +161,16 @@ class Lake:
         self._stored += 1
 
     def upkeep(self, position: Position | None = None) -> None:
-        """Forgets what nobody needs, when enough was committed: what `position` supersedes, and old snapshots."""
+        """Forgets what nobody needs, when enough was committed: what `position` supersedes, and old snapshots.
+
+        Raises Failure if the writer's stream was begun anew meanwhile, so that `position` counts for nothing.
+        """
         if position is not None and self._stored >= PRUNE_POSITIONS:
             self._stored = 0
+            newest = current(self.positions(position.source)).get((position.source, position.writer), position)
+            if newest.start_position > position.start_position:
+                where = f"source {position.source}, writer {position.writer}"
+                raise Failure("the stream was begun anew by another process", where, "Start this one again")
             self._prune(position)
         due = [table for table, commits in self._commits.items() if commits >= UPKEEP_COMMITS]
         older_than = int((time.time() - KEEP_SNAPSHOTS_SECONDS) * 1000)

@@ -11,7 +11,7 @@ from ingest.change import table_id
 from ingest.config import MongoSource, has_wildcard
 from ingest.lake.tables import Leaf, SourceTable
 from ingest.mongodb.connection import Client, said
-from ingest.mongodb.server import HEARTBEAT, uuid_of
+from ingest.mongodb.server import is_internal, uuid_of
 
 _OF_SERVER = ("admin", "config", "local")
 KEY = ("_id",)
@@ -55,8 +55,8 @@ def relation_id(uuid: UUID) -> int:
 
 
 def generation(source: str, uuid: UUID, full_name: str) -> str:
-    """The table_id of a collection."""
-    return table_id(source, str(uuid), full_name, KEY, "d")
+    """The table_id of a collection, whose row keys tell values apart, not types."""
+    return table_id(source, str(uuid), full_name, KEY, "by value")
 
 
 def collections(client: Client, source: MongoSource) -> list[Collection]:
@@ -77,9 +77,15 @@ def unreadable(client: Client, each: Collection) -> str:
     """Why a collection can't be read; empty if it can."""
     try:
         client[each.database][each.name].find_one({}, {"_id": 1})
+        size(client, each)
     except OperationFailure as error:
-        return f"it can't be read ({said(error)}); grant find on it"
+        return f"it can't be read ({said(error)}); grant find and collStats on it"
     return ""
+
+
+def size(client: Client, each: Collection) -> int:
+    """The bytes of a collection's documents."""
+    return int(client[each.database].command("collStats", each.name).get("size", 0))
 
 
 def _databases(client: Client, source: MongoSource) -> list[str]:
@@ -98,7 +104,7 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
         return
     for each in found:
         name, options = str(each["name"]), each.get("options", {})
-        if name.startswith("system.") or name == HEARTBEAT:
+        if is_internal(name):
             continue
         images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
         yield Collection(database, name, uuid_of(each), _problem(each["type"], options), images)

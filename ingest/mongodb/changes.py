@@ -17,18 +17,34 @@ from ingest.change import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
 from ingest.mongodb import clustertime, documents
 from ingest.mongodb.catalog import generation, relation_id
 from ingest.mongodb.documents import Parsed
-from ingest.mongodb.server import is_ours
+from ingest.mongodb.server import is_internal
 
 _ROWS = {"insert": INSERT, "update": UPDATE, "replace": UPDATE, "delete": DELETE}
 # What takes all documents of a collection away; a renamed one has another name, so it is another table.
-_ENDS = ("drop", "rename")
+RENAME = "rename"
+_ENDS = ("drop", RENAME)
 # After these the catalogue is to be looked at.
 _CATALOGUE = (*_ENDS, "create", "dropDatabase")
 INVALIDATE = "invalidate"
 
+# Records of one batch that may have documents looked up, and the BSON bytes of those.
+_AT_ONCE = 500
+LOOKED_UP_BYTES = 16 << 20
+
 Namespace = tuple[str, str]
-# Gives the documents with these `_id`s (JSON texts as in events), by that text; those that are gone are not there.
-LookUp = Callable[[Namespace, Sequence[str]], Mapping[str, Parsed]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A document that was looked up; size: of its BSON, in bytes."""
+
+    document: Parsed
+    size: int
+
+
+# Gives documents as they are at a position or later, by row key; asked for by row key and `_id`, a JSON text as in
+# events. Those that are gone are not there. None: there are several, and they are larger than LOOKED_UP_BYTES.
+LookUp = Callable[[Namespace, Mapping[str, str], int], Mapping[str, Found] | None]
 
 
 @dataclass(frozen=True)
@@ -37,13 +53,6 @@ class Events:
 
     raw: Sequence[bytes]
     position: int
-
-    def parts(self, size: int) -> Iterator["Events"]:
-        """The same in parts of up to `size` events, of which the last alone proves the position."""
-        last = max(len(self.raw) - 1, 0) // size * size
-        for at in range(0, last, size):
-            yield Events(self.raw[at : at + size], 0)
-        yield Events(self.raw[last:], self.position)
 
 
 @dataclass(frozen=True)
@@ -65,6 +74,11 @@ class _Record:
         return self.event["documentKey"]["_id"]
 
     @property
+    def row_key(self) -> str:
+        """See `documents.row_key`."""
+        return documents.row_key(self.identifier)
+
+    @property
     def missing(self) -> bool:
         return self.op == UPDATE and self.document is None
 
@@ -72,7 +86,7 @@ class _Record:
 @dataclass
 class Decoder:
     """Takes replies in their order. selects: whether `db.collection` is wanted. catalogue: called when a collection was
-    made, dropped or renamed.
+    made, dropped or renamed. renamed: when one has got a name; the generation that it is under that, and the position.
     """
 
     source: str
@@ -80,15 +94,18 @@ class Decoder:
     selects: Callable[[str], bool]
     look_up: LookUp
     catalogue: Callable[[], None] = lambda: None
+    renamed: Callable[[str, int], None] = lambda _table_id, _at: None
+    _at_once: int = _AT_ONCE
     _at: int = 0
     _index: int = 0
+    _token: str | None = None
     _fragments: Parsed = field(default_factory=dict)
     _tables: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
 
-    def feed(self, events: Events) -> EventBatch:
-        """The records of a reply, and the position that it proves."""
+    def feed(self, events: Events) -> Iterator[EventBatch]:
+        """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
         before, times = self._at, 0
-        records = []
+        records: list[_Record] = []
         for raw in events.raw:
             event = self._whole(documents.parse(raw))
             if event is None:
@@ -96,23 +113,25 @@ class Decoder:
             times += self._count(event)
             if event["operationType"] in _CATALOGUE:
                 self.catalogue()
-            record = self._record(event)
-            if record is not None:
-                records.append(record)
+            if event["operationType"] in _ROWS:
+                self._token = event["_id"]["_data"]
+            records += self._records(event)
         position = max(events.position, before)
-        return EventBatch(
-            events=self._table(self._with_documents(records)),
-            position=position,
-            transactions=times,
-            in_transaction=self._at >= position,
-        )
+        for whole, is_last in self._with_documents(records):
+            yield EventBatch(
+                events=self._table(whole),
+                position=position if is_last else before,
+                transactions=times if is_last else 0,
+                in_transaction=self._at >= position if is_last else True,
+                token=self._token if is_last else None,
+            )
 
     def _whole(self, event: Parsed) -> Parsed | None:
         """The event, when the last of its fragments is there."""
         split = event.pop("splitEvent", None)
         if split is None:
             return event
-        self._fragments |= {name: value for name, value in event.items() if name != "_id"}
+        self._fragments |= event
         if split["fragment"] != split["of"]:
             return None
         whole, self._fragments = self._fragments, {}
@@ -125,45 +144,74 @@ class Decoder:
         self._at, self._index = at, 0 if begins else self._index + 1
         return begins
 
-    def _record(self, event: Parsed) -> _Record | None:
-        kind, place = event["operationType"], event.get("ns", {})
-        if kind not in _ROWS and kind not in _ENDS:
-            return None
-        namespace = place["db"], place["coll"]
-        if is_ours(place) or place["coll"].startswith("system.") or not self.selects(".".join(namespace)):
-            return None
-        table_id, leaf_id = self._generation(event, ".".join(namespace))
-        op = _ROWS.get(kind, TRUNCATE)
-        # Of a deleted document the key alone is known.
-        document = event["documentKey"] if op == DELETE else event.get("fullDocument")
-        return _Record(self._at, self._index, op, event, namespace, table_id, leaf_id, document)
+    def _records(self, event: Parsed) -> Iterator[_Record]:
+        """An event's records: of a renamed collection's name, then of the name that it took from another, if it did.
 
-    def _generation(self, event: Parsed, name: str) -> tuple[str, int]:
-        binary = event["collectionUUID"]["$binary"]["base64"]
+        The second has an ordinal of its own, whatever is selected.
+        """
+        kind, place = event["operationType"], event.get("ns", {})
+        if kind in _ROWS or kind in _ENDS:
+            yield from self._of(kind, event, place, event["collectionUUID"])
+        if kind == RENAME:
+            taken = event["to"]
+            if self._is_wanted(taken):
+                table_id, _ = self._generation(event["collectionUUID"], _full_name(taken))
+                self.renamed(table_id, self._at)
+            if dropped := event.get("operationDescription", {}).get("dropTarget"):
+                self._index += 1
+                yield from self._of(kind, event, taken, dropped)
+
+    def _of(self, kind: str, event: Parsed, place: Parsed, uuid: Parsed) -> Iterator[_Record]:
+        if self._is_wanted(place):
+            table_id, leaf_id = self._generation(uuid, _full_name(place))
+            op = _ROWS.get(kind, TRUNCATE)
+            # Of a deleted document the key alone is known.
+            document = event["documentKey"] if op == DELETE else event.get("fullDocument")
+            namespace = place["db"], place["coll"]
+            yield _Record(self._at, self._index, op, event, namespace, table_id, leaf_id, document)
+
+    def _is_wanted(self, place: Parsed) -> bool:
+        return not is_internal(place["coll"]) and self.selects(_full_name(place))
+
+    def _generation(self, binary_uuid: Parsed, name: str) -> tuple[str, int]:
+        binary = binary_uuid["$binary"]["base64"]
         if (binary, name) not in self._tables:
             uuid = UUID(bytes=b64decode(binary))
             self._tables[binary, name] = generation(self.source, uuid, name), relation_id(uuid)
         return self._tables[binary, name]
 
-    def _with_documents(self, records: Sequence[_Record]) -> list[_Record]:
-        """With the documents looked up that updates lack, each as it is now; an update whose document is gone changes
-        nothing: its delete will come.
+    def _with_documents(self, records: Sequence[_Record]) -> Iterator[tuple[list[_Record], bool]]:
+        """With the documents looked up that updates lack, each as it is now, in parts that fit into memory; whether it
+        is the last. An update whose document is gone changes nothing: its delete will come.
         """
-        wanted: dict[Namespace, dict[str, None]] = {}
-        for record in records:
-            if record.missing:
-                wanted.setdefault(record.namespace, {})[documents.json_text(record.identifier)] = None
-        if not wanted:
-            return list(records)
-        found = {namespace: self.look_up(namespace, list(keys)) for namespace, keys in wanted.items()}
-        whole = []
-        for record in records:
-            document = record.document
-            if record.missing:
-                document = found[record.namespace].get(documents.json_text(record.identifier))
-            if document is not None or record.op == TRUNCATE:
-                whole.append(replace(record, document=document))
-        return whole
+        at = 0
+        while at < len(records) or not records:
+            part = records[at : at + self._at_once]
+            found = self._found(part)
+            if found is None:
+                self._at_once = len(part) // 2
+                continue
+            at += len(part)
+            yield list(_completed(part, found)), at == len(records)
+            self._at_once = min(2 * self._at_once, _AT_ONCE)
+            if not records:
+                return
+
+    def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str], Found] | None:
+        """The documents that records lack, by namespace and row key; None if they are too large for one batch."""
+        missing = [record for record in records if record.missing]
+        wanted: dict[Namespace, dict[str, str]] = {}
+        for record in missing:
+            wanted.setdefault(record.namespace, {})[record.row_key] = documents.json_text(record.identifier)
+        found: dict[tuple[Namespace, str], Found] = {}
+        for namespace, keys in wanted.items():
+            each = self.look_up(namespace, keys, missing[-1].at)
+            if each is None:
+                return None
+            found |= {(namespace, key): one for key, one in each.items()}
+        # A document is written as often as it was changed.
+        size = sum(found[key].size for record in missing if (key := (record.namespace, record.row_key)) in found)
+        return None if size > LOOKED_UP_BYTES and len(records) > 1 else found
 
     def _table(self, records: Sequence[_Record]) -> pa.Table:
         count = len(records)
@@ -186,12 +234,24 @@ class Decoder:
             "table_name": (".".join(r.namespace) for r in records),
             "table_id": (r.table_id for r in records),
             "leaf_id": (None if r.op == TRUNCATE else r.leaf_id for r in records),
-            "row_key": (None if r.op == TRUNCATE else documents.row_key(r.identifier) for r in records),
+            "row_key": (None if r.op == TRUNCATE else r.row_key for r in records),
             "prev_row_key": (None for _ in records),
         }
         arrays |= {name: pa.array(list(each), EVENTS.field(name).type) for name, each in values.items()}
         arrays["columns"] = documents.columns(None if r.op == TRUNCATE else r.document for r in records)
         return pa.Table.from_arrays([arrays[name] for name in EVENTS.names], schema=EVENTS)
+
+
+def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str], Found]) -> Iterator[_Record]:
+    for record in records:
+        if not record.missing:
+            yield record
+        elif one := found.get((record.namespace, record.row_key)):
+            yield replace(record, document=one.document)
+
+
+def _full_name(place: Parsed) -> str:
+    return f"{place['db']}.{place['coll']}"
 
 
 def _wall_time(record: _Record) -> int:

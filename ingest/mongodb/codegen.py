@@ -20,6 +20,7 @@ from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
 from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 SAMPLE = 1000
+_SAMPLE_BYTES = 16 << 20  # of each half, however large the documents
 # A nested document with more fields than this in the sample is a mapping of keys, not a record.
 _MOST_FIELDS = 50
 # What the one key of a value in canonical Extended JSON says of its type.
@@ -92,7 +93,14 @@ def write_models(
 def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
     """The first and the last documents by `_id`: the same as long as the collection is, where a random sample isn't."""
     raw = connection.raw(client, collection.database, collection.name)
-    found = {each.raw for order in (1, -1) for each in raw.find().sort("_id", order).limit(SAMPLE // 2)}
+    found: set[bytes] = set()
+    for order in (1, -1):
+        size = 0
+        for each in raw.find().sort("_id", order).limit(SAMPLE // 2):
+            found.add(each.raw)
+            size += len(each.raw)
+            if size > _SAMPLE_BYTES:
+                break
     return [documents.parse(each) for each in sorted(found)]
 
 

@@ -30,13 +30,14 @@ OLDEST_SERVER = (6, 0)  # collection UUIDs in events, post-images
 
 UNAUTHORIZED = 13
 _AUTHENTICATION_FAILED = 18
-HISTORY_LOST = (280, 286)
+NOT_IN_LOG = 280  # a resume token's event
+HISTORY_LOST = (NOT_IN_LOG, 286)
 TOO_LARGE = 10334
 SNAPSHOT_TOO_OLD = (239, 246)
 NAMESPACE_NOT_FOUND = 26
 # What a new cursor, perhaps on another member, will get over: network, elections, shutdowns, cursors that were killed.
 _PASSING = {
-    *(6, 7, 43, 63, 89, 91, 133, 134, 150, 175, 189, 234, 237, 262, 317, 358, 384),
+    *(6, 7, 43, 63, 89, 91, 133, 134, 136, 150, 175, 189, 234, 237, 262, 317, 358, 384),
     *(9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436),
 }
 

@@ -7,6 +7,7 @@ everywhere else in the lake. https://www.mongodb.com/docs/manual/reference/mongo
 import math
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Context, Decimal
 from typing import Any
 
 import bson
@@ -20,6 +21,9 @@ from ingest.change import COLUMNS
 
 Parsed = dict[str, Any]
 
+_NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
+_INTS, _LONGS = 1 << 31, 1 << 63
+_DECIMAL128 = Context(prec=34, Emax=6144, Emin=-6176)
 _DOUBLE = re.compile(r'("\$numberDouble" : ")([^"]+)"')
 _REPLACING = CodecOptions[dict[str, Any]](
     unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -58,8 +62,35 @@ def json_text(value: Any) -> str:
 
 
 def row_key(identifier: Any) -> str:
-    """The row key of a parsed `_id`: the JSON array of it."""
-    return json_text([identifier])
+    """The row key of a parsed `_id`: the JSON array of it.
+
+    Numbers that are equal are one `_id` to MongoDB, whatever their types, and a replacement may change the type: so
+    equal numbers are spelled alike here, as the first of int, long, double and decimal that can hold them.
+    """
+    return json_text([_spelled(identifier)])
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_spelled(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((kind, text),) = value.items()
+        if kind in _NUMBERS and isinstance(text, str):
+            return _number(kind, text)
+    return {name: _spelled(each) for name, each in value.items()}
+
+
+def _number(kind: str, text: str) -> Parsed:
+    exact = Decimal(float(text)) if kind == "$numberDouble" else Decimal(text)
+    if exact.is_nan() or exact.is_infinite():
+        return {"$numberDouble": "NaN" if exact.is_nan() else "Infinity" if exact > 0 else "-Infinity"}
+    if -_LONGS <= exact < _LONGS and exact == int(exact):
+        return {"$numberInt" if -_INTS <= exact < _INTS else "$numberLong": str(int(exact))}
+    if Decimal(double := float(text)) == exact:
+        return {"$numberDouble": repr(double)}
+    return {"$numberDecimal": str(exact.normalize(_DECIMAL128))}
 
 
 def columns(documents: Iterable[Mapping[str, Any] | None]) -> pa.Array:

@@ -6,8 +6,8 @@ a stored position is the stream's level: another one counts events in another wa
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import bson
 import bsonjs
@@ -17,10 +17,10 @@ from ingest.change import EventBatch
 from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
+from ingest.lake.tables import ENDED, QUEUED
 from ingest.mongodb import clustertime, connection, documents, server
-from ingest.mongodb.changes import Decoder, Events, Namespace
+from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Found, Namespace
 from ingest.mongodb.connection import Client
-from ingest.mongodb.documents import Parsed
 from ingest.mongodb.reader import Reader
 from ingest.positions import Position, current
 from ingest.settings import JobSettings
@@ -28,8 +28,6 @@ from ingest.settings import JobSettings
 _log = logging.getLogger(__name__)
 
 _WRITER = 1
-# Events that are decoded at once: each may have a document that is looked up.
-_AT_ONCE = 500
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
@@ -142,6 +140,10 @@ def _behind(stored: Position, now: int, source: MongoSource) -> Failure:
     )
 
 
+class _GivenUp(Exception):
+    """The source couldn't be reached, and nobody waits for it any longer."""
+
+
 class MongoFeed:
     """The batches of the writer. Made with what `open_writer` gave; `start` it, `read` until done, `stop`.
 
@@ -149,15 +151,23 @@ class MongoFeed:
     """
 
     def __init__(
-        self, source: MongoSource, settings: JobSettings, position: Position, queued: Callable[[], None] = lambda: None
+        self,
+        lake: Lake,
+        source: MongoSource,
+        settings: JobSettings,
+        position: Position,
+        queued: Callable[[], None] = lambda: None,
     ) -> None:
+        self._lake = lake
+        self._source = source.name
         self._uri = source.uri.get_secret_value()
         self._seconds = settings.connect_seconds
         self._client: Client | None = None
-        self._left: deque[Events] = deque()
+        self._batches: Iterator[EventBatch] = iter(())
         self._cancelled = threading.Event()
-        self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued)
-        self._reader = Reader(source.name, position.slot, position.position, self._connect, settings.heartbeat_seconds)
+        self._given_up = False
+        self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued, self._renamed)
+        self._reader = Reader(position, self._connect, settings.heartbeat_seconds)
 
     def start(self) -> None:
         """Begin to read from the stored position."""
@@ -165,12 +175,17 @@ class MongoFeed:
 
     def read(self, timeout: float) -> EventBatch | None:
         """What came next; None: nothing within `timeout` seconds. Raises Failure when there is no going on."""
-        if not self._left:
-            reply = self._reader.get(timeout)
-            if reply is None:
-                return None
-            self._left += reply.parts(_AT_ONCE)
-        return self._decoder.feed(self._left.popleft())
+        try:
+            while not self._given_up:
+                if (batch := next(self._batches, None)) is not None:
+                    return batch
+                reply = self._reader.get(timeout)
+                if reply is None:
+                    return None
+                self._batches = self._decoder.feed(reply)
+        except _GivenUp:
+            self._given_up = True
+        return None
 
     def acknowledge(self, position: Position) -> None:
         """Nothing: MongoDB keeps its log by time and size, not for us."""
@@ -194,16 +209,21 @@ class MongoFeed:
     def _connect(self) -> Client:
         return connection.client(self._uri, self._seconds)
 
-    def _look_up(self, namespace: Namespace, keys: Sequence[str]) -> Mapping[str, Parsed]:
-        """The documents as a majority has them now. Asks again for as long as the deployment can't be reached."""
+    def _renamed(self, table_id: str, at: int) -> None:
+        """A collection has got a name at a position. If it had that before, its rows were taken away when it left."""
+        while known := self._lake.tables.read(self._source).get(table_id):
+            if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > at:
+                return
+            if self._lake.tables.put(self._source, [known.queued("it was renamed, and has its name again")]):
+                return
+
+    def _look_up(self, namespace: Namespace, keys: Mapping[str, str], at: int) -> Mapping[str, Found] | None:
+        """See `LookUp`. Asks again for as long as the deployment can't be reached."""
         database, name = namespace
-        wanted = bson.decode(bsonjs.loads(f'{{"ids": [{",".join(keys)}]}}'), connection.EXACT)["ids"]
+        wanted = bson.decode(bsonjs.loads(f'{{"ids": [{",".join(keys.values())}]}}'), connection.EXACT)["ids"]
         while True:
             try:
-                self._client = self._client or self._connect()
-                collection = connection.raw(self._client, database, name)
-                found = [documents.parse(each.raw) for each in collection.find({"_id": {"$in": wanted}})]
-                return {documents.json_text(each["_id"]): each for each in found}
+                return self._found(namespace, wanted, at)
             except (PyMongoError, connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not connection.passes(error):
                     raise Failure(
@@ -213,4 +233,21 @@ class MongoFeed:
                     ) from error
                 _log.warning("documents can't be looked up at the moment (%s)", error)
                 if self._cancelled.wait(1.0):
-                    raise
+                    raise _GivenUp from error
+
+    def _found(self, namespace: Namespace, wanted: list[Any], at: int) -> Mapping[str, Found] | None:
+        """The documents as a majority has them, on a member that is no further behind than the stream."""
+        self._client = self._client or self._connect()
+        found: dict[str, Found] = {}
+        size = 0
+        with self._client.start_session() as session:
+            if self._reader.cluster_time is not None:
+                session.advance_cluster_time(self._reader.cluster_time)
+            session.advance_operation_time(clustertime.timestamp(at))
+            for each in connection.raw(self._client, *namespace).find({"_id": {"$in": wanted}}, session=session):
+                size += len(each.raw)
+                if size > LOOKED_UP_BYTES and len(wanted) > 1:
+                    return None
+                document = documents.parse(each.raw)
+                found[documents.row_key(document["_id"])] = Found(document, len(each.raw))
+        return found

@@ -8,25 +8,29 @@ what doesn't ends the stream with an error that says what to do.
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import Any
 
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.errors import Failure
 from ingest.mongodb import clustertime, connection, server
 from ingest.mongodb.changes import INVALIDATE, Events
 from ingest.mongodb.connection import RAW, Client
+from ingest.positions import Position
 
 _log = logging.getLogger(__name__)
 
 _AWAIT_MILLISECONDS = 500
 _LONGEST_PAUSE = 10.0
+# For an event to follow the heartbeat that was just written.
+_CHECK_SECONDS = 3.0
 # Replies of up to 16 MB each.
 _REPLIES = 3
 
@@ -37,29 +41,35 @@ class _Cursor:
 
     database: Database[dict[str, Any]]
     session: ClientSession
-    identifier: int
+    identifier: Int64
 
     def next(self) -> Any:
         """The next reply's `cursor`; may have no events."""
         command = {"getMore": self.identifier, "collection": "$cmd.aggregate", "maxTimeMS": _AWAIT_MILLISECONDS}
         return self.database.command(command, codec_options=RAW, session=self.session)["cursor"]
 
+    def close(self) -> None:
+        """Let the server forget it."""
+        command = {"killCursors": "$cmd.aggregate", "cursors": [self.identifier]}
+        self.database.command(command, session=self.session)
+
 
 class Reader(threading.Thread):
-    """Reads a stream of `level` (`cluster`, or a database's name) from a position on.
+    """Reads a stream from a stored position on, whose slot is its level: `cluster`, or a database's name.
 
     connect: a client that is connected. heartbeat_seconds: of silence, before the heartbeat is written.
     """
 
-    def __init__(
-        self, source: str, level: str, position: int, connect: Callable[[], Client], heartbeat_seconds: float
-    ) -> None:
-        super().__init__(name=f"change stream {source}", daemon=True)
-        self._source = source
-        self._level = level
-        self._position = position
+    def __init__(self, position: Position, connect: Callable[[], Client], heartbeat_seconds: float) -> None:
+        super().__init__(name=f"change stream {position.source}", daemon=True)
+        self._source = position.source
+        self._level = position.slot
+        self._position = position.position
+        self._known = position.token
         self._connect = connect
         self._heartbeat_seconds = heartbeat_seconds
+        # Of the newest reply, as the servers tell it one another.
+        self.cluster_time: Mapping[str, Any] | None = None
         self._token: RawBSONDocument | None = None
         self._after_invalidate = False
         self._replies: Queue[Events | BaseException] = Queue(_REPLIES)
@@ -105,14 +115,46 @@ class Reader(threading.Thread):
         with client.start_session() as session:
             cursor, reply = self._open(client, session)
             while not self._ending.is_set():
+                self.cluster_time = session.cluster_time
                 if self._take(client, reply):
                     return
                 reply = cursor.next()
 
     def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Any]:
-        start: dict[str, Any] = {"startAtOperationTime": clustertime.timestamp(self._position)}
         if self._token is not None:
-            start = {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
+            return self._begin(
+                client, session, {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
+            )
+        if self._known is not None:
+            self._check(client, session, {"resumeAfter": {"_data": self._known}})
+        return self._begin(client, session, {"startAtOperationTime": clustertime.timestamp(self._position)})
+
+    def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
+        """Refuse a log that hasn't got the newest event that was landed: the deployment was set back since."""
+        server.beat(client, self._level)  # so that something follows the event, and it is missed if it isn't there
+        until = time.monotonic() + _CHECK_SECONDS
+        try:
+            cursor, reply = self._begin(client, session, start)
+            while (
+                int(reply["id"])
+                and not (reply.get("firstBatch") or reply.get("nextBatch"))
+                and time.monotonic() < until
+            ):
+                reply = cursor.next()
+            if int(reply["id"]):
+                cursor.close()
+        except OperationFailure as error:
+            if error.code == connection.NOT_IN_LOG:
+                at = clustertime.readable(clustertime.of_token(self._known))
+                raise Failure(
+                    f"the deployment no longer has an event of {at} that is landed: it was set back since",
+                    f"source {self._source}",
+                    "Give it another name in sources.yml, so that it is another source",
+                ) from None
+            if error.code not in connection.HISTORY_LOST:  # older than the log is, which may begin before our position
+                raise
+
+    def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Any]:
         database, stage = server.stream_of(
             client, self._level, fullDocument="whenAvailable", showExpandedEvents=True, **start
         )
@@ -122,8 +164,7 @@ class Reader(threading.Thread):
             pipeline.append({"$changeStreamSplitLargeEvent": {}})
         command = {"aggregate": 1, "pipeline": pipeline, "cursor": {}, "readConcern": {"level": "majority"}}
         reply = database.command(command, codec_options=RAW, session=session)["cursor"]
-        self._after_invalidate = False
-        return _Cursor(database, session, int(reply["id"])), reply
+        return _Cursor(database, session, Int64(reply["id"])), reply
 
     def _take(self, client: Client, reply: Any) -> bool:
         """Hand a reply over; whether the cursor is at its end."""
@@ -131,6 +172,9 @@ class Reader(threading.Thread):
         token = reply["postBatchResumeToken"]
         position = clustertime.of_token(token["_data"])
         self._put(Events([event.raw for event in raw], position))
+        if self._token is None or token["_data"] != self._token["_data"]:
+            # Before anything follows an invalidation, the token is still that of it.
+            self._after_invalidate = False
         self._token = token
         if raw:
             self._spoke = time.monotonic()

@@ -12,6 +12,7 @@ from uuid import UUID
 import bson
 import bsonjs
 import pyarrow as pa
+from bson.errors import BSONError
 from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
@@ -56,7 +57,7 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
             return ChunkResult(snapshot_id, chunk, problem=CHANGED, detail="the collection was dropped or renamed")
         path = file.path if file.rows else None
         return ChunkResult(snapshot_id, chunk, path, file.rows, file.size, task["read_lsn"])
-    except (TidemarkError, ValueError, PyMongoError) as error:
+    except (TidemarkError, ValueError, BSONError, PyMongoError) as error:
         sink.abandon()
         detail = connection.said(error) if isinstance(error, PyMongoError) else str(error)
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)

@@ -8,6 +8,7 @@ from uuid import UUID
 from bson.binary import Binary
 from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
+from pymongo.write_concern import WriteConcern
 
 from ingest.errors import Failure
 from ingest.mongodb.clustertime import position
@@ -75,10 +76,10 @@ def beat(client: Client, level: str) -> str:
     Without it the server's own no-op, every ten seconds, does the same.
     """
     database, collection = heartbeat_of(level)
+    # The stream shows it when a majority has it; who waited for that here would wait as long as a majority is away.
+    place = client[database].get_collection(collection, write_concern=WriteConcern(w=1))
     try:
-        client[database][collection].update_one(
-            {"_id": "heartbeat"}, {"$set": {"at": datetime.now(timezone.utc)}}, upsert=True
-        )
+        place.update_one({"_id": "heartbeat"}, {"$set": {"at": datetime.now(timezone.utc)}}, upsert=True)
     except PyMongoError as error:
         return said(error)
     return ""
@@ -95,6 +96,11 @@ def may_beat(client: Client, level: str) -> bool:
         and all(each["resource"].get(part) in ("", name) for part, name in place.items())
         for each in told["authenticatedUserPrivileges"]
     )
+
+
+def is_internal(name: str) -> bool:
+    """Whether a collection is the heartbeat's, the server's own, or what `$out` writes before it renames it."""
+    return name == HEARTBEAT or name.startswith(("system.", "tmp.agg_out."))
 
 
 def is_ours(event_or_collection: Mapping[str, Any]) -> bool:

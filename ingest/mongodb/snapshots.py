@@ -8,18 +8,18 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.chunkreader import ChunkReader, outcome
 from ingest.chunktask import NO_SNAPSHOT, Task
 from ingest.config import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
-from ingest.mongodb import connection, documents, server
+from ingest.mongodb import catalog, connection, documents, server
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
 from ingest.mongodb.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable
+from ingest.snapshot import Bounds, Plan, Read, Unreachable, earliest
 
 _log = logging.getLogger(__name__)
 
@@ -52,11 +52,17 @@ class MongoCollections:
         with self._reachable() as client:
             at = self._at = server.operation_time(client)
             seen = self._survey.seen
-            return [
-                Plan(table, at, self._chunks(client, seen[table.table_id], table))
-                for table in queued
-                if table.table_id in seen
-            ]
+            plans = []
+            for table in queued:
+                if collection := seen.get(table.table_id):
+                    try:
+                        plans.append(Plan(table, at, self._chunks(client, collection, table)))
+                    except OperationFailure as error:
+                        if connection.passes(error):
+                            raise
+                        # The next survey names what it is.
+                        _log.warning("%s can't be planned (%s)", table.table_name, connection.said(error))
+            return plans
 
     def obstacle(self, table: SourceTable) -> str:
         """See `Source`. A collection that has gone is none: it will be ended."""
@@ -80,9 +86,10 @@ class MongoCollections:
         for table, chunk in chunks:
             collection = self._survey.seen.get(table.table_id)
             if collection is None:
-                yield Read(chunk, problem="the collection was dropped or renamed")
+                yield Read(chunk, problem="the collection was dropped or renamed", restart=True)
             else:
-                tasks.append((self.weight(table, chunk), _task(table, chunk, collection, self._at, folder)))
+                at = max(self._at, earliest(table, chunk))
+                tasks.append((self.weight(table, chunk), _task(table, chunk, collection, at, folder)))
         for result in self._reader.read(tasks, self._settings.snapshot_workers):
             if result.problem == NO_SNAPSHOT:
                 self.rest()
@@ -123,7 +130,7 @@ class MongoCollections:
 
     def _chunks(self, client: Client, collection: Collection, table: SourceTable) -> tuple[Bounds, ...]:
         """Ranges of `_id` of about the same number of documents, by a sample in the order of the index."""
-        size = int(client[collection.database].command("collStats", collection.name).get("size", 0))
+        size = catalog.size(client, collection)
         count = size // self._settings.snapshot_chunk_bytes + 1
         self._weights[table.table_id] = size // count
         bounds: list[str | None] = [None]

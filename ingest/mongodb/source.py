@@ -23,7 +23,7 @@ def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJ
         lake,
         source,
         settings,
-        [Stream(position, partial(MongoFeed, source, settings, position))],
+        [Stream(position, partial(MongoFeed, lake, source, settings, position))],
         MongoCollections(lake, source, settings, position.slot),
         now,
     )

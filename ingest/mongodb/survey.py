@@ -4,13 +4,12 @@ What can't be replicated, or read, is reported by name, once, and registered now
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from ingest.config import MongoSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED
 from ingest.mongodb import catalog, server
-from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
 
 _log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ class Survey:
     """
 
     def __init__(self, lake: Lake, source: MongoSource, level: str) -> None:
-        self.seen: dict[str, Collection] = {}
+        self.seen: dict[str, catalog.Collection] = {}
         self.obstacles: dict[str, str] = {}
         self._lake = lake
         self._source = source
@@ -42,12 +41,20 @@ class Survey:
             row = None if each.uuid is None else each.row(name)
             if row is not None:
                 present.add(row.table_id)
-            problem = each.problem or (catalog.unreadable(client, each) if row and row.table_id not in known else "")
+            problem = each.problem
+            if row is not None and not problem and _is_to_be_read(known.get(row.table_id)):
+                problem = catalog.unreadable(client, each)
             if problem:
                 self._report(each, problem, row)
             elif row is not None:
                 self.seen[row.table_id] = each
-        self._lake.tables.put(name, [*self._new(known), *self._gone(client, known, present, found)])
+        unlisted = {each.database: each.problem for each in found if each.name == catalog.ANY}
+        self.obstacles |= {
+            row.table_id: unlisted[database]
+            for row in known.values()
+            if (database := row.table_name.partition(".")[0]) in unlisted
+        }
+        self._lake.tables.put(name, [*self._new(known), *self._gone(client, known, present, unlisted)])
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
@@ -60,28 +67,31 @@ class Survey:
         return rows
 
     def _gone(
-        self, client: Client, known: dict[str, SourceTable], present: set[str], found: Sequence[Collection]
+        self, client: Client, known: dict[str, SourceTable], present: set[str], unlisted: Collection[str]
     ) -> list[SourceTable]:
-        """Generations that are dropped or renamed away. Of a database that can't be listed, nothing is known."""
-        unlisted = {each.database for each in found if each.uuid is None and each.name == catalog.ANY}
+        """Generations that are dropped, renamed away, or no longer selected: their changes are not landed.
+
+        Of a database that can't be listed, nothing is known.
+        """
         gone = [
             row
             for row in known.values()
-            if row.state != ENDED
-            and row.table_id not in present
-            and row.table_name.partition(".")[0] not in unlisted
-            and self._source.selects(row.table_name)
+            if row.state != ENDED and row.table_id not in present and row.table_name.partition(".")[0] not in unlisted
         ]
         if not gone:
             return []
         at = server.watermark(client, self._level)
         for row in gone:
-            _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
+            _log.warning("%s (%s) is no longer there, or selected; its rows leave", row.table_name, row.table_id)
         return [row.after(state=ENDED, ended_lsn=at) for row in gone]
 
-    def _report(self, each: Collection, why: str, row: SourceTable | None) -> None:
+    def _report(self, each: catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:
             self.obstacles[row.table_id] = why
         if f"{each.full_name} {why}" not in self._reported:
             self._reported.add(f"{each.full_name} {why}")
             _log.error("%s is left out: %s", each.full_name, why)
+
+
+def _is_to_be_read(known: SourceTable | None) -> bool:
+    return known is None or known.is_pending

@@ -23,7 +23,7 @@ from ingest.postgres.connection import CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable
+from ingest.snapshot import Bounds, Plan, Read, Unreachable, earliest
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +106,8 @@ class PostgresTables:
         """See `Source`."""
         with self._reachable():
             held = self._hold({})
-            if held.lsn < max((chunk.not_before or 0 for _, chunk in chunks), default=0):
+            # What is held may be of a table that another process began later.
+            if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
                 self.rest()
                 held = self._hold({})
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}

@@ -10,7 +10,7 @@ from tests.integration.replay import Jobs, Killed
 
 
 class KilledNowAndThen:
-    """A context: stream and snapshots run, are killed at random hooks, and begin anew."""
+    """A context: the stream and a snapshotter or two run, are killed at random hooks, and begin anew."""
 
     def __init__(self, jobs: Jobs, randomly: random.Random) -> None:
         self._jobs, self._randomly = jobs, randomly
@@ -19,7 +19,7 @@ class KilledNowAndThen:
         self._failures: list[BaseException] = []
         makers: list[Callable[[], StreamWriter | Snapshotter]] = [
             lambda: jobs.writer(Hooks(*[self._maybe] * 4)),
-            lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5)),
+            *[lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5))] * randomly.randint(1, 2),
         ]
         self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]
 

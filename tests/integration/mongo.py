@@ -66,7 +66,8 @@ class MongoJobs(replay.Jobs):
     def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
         assert writer == 1
         position = self.position()
-        return StreamWriter(self.lake, MongoFeed(self.source, self.settings, position), position, self.settings, hooks)
+        feed = MongoFeed(self.lake, self.source, self.settings, position)
+        return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         collections = MongoCollections(self.lake, self.source, self.settings, self.position().slot)

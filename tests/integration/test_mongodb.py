@@ -1,6 +1,7 @@
 """Collections landed from a real replica set: change streams while snapshots are taken, equal to the source."""
 
 import logging
+import shutil
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -15,15 +16,16 @@ from bson.raw_bson import RawBSONDocument
 from pydantic import ByteSize, SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
+from pymongo.errors import OperationFailure
 
 from ingest.config import MongoSource
 from ingest.embedded import MongoServer
 from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.lake.tables import ENDED
+from ingest.lake.tables import ENDED, RUNNING
 from ingest.mongodb import clustertime
 from ingest.mongodb.codegen import write_models
-from ingest.mongodb.connection import CannotConnect
+from ingest.mongodb.connection import SNAPSHOT_TOO_OLD, CannotConnect
 from ingest.mongodb.preflight import check
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
@@ -327,6 +329,159 @@ def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jo
     assert live == names(jobs, "c")
 
 
+def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n} for n in range(5)])
+    jobs.settle()
+    before = jobs.table(*names(jobs, "a"))
+    shop.a.rename("b")
+    shop.b.rename("a")
+    shop.a.insert_one({"_id": 9})
+    jobs.settle()  # the stream has it all before anybody looks at the catalogue
+    after = jobs.table(*names(jobs, "a"))
+    assert after.table_id == before.table_id
+    assert after.snapshot_id != before.snapshot_id
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_what_is_no_longer_selected_leaves_and_is_read_anew_when_it_is_again(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    everything = jobs.source
+    shop.a.insert_one({"_id": 0})
+    shop.b.insert_one({"_id": 0})
+    jobs.settle()
+    jobs.source = everything.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    jobs.settle()
+    live = [t.table_name for t in jobs.lake.tables.read(jobs.source.name).values() if t.state != ENDED]
+    assert live == names(jobs, "b")
+    shop.a.insert_one({"_id": 1})
+    shop.a.delete_one({"_id": 0})
+    jobs.stream()
+    jobs.source = everything
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+
+
+def test_an_id_replaced_by_an_equal_one_of_another_type_is_the_same_document(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": Int64(1), "v": 0}, {"_id": 2.0, "v": 0}, {"_id": {"n": Int64(3)}, "v": 0}])
+    jobs.settle()
+    for each in (1, 2, {"n": 3}):
+        shop.a.replace_one({"_id": each}, {"_id": each, "v": 1})
+    shop.a.update_one({"_id": 2}, {"$set": {"v": 2}})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+    shop.a.delete_many({})
+    jobs.stream()
+    assert not jobs.lake_documents(*names(jobs, "a"))
+
+
+def test_post_images_turned_on_and_off_while_it_is_streamed(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0, "v": 0})
+    jobs.settle()
+    with jobs.streaming():
+        for version in range(1, 9):
+            images = {"enabled": version % 4 < 2}
+            shop.command("collMod", "a", changeStreamPreAndPostImages=images)
+            shop.a.update_one({"_id": 0}, {"$set": {"v": version}})
+            shop.a.insert_one({"_id": version})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    room = 16 * 1024 * 1024 - len(encode({"_id": 0, "text": ""}))
+    shop.a.insert_one({"_id": 0, "text": "s" * room})
+    jobs.settle()
+    shop.a.insert_one({"_id": 1, "text": "i" * room})
+    shop.a.update_one({"_id": 0}, {"$set": {"text": "u" * room}})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_an_event_that_the_server_cannot_tell_says_so_and_a_new_snapshot_is_the_way_out(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
+    shop.a.insert_one({"_id": 0, "text": "x" * 9_000_000})
+    jobs.settle()
+    shop.a.update_one({"_id": 0}, {"$set": {"text": "y" * 9_000_000}})  # it and its image are told in one event
+    with pytest.raises(Failure, match=r"an event is larger than 16 MB.*resnapshot --all"):
+        jobs.stream()
+    jobs.resnapshot()
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
+) -> None:
+    jobs = mongo_jobs
+    jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1})
+    shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
+    jobs.open()
+    window = mongo.admin.command({"getParameter": 1, "minSnapshotHistoryWindowInSeconds": 1})
+
+    def end_history() -> None:
+        mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
+        at = clustertime.timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
+        shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
+        shop.a.delete_one({"_id": 149})
+        is_there = True
+        while is_there:
+            shop.b.insert_one({})
+            try:
+                shop.command({"find": "a", "readConcern": {"level": "snapshot", "atClusterTime": at}})
+            except OperationFailure as error:
+                is_there = error.code not in SNAPSHOT_TOO_OLD
+
+    try:
+        with jobs.streaming():
+            jobs.snapshot(SnapshotHooks(after_land=call_once(end_history)))
+    finally:
+        old = window["minSnapshotHistoryWindowInSeconds"]
+        mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": old})
+    jobs.stream()
+    table = jobs.table(*names(jobs, "a"))
+    assert len({chunk.read_lsn for chunk in jobs.lake.chunks.read([str(table.snapshot_id)])}) > 1
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
+) -> None:
+    """One process begins a collection, another goes on with it, that reads at an older time."""
+    jobs = mongo_jobs
+    jobs.settings = settings.model_copy(
+        update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1, "lease_seconds": 0.5}
+    )
+    shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(100)])
+    shop.late.insert_many([{"_id": 1, "v": "old"}, {"_id": 2, "v": "gone"}])
+    jobs.open()
+
+    def begin_it_anew() -> None:
+        shop.late.update_one({"_id": 1}, {"$set": {"v": "new"}})
+        shop.late.delete_one({"_id": 2})
+        jobs.queue(*names(jobs, "late"))
+        with pytest.raises(Killed):
+            MongoJobs(jobs.lake, jobs.source, jobs.settings).snapshot(SnapshotHooks(after_claim=kill))
+        assert jobs.table(*names(jobs, "late")).state == RUNNING
+
+    with jobs.streaming():
+        jobs.snapshot(SnapshotHooks(after_land=call_once(begin_it_anew)))
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a", "late"))
+
+
 def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
     mongo: Client,
     new_mongo_source: Callable[..., MongoSource],
@@ -406,6 +561,46 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
         jobs.stream()
 
 
+def test_a_stream_that_was_begun_anew_elsewhere_ends(
+    mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.lake.lake.PRUNE_POSITIONS", 1)
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    writer = jobs.writer()
+    jobs.resnapshot()
+    shop.a.insert_one({"_id": 1})
+    with pytest.raises(Failure, match="the stream was begun anew by another process"):
+        writer.run(until=jobs.watermark())
+
+
+def test_a_server_that_is_restarted_is_read_on_and_one_that_is_restored_is_refused(
+    lake: Lake, settings: JobSettings, tmp_path: Path
+) -> None:
+    server = MongoServer(tmp_path / "mongodb")
+    name = f"m{uuid.uuid4().hex[:12]}"
+    jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+    with server, connect(server.uri) as client:
+        client.shop.a.insert_one({"_id": 0})
+        jobs.settle()
+    shutil.copytree(server.folder, tmp_path / "backup")
+    with server, connect(server.uri) as client:
+        with jobs.streaming():
+            client.shop.a.insert_one({"_id": 1})
+            server.stop()
+            server.start()
+            client.shop.a.insert_one({"_id": 2})
+        jobs.stream()
+        jobs.assert_same(client, "shop.a")
+    shutil.rmtree(server.folder)
+    shutil.copytree(tmp_path / "backup", server.folder)
+    with server, connect(server.uri) as client:
+        client.shop.a.insert_one({"_id": 3})
+        with pytest.raises(Failure, match="no longer has an event of .* that is landed: it was set back since"):
+            jobs.stream()
+
+
 @pytest.mark.slow
 def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
     lake: Lake, settings: JobSettings, tmp_path: Path
@@ -461,6 +656,11 @@ def test_the_least_privileged_role_of_the_docs_is_enough_and_its_lack_is_named(
             jobs.settle()
             jobs.assert_same(root, "shop.a")
             assert jobs.position().slot == "shop"
+            # A database that is dropped ends its stream; another begins behind that.
+            root.drop_database("shop")
+            root.shop.a.insert_one({"_id": 3})
+            jobs.settle()
+            jobs.assert_same(root, "shop.a")
         (*_, finding) = check(source("reader:secret", "shop.*", "other.*"), settings)
         assert "in several databases" in str(finding)
         (finding,) = check(source("reader:wrong", "shop.*"), settings)

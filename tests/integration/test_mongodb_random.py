@@ -65,8 +65,9 @@ class Workload:
             self.said.append(f"refused: {error}")
 
     def alter(self) -> None:
-        """A collection is dropped, made again, renamed to and fro, or emptied."""
-        name, kind = self._randomly.choice(NAMES), self._randomly.choice(("drop", "rename", "empty"))
+        """A collection is dropped, made again, renamed, renamed to and fro, written by `$out`, or emptied."""
+        name = self._randomly.choice(NAMES)
+        kind = self._randomly.choice(("drop", "rename", "to and fro", "out", "empty"))
         self.said.append(f"{kind} {name}")
         if kind == "drop":
             self._shop[name].drop()
@@ -74,6 +75,13 @@ class Workload:
         elif kind == "rename":
             self._shop[name].rename(f"{name}_old", dropTarget=True)
             self._shop[name].insert_many([self._document(name, n) for n in range(self._randomly.randint(1, 5))])
+        elif kind == "to and fro":
+            self._shop[name].rename(f"{name}_away")
+            if self._randomly.random() < 0.5:
+                self._shop[f"{name}_away"].insert_one({"away": True})
+            self._shop[f"{name}_away"].rename(name)
+        elif kind == "out":
+            self._shop[name].aggregate([{"$match": {"v": {"$ne": 0}}}, {"$out": f"{name}_out"}])
         else:
             self._shop[name].delete_many({})
 
@@ -93,7 +101,8 @@ class Workload:
         elif kind == "unset":
             collection.update_one(key, {"$unset": {"v": ""}}, session=session)
         elif kind == "replace":
-            collection.replace_one(key, self._document(name, number), session=session)
+            document = self._document(name, number)
+            collection.replace_one(key, {**document, "_id": self._retyped(document["_id"])}, session=session)
         elif kind == "delete":
             collection.delete_one(key, session=session)
         elif not collection.find_one(key, {"_id": 1}, session=session):
@@ -101,6 +110,12 @@ class Workload:
 
     def _document(self, name: str, number: int, size: int = 10) -> dict[str, Any]:
         return {"_id": self._keys[name](number), "v": self._value(), "text": "x" * self._randomly.randint(0, size)}
+
+    def _retyped(self, identifier: Any) -> Any:
+        """An equal `_id`, of another type if it is a number."""
+        if not isinstance(identifier, int | float):
+            return identifier
+        return self._randomly.choice([int(identifier), Int64(identifier), float(identifier)])
 
     def _value(self) -> Any:
         number = self._randomly.randint(-5, 5)

@@ -15,7 +15,7 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, call_once
+from tests.integration.replay import Jobs, Killed, call_once, kill
 
 pytestmark = pytest.mark.slow
 
@@ -176,6 +176,27 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts:
     assert all(chunk.attempt == 1 for chunk in chunks)
     assert first.rows + second.rows == 250
     chunked.stream()
+    chunked.assert_equal("public.accounts")
+
+
+def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Jobs, accounts: Database) -> None:
+    """One process begins a table, another goes on with it, whose own snapshot is older."""
+    accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
+    chunked.open()
+
+    def begin_it_anew() -> None:
+        accounts.execute("update late set v = 'new' where id = 1")
+        accounts.execute("delete from late where id = 2")
+        chunked.queue("public.late")
+        quick = chunked.settings.model_copy(update={"lease_seconds": 0.1})
+        with pytest.raises(Killed):
+            Jobs(chunked.lake, chunked.source, quick).snapshot(SnapshotHooks(after_claim=kill))
+        assert chunked.table("public.late").state == RUNNING
+
+    with chunked.streaming():
+        chunked.snapshot(between_chunks(begin_it_anew))
+    chunked.stream()
+    chunked.assert_equal("public.late")
     chunked.assert_equal("public.accounts")
 
 

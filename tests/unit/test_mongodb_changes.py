@@ -1,17 +1,15 @@
 """The decoder of change stream events, fed with scripted ones."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from bson import Binary, encode
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
 from ingest.change import EVENTS
-from ingest.mongodb.changes import Decoder, Events, Namespace
-from ingest.mongodb.documents import Parsed
+from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Events, Found, Namespace
 
 ORDERS = uuid.UUID(int=1)
 
@@ -19,30 +17,49 @@ ORDERS = uuid.UUID(int=1)
 class Source:
     """A decoder, and what it asks and tells."""
 
-    def __init__(self, now: Mapping[str, Parsed] | None = None) -> None:
+    def __init__(self, now: Mapping[str, Found] | None = None) -> None:
         self.now = now or {}
-        self.asked: list[tuple[Namespace, list[str]]] = []
+        self.asked: list[tuple[Namespace, list[str], int]] = []
         self.catalogue = 0
-        self.decoder = Decoder("shop", 1, lambda name: name.startswith("shop."), self.look_up, self.told)
+        self.renamed: list[tuple[str, int]] = []
+        self.batches: list[int] = []
+        self.decoder = Decoder(
+            "shop",
+            1,
+            lambda name: name.startswith("shop."),
+            self.look_up,
+            self.told,
+            lambda table_id, at: self.renamed.append((table_id, at & 0xFF)),
+        )
 
-    def look_up(self, namespace: Namespace, keys: Sequence[str]) -> Mapping[str, Parsed]:
-        self.asked.append((namespace, list(keys)))
-        return self.now
+    def look_up(self, namespace: Namespace, keys: Mapping[str, str], at: int) -> Mapping[str, Found] | None:
+        self.asked.append((namespace, list(keys.values()), at & 0xFF))
+        found = {key: self.now[key] for key in keys if key in self.now}
+        is_large = sum(each.size for each in found.values()) > LOOKED_UP_BYTES and len(keys) > 1
+        return None if is_large else found
 
     def told(self) -> None:
         self.catalogue += 1
 
     def feed(self, *events: dict[str, Any], token: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         seconds, increment = token or (events[-1]["clusterTime"].time, events[-1]["clusterTime"].inc)
-        batch = self.decoder.feed(Events([encode(e) for e in events], seconds << 32 | increment))
-        assert batch.events.schema.equals(EVENTS)
-        self.position, self.open = batch.position, batch.in_transaction
-        return list(batch.events.to_pylist(maps_as_pydicts="strict"))
+        batches = list(self.decoder.feed(Events([encode(e) for e in events], seconds << 32 | increment)))
+        assert all(batch.events.schema.equals(EVENTS) for batch in batches)
+        assert all(batch.in_transaction for batch in batches[:-1])
+        self.batches = [batch.events.num_rows for batch in batches]
+        self.positions = [batch.position for batch in batches]
+        self.open, self.token = batches[-1].in_transaction, batches[-1].token
+        return [row for batch in batches for row in batch.events.to_pylist(maps_as_pydicts="strict")]
+
+
+def key(number: int) -> str:
+    return f'[{{"$numberInt":"{number}"}}]'
 
 
 def event(kind: str, at: tuple[int, int], key: int = 1, collection: str = "shop.orders", **more: Any) -> dict[str, Any]:
     database, _, name = collection.partition(".")
     return {
+        "_id": {"_data": f"token {kind} {at}"},
         "operationType": kind,
         "clusterTime": Timestamp(*at),
         "ns": {"db": database, "coll": name},
@@ -73,13 +90,13 @@ def test_ordinals_count_all_events_of_a_clustertime_over_replies() -> None:
 def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
     source = Source()
     source.feed(event("delete", (5, 1)))
-    assert (source.position, source.open) == (5 << 32 | 1, True)
+    assert (source.positions, source.open) == ([5 << 32 | 1], True)
     source.feed(token=(5, 2))
-    assert (source.position, source.open) == (5 << 32 | 2, False)
+    assert (source.positions, source.open) == ([5 << 32 | 2], False)
 
 
 def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gone_are_left_out() -> None:
-    source = Source({'{"$numberInt":"1"}': {"_id": {"$numberInt": "1"}, "v": "now"}})
+    source = Source({key(1): Found({"_id": {"$numberInt": "1"}, "v": "now"}, 20)})
     found = source.feed(
         event("update", (5, 1), 1),
         event("update", (5, 2), 2),
@@ -87,7 +104,7 @@ def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gon
         event("replace", (5, 4), 1, fullDocument={"_id": 1, "v": "whole"}),
         event("update", (5, 5), 1),
     )
-    assert source.asked == [(("shop", "orders"), ['{"$numberInt":"1"}', '{"$numberInt":"2"}'])]
+    assert source.asked == [(("shop", "orders"), ['{"$numberInt":"1"}', '{"$numberInt":"2"}'], 5)]
     assert [(r["commit_lsn"] & 0xFF, r["op"], r["columns"].get("v")) for r in found] == [
         (1, "update", '"now"'),
         (3, "update", '"image"'),
@@ -100,7 +117,7 @@ def test_a_split_event_is_one_when_its_last_fragment_is_there() -> None:
     source = Source()
     whole = event("update", (5, 1), fullDocument={"_id": 1, "v": "x"})
     head = {name: whole[name] for name in ("operationType", "clusterTime", "ns")}
-    rest = {name: whole[name] for name in ("collectionUUID", "documentKey", "fullDocument")}
+    rest = {name: whole[name] for name in ("_id", "collectionUUID", "documentKey", "fullDocument")}
     assert source.feed({**head, "splitEvent": {"fragment": 1, "of": 2}}, token=(5, 1)) == []
     (found,) = source.feed({**rest, "splitEvent": {"fragment": 2, "of": 2}}, token=(5, 1))
     assert (found["commit_index"], found["columns"]["v"]) == (0, '"x"')
@@ -112,7 +129,7 @@ def test_a_drop_and_a_rename_take_all_away_at_their_place_and_the_catalogue_is_l
         event("insert", (5, 1), fullDocument={"_id": 1}),
         event("drop", (5, 2)),
         event("create", (5, 3)),
-        event("rename", (5, 4), collection="shop.other"),
+        event("rename", (5, 4), collection="shop.other", to={"db": "elsewhere", "coll": "x"}),
     )
     assert [(r["op"], r["table_name"], r["row_key"], r["leaf_id"] is None) for r in found] == [
         ("insert", "shop.orders", '[{"$numberInt":"1"}]', False),
@@ -121,6 +138,16 @@ def test_a_drop_and_a_rename_take_all_away_at_their_place_and_the_catalogue_is_l
     ]
     assert found[0]["table_id"] == found[1]["table_id"] != found[2]["table_id"]
     assert source.catalogue == 3
+
+
+def test_the_token_is_of_the_newest_event_of_a_document() -> None:
+    source = Source()
+    source.feed(event("create", (5, 1)))
+    assert source.token is None
+    source.feed(event("delete", (5, 2)), event("drop", (5, 3)))
+    assert source.token == "token delete (5, 2)"
+    source.feed(token=(5, 4))
+    assert source.token == "token delete (5, 2)"
 
 
 def test_a_collection_of_another_uuid_is_another_table() -> None:
@@ -137,9 +164,10 @@ def test_heartbeats_system_collections_and_what_is_not_selected_are_counted_only
         event("insert", (5, 1), collection="shop.tidemark_heartbeat", fullDocument={"_id": 1}),
         event("insert", (5, 1), collection="shop.system.views", fullDocument={"_id": 1}),
         event("insert", (5, 1), collection="else.orders", fullDocument={"_id": 1}),
+        event("insert", (5, 1), collection="shop.tmp.agg_out.1", fullDocument={"_id": 1}),
         event("delete", (5, 1)),
     )
-    assert [r["commit_index"] for r in found] == [3]
+    assert [r["commit_index"] for r in found] == [4]
 
 
 def test_times_and_transactions_are_kept() -> None:
@@ -149,10 +177,45 @@ def test_times_and_transactions_are_kept() -> None:
     assert (told["commit_ts"].timestamp(), told["xid"]) == (5.123, 7)
 
 
-@pytest.mark.parametrize(("count", "sizes"), [(0, [0]), (1, [1]), (4, [4]), (5, [4, 1]), (8, [4, 4]), (9, [4, 4, 1])])
-def test_a_reply_in_parts_proves_its_position_with_the_last(count: int, sizes: list[int]) -> None:
-    reply = Events([bytes([n]) for n in range(count)], 7)
-    parts = list(reply.parts(4))
-    assert [len(part.raw) for part in parts] == sizes
-    assert [raw for part in parts for raw in part.raw] == list(reply.raw)
-    assert [part.position for part in parts] == [0] * (len(sizes) - 1) + [7]
+def test_documents_too_large_for_one_batch_come_in_several_of_which_the_last_proves_the_position() -> None:
+    source = Source({key(n): Found({"_id": {"$numberInt": str(n)}}, LOOKED_UP_BYTES // 3) for n in range(1, 9)})
+    source.feed(event("delete", (4, 9)))
+    found = source.feed(*(event("update", (5, n), n) for n in range(1, 9)))
+    assert [row["row_key"] for row in found] == [key(n) for n in range(1, 9)]
+    assert max(source.batches) <= 3
+    assert source.positions == [4 << 32 | 9] * (len(source.batches) - 1) + [5 << 32 | 8]
+
+
+def test_a_large_document_changed_often_is_written_in_several_batches() -> None:
+    source = Source({key(1): Found({"_id": {"$numberInt": "1"}}, LOOKED_UP_BYTES)})
+    assert len(source.feed(*(event("update", (5, n)) for n in range(1, 5)))) == 4
+    assert source.batches == [1, 1, 1, 1]
+
+
+def test_what_a_rename_drops_is_taken_away_with_an_ordinal_of_its_own() -> None:
+    source = Source()
+    dropped = Binary(uuid.UUID(int=2).bytes, 4)
+    rename = event("rename", (5, 1), to={"db": "shop", "coll": "new"}, operationDescription={"dropTarget": dropped})
+    found = source.feed(rename, event("delete", (5, 1), 7, collection="shop.new"))
+    assert [(r["op"], r["table_name"], r["commit_index"]) for r in found] == [
+        ("truncate", "shop.orders", 0),
+        ("truncate", "shop.new", 1),
+        ("delete", "shop.new", 2),
+    ]
+    assert source.renamed == [(found[2]["table_id"], 1)]
+    assert found[1]["table_id"] not in (found[0]["table_id"], found[2]["table_id"])
+
+
+def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
+    source = Source()
+    dropped = Binary(uuid.UUID(int=2).bytes, 4)
+    rename = event(
+        "rename",
+        (5, 1),
+        collection="other.orders",
+        to={"db": "other", "coll": "new"},
+        operationDescription={"dropTarget": dropped},
+    )
+    found = source.feed(rename, event("delete", (5, 1)))
+    assert [r["commit_index"] for r in found] == [2]
+    assert source.renamed == []

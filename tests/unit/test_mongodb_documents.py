@@ -63,15 +63,28 @@ def test_columns_tell_null_from_absent_and_a_record_without_document_from_both()
     assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], [], None]
 
 
-def test_row_keys_tell_types_apart() -> None:
-    keys = {documents.row_key(documents.parse(encode({"_id": each}))["_id"]) for each in (1, Int64(1), 1.0, "1", True)}
-    assert keys == {
-        '[{"$numberInt":"1"}]',
-        '[{"$numberLong":"1"}]',
-        '[{"$numberDouble":"1.0"}]',
-        '["1"]',
-        "[true]",
-    }
+ALIKE: list[tuple[list[Any], str]] = [
+    ([1, Int64(1), 1.0, Decimal128("1"), Decimal128("1.00"), Decimal128("10E-1")], '{"$numberInt":"1"}'),
+    ([0, -0.0, Decimal128("-0"), Decimal128("0E+100")], '{"$numberInt":"0"}'),
+    ([Int64(2**40), 2.0**40, Decimal128("1099511627776")], '{"$numberLong":"1099511627776"}'),
+    ([Int64(-(2**63)), -(2.0**63)], '{"$numberLong":"-9223372036854775808"}'),
+    ([0.5, Decimal128("0.50")], '{"$numberDouble":"0.5"}'),
+    ([2.0**63, Decimal128("9223372036854775808")], '{"$numberDouble":"9.223372036854776e+18"}'),
+    ([0.1], '{"$numberDouble":"0.1"}'),
+    ([Decimal128("0.1"), Decimal128("0.10")], '{"$numberDecimal":"0.1"}'),
+    ([Decimal128("1E+6000"), Decimal128("10E+5999")], '{"$numberDecimal":"1E+6000"}'),
+    ([float("nan"), Decimal128("NaN"), Decimal128("-NaN")], '{"$numberDouble":"NaN"}'),
+    ([float("-inf"), Decimal128("-Infinity")], '{"$numberDouble":"-Infinity"}'),
+    ([{"a": 1, "b": [Int64(2)]}, {"a": 1.0, "b": [2]}], '{"a":{"$numberInt":"1"},"b":[{"$numberInt":"2"}]}'),
+    (["1"], '"1"'),
+    ([True], "true"),
+]
+
+
+@pytest.mark.parametrize(("identifiers", "spelled"), ALIKE, ids=[spelled for _, spelled in ALIKE])
+def test_row_keys_tell_values_apart_not_the_types_of_numbers(identifiers: list[Any], spelled: str) -> None:
+    keys = {documents.row_key(documents.parse(encode({"_id": each}))["_id"]) for each in identifiers}
+    assert keys == {f"[{spelled}]"}
 
 
 def test_bytes_that_are_no_utf8_are_replaced() -> None:
