@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
 
+import pyarrow as pa
 from pydantic import SecretStr
 
 from bench import items, landing
@@ -13,9 +14,9 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from ingest.change import EventBatch
+from ingest.change import EVENTS, EventBatch
 from ingest.config import PostgresSource
-from ingest.lake import Lake
+from ingest.lake import Lake, ddl
 from ingest.positions import Position, Restart
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
@@ -44,7 +45,7 @@ def results(place: Place) -> Iterator[Result]:
         for name, writers in (("many", COMMITTERS), ("one", 1))
     }
     found = contest(sides, place.runs)
-    yield rates(f"positions of {COMMITTERS} writers at once / of one", found["many"], found["one"], "commits/s")
+    yield rates(f"landings of {COMMITTERS} writers at once / of one", found["many"], found["one"], "landings/s")
 
 
 def prepare(dsn: str, rows: int) -> int:
@@ -113,7 +114,7 @@ class Halting:
 
 
 def commits(writers: int, lake: str) -> Iterator[Run]:
-    """Positions that several writers store, each a thread with a lake of its own, in the same table."""
+    """Landings of a row, each with its position after it; a writer is a thread with a lake of its own."""
     spark = open_lake(lake).spark
     lakes = [Lake(spark) for _ in range(writers)]
     for number in count():
@@ -125,5 +126,7 @@ def commits(writers: int, lake: str) -> Iterator[Run]:
 
 
 def _commit(lake: Lake, position: Position) -> None:
+    row = pa.Table.from_pylist([{"source": position.source, "writer": position.writer, "commit_lsn": 1}], schema=EVENTS)
     for number in range(COMMITS):
+        lake.append(ddl.EVENTS, row)
         lake.store(replace(position, position=position.position + number))

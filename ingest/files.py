@@ -2,11 +2,12 @@
 keeps its data.
 
 `Folder` is the place of one table; `Sink` one file that grows batch by batch, so that memory holds
-one row group however large the landing. A file is nobody's until it is committed; one that is given
-up is removed.
+one row group however large the landing (`BackgroundSink`: two). A file is nobody's until it is
+committed; one that is given up is removed.
 """
 
 import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -100,3 +101,35 @@ class Sink:
             self._writer.close()
         with suppress(Exception):
             self._system.delete_file(self._inner)
+
+
+class BackgroundSink:
+    """A `Sink` that a thread of its own writes: one row group, while the caller makes the next.
+
+    What went wrong with a row group is raised by the call after it.
+    """
+
+    def __init__(self, folder: Folder, schema: pa.Schema) -> None:
+        self._sink = Sink(folder, schema)
+        self._thread = ThreadPoolExecutor(1, "parquet")
+        self._written: Future[None] | None = None
+
+    def write(self, rows: pa.Table) -> None:
+        """See `Sink`. Waits for the row group before."""
+        self._wait()
+        self._written = self._thread.submit(self._sink.write, rows)
+
+    def close(self) -> File:
+        """See `Sink`."""
+        self._wait()
+        self._thread.shutdown()
+        return self._sink.close()
+
+    def abandon(self) -> None:
+        """See `Sink`."""
+        self._thread.shutdown()
+        self._sink.abandon()
+
+    def _wait(self) -> None:
+        if self._written is not None:
+            self._written.result()

@@ -1,7 +1,7 @@
 """The stream writer: batches of a source's stream into `raw.wal_events`, position by position.
 
-Three stages overlap: the feed reads the socket, `run`'s thread decodes and writes Parquet, a
-committer thread lands files, stores the position in a write of its own, then acknowledges it. The
+Four stages overlap: the feed reads the socket, `run`'s thread decodes, a sink's writes Parquet, a
+committer's lands files, stores the position in a write of its own, then acknowledges it. The
 position stored is that of the last finished transaction of what is landed; rows of an open
 transaction may be landed before it, unseen until then. Memory is bounded by the settings, never by
 a transaction.
@@ -22,7 +22,8 @@ import pyarrow as pa
 from ingest.change import EVENTS as SCHEMA
 from ingest.change import EventBatch
 from ingest.errors import Failure
-from ingest.lake import File, Lake, Sink
+from ingest.files import BackgroundSink
+from ingest.lake import File, Lake
 from ingest.lake.ddl import EVENTS
 from ingest.positions import Position, Restart
 from ingest.settings import JobSettings
@@ -131,7 +132,7 @@ class StreamWriter:
         self._stop = threading.Event()
         self._landings: Queue[Landing | None] = Queue(maxsize=2)
         self._failure: BaseException | None = None
-        self._sink: Sink | None = None
+        self._sink: BackgroundSink | None = None
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         self._landing_bytes = 0
@@ -223,7 +224,7 @@ class StreamWriter:
         """What is held becomes a row group of the open file."""
         if self._held:
             if self._sink is None:
-                self._sink = Sink(self._lake.landing_folder(EVENTS), SCHEMA)
+                self._sink = BackgroundSink(self._lake.landing_folder(EVENTS), SCHEMA)
             self._sink.write(pa.concat_tables(self._held))
             self._held, self._held_bytes = [], 0
 

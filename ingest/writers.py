@@ -1,9 +1,9 @@
 """How far the writers of a stream are, as one process knows it. Pure, positions rise.
 
-`InFlight` is the work of one writer, finished in any order; it also serves the streams of a source, whose
-positions are LSNs. `Writers` is for ids from one sequence and relies on what is true of them alone: an id
-belongs to one writer, and whoever asks next gets a higher one than all that were seen. A position p of a
-writer says: none of its ids up to p is unfinished. The rules are those of Synapse's MultiWriterIdGenerator.
+`InFlight` is the work of one writer, finished in any order. `Writers` is for ids from one sequence and relies on what
+is true of them alone: an id belongs to one writer, and whoever asks next gets a higher one than all that were seen. A
+position p of a writer says: none of its ids up to p is unfinished. The rules are those of Synapse's
+MultiWriterIdGenerator. A source's streams finish their landings in order, so `positions` has all that they need.
 """
 
 from collections.abc import Iterable, Mapping
