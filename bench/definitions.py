@@ -62,18 +62,22 @@ def idle(dsn: str, table: str, number: int, folder: str) -> Iterator[Run]:
 def edited(dsn: str, table: str, number: int, rows: int, folder: str) -> Iterator[Run]:
     """One definition changed, by which a tenth of its rows leave; then all of them, likewise."""
     replica, _ = _built(dsn, table, number, folder)
-    tables = [f"buckets.d{definition}" for definition in range(number)]
+    tables = [f"buckets.d{definition}{part}" for definition in range(number) for part in ("", "__ops")]
+    left_out = None
     for turn in count():
-        before = replica.snapshot_ids(tables)
+        before, ops = replica.snapshot_ids(tables), replica.count("buckets.d0__ops")
         replica.definition("d0", "customer", f"id % 10 <> {turn % 10}")
         pipeline = replica.pipeline()
         with stopwatch() as run:
             pipeline.model()
         one = run.seconds
         after = replica.snapshot_ids(tables)
-        assert [name for name in tables if before[name] != after[name]] == ["buckets.d0"]
+        assert [name for name in tables if before[name] != after[name]] == ["buckets.d0", "buckets.d0__ops"]
+        differing = sum(number % 10 in {turn % 10, left_out} for number in range(1, rows + 1))
+        assert replica.count("buckets.d0__ops") - ops == differing, "not each row that differs is one op"
+        left_out = (turn + 5) % 10
         for definition in range(number):
-            replica.definition(f"d{definition}", "customer", f"id % 10 <> {(turn + 5) % 10}")
+            replica.definition(f"d{definition}", "customer", f"id % 10 <> {left_out}")
         pipeline = replica.pipeline()
         with stopwatch() as run:
             pipeline.model()

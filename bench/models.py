@@ -24,6 +24,7 @@ def results(place: Place) -> Iterator[Result]:
         items.make(place.dsn, table, rows)
         arguments: dict[str, Any] = {
             "dsn": place.dsn,
+            "refreshed": name == "other",
             "table": table,
             "rows": rows,
             "changes": place.sized(CHANGES),
@@ -32,6 +33,8 @@ def results(place: Place) -> Iterator[Result]:
         sides[name] = Side("bench.models:changed", arguments)
     found = contest(sides, place.runs)
     yield durations("models: 100k changes at 10M rows / at 1M", found["ours"], found["other"], SIZE_MARK)
+    refresh = [Run(seconds=run.stages["full refresh"]) for run in found["other"]]
+    yield durations("models: 100k changes at 1M / a full refresh of the definitions", found["other"], refresh)
     state, merge = _stage(found["ours"], "row_state"), _stage(found["ours"], "stock_merge")
     yield durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)
 
@@ -40,14 +43,17 @@ def _stage(runs: list[Run], stage: str) -> list[Run]:
     return [Run(seconds=run.stages[stage]) for run in runs]
 
 
-def changed(dsn: str, table: str, rows: int, changes: int, folder: str) -> Iterator[Run]:
-    """Runs of dbt, each with as many changes all over the table: 80 % updates, 10 % inserts, 10 % deletes."""
+def changed(dsn: str, table: str, rows: int, changes: int, folder: str, refreshed: bool) -> Iterator[Run]:
+    """Runs of dbt, each with as many changes all over the table: 80 % updates, 10 % inserts, 10 % deletes.
+
+    refreshed: each time all definitions are built from nothing after it.
+    """
     replica = Replica(dsn, table, folder)
     for name, column in DEFINITIONS.items():
         replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
     replica.land()
     replica.model("core/stock_merge", _stock_merge(table))
-    pipeline = replica.pipeline()
+    pipeline, project = replica.pipeline(), replica.project()
     pipeline.model()
     for number in count():
         _change(dsn, table, rows, changes, number)
@@ -58,6 +64,10 @@ def changed(dsn: str, table: str, rows: int, changes: int, folder: str) -> Itera
         run.stages = {outcome.name: outcome.seconds for outcome in made.outcomes}
         # What it is compared with is no part of ours.
         run.seconds -= run.stages["stock_merge"]
+        if refreshed:
+            with stopwatch() as again:
+                project.invoke("run", "--full-refresh", "--select", *DEFINITIONS)
+            run.stages["full refresh"] = again.seconds
         yield run
 
 

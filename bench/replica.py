@@ -61,13 +61,21 @@ class Replica:
 
     def pipeline(self) -> Pipeline:
         """The warm loop over the project as it is now."""
-        return Pipeline(self.lake, self.settings, Project(folder=self.project_folder))
+        return Pipeline(self.lake, self.settings, self.project())
+
+    def project(self) -> Project:
+        """The project as it is now."""
+        return Project(folder=self.project_folder)
 
     def land(self) -> None:
         """Land all that is committed, snapshots included."""
         jobs = Jobs(self.lake, self.settings)
         with jobs.running():
             jobs.wait(until_caught_up=True)
+
+    def count(self, table: str) -> int:
+        """How many rows a table has."""
+        return self.lake.spark.table(table).count()
 
     def snapshot_ids(self, tables: list[str]) -> dict[str, int]:
         """The published Iceberg snapshot of each table."""
