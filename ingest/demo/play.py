@@ -101,6 +101,8 @@ class _Play:
 
     def _replicate(self, pipeline: Pipeline, traffic: Traffic, watch: Watch) -> None:
         watch.phase = "snapshots while the source changes"
+        # Before them a run would build nothing, and take half of a small machine from them.
+        pipeline.jobs.wait(until_caught_up=True)
         runs = _runs(pipeline, traffic)
         for run in runs:
             self.screen.run(run)
@@ -135,8 +137,7 @@ class _Play:
         self.figures.latencies = latency.seconds
 
     def _catch_up(self, pipeline: Pipeline) -> None:
-        targets = pipeline.jobs.watermarks()
-        _wait(pipeline, lambda: pipeline.jobs.has_landed(targets))
+        pipeline.jobs.wait(until_caught_up=True)
         self.screen.run(pipeline.model())
 
     def _edit(self) -> None:
