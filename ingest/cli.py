@@ -311,7 +311,8 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     are no changes.
 
     The last line that a writer has of a transaction has a `token`, the others null. `--from TOKEN` goes on with what
-    comes after that line, nothing twice and nothing left out: store the token with what was done with the lines.
+    comes after that line, nothing twice and nothing left out: store the token with what was done with the lines. Where
+    changes after it were purged, or were lost with the source's log, it ends with an error that says how to go on.
 
     A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole only
     below the minimum: those over tables of several writers come in parts, each when it is landed.

@@ -249,8 +249,7 @@ def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs
     tables.execute("insert into r values (12, 2); delete from r where id = 11")
     settle(jobs)
     jobs.assert_equal("public.r")
-    again = [event["writer"] for event in jobs.events() if event["columns"].get("v") == "2"]
-    assert again == [1]
+    assert len([event for event in jobs.events() if event["columns"].get("v") == "2"]) == 1
     tables.execute("alter table r detach partition p")
     jobs.snapshot()
     tables.execute("insert into p values (13, 3)")
