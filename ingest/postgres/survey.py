@@ -8,6 +8,7 @@ once.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ingest.config import PostgresSource
@@ -50,10 +51,10 @@ class Survey:
         found = catalog.tables(connection, self._source.selects)
         self.refreshed()
         usable = [table for table in found if not table.problem]
-        try:
-            self._publish(connection, usable)
-        except GivenUp:
-            return
+        names = self._publications()
+        with suppress(GivenUp):  # the job ends; what there is has to be looked at all the same
+            self._publish(connection, usable, names)
+        self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
@@ -61,19 +62,17 @@ class Survey:
         self.put(changes)
         self._end(connection, found)
 
-    def _publish(self, connection: Connection, usable: Sequence[CatalogTable]) -> None:
+    def _publish(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
         """See to what is published, and by whom."""
-        names = self._publications()
         if publications.attached(publications.members(connection, names)):
             # Before anything is queued for it: a snapshot is to be later than what came twice.
             sharing.release(connection, self._lake, self._source, self._wait)
-        self.published = publications.read(connection, names)
+        published = publications.read(connection, names)
         # One that is known may have been taken out by a person; one that is back, such as a detached partition, is new.
         seen = {row.relation_id for row in self.known.values() if row.state != ENDED}
-        new = [t for t in usable if not publications.holds(self.published, t) and t.oid not in seen]
+        new = [t for t in usable if not publications.holds(published, t) and t.oid not in seen]
         if new:
             sharing.add(connection, self._lake, self._source, new, self._wait)
-            self.published = publications.read(connection, names)
 
     def one(self, table: CatalogTable) -> bool:
         """Look at one table, as the stream has just shown a change of it.
