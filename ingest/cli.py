@@ -153,19 +153,40 @@ def stream(sources: str, target: str | None, until_caught_up: bool, writers: tup
 @click.option(
     "--all", "everything", is_flag=True, help="All tables, from a new slot: the way out when the log was lost."
 )
+@click.option(
+    "--writer",
+    "writers",
+    type=click.IntRange(min=1),
+    multiple=True,
+    metavar="N",
+    help="The tables of this writer, from a new slot, where the log of one of several was lost; may be given again.",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
-def resnapshot(sources: str, target: str | None, source: str | None, everything: bool, tables: tuple[str, ...]) -> None:
+def resnapshot(
+    sources: str,
+    target: str | None,
+    source: str | None,
+    everything: bool,
+    writers: tuple[int, ...],
+    tables: tuple[str, ...],
+) -> None:
     """Queue new snapshots of tables, such as public.orders; `tidemark snapshot` or `run` then takes them.
 
     A new snapshot replaces what the lake has of the table: rows that the source no longer has leave. Until it is
-    there, definitions over the table stand still; all others go on. `--all` needs the stream to be ended.
+    there, definitions over the table stand still; all others go on. `--all` needs the stream to be ended, `--writer`
+    that writer's.
     """
-    from ingest.resnapshot import queue_tables, start_over
+    from ingest.resnapshot import queue_tables, start_over, start_over_writers
 
-    if everything == bool(tables):
-        raise click.UsageError("Name tables, or give --all.")
+    if [everything, bool(writers), bool(tables)].count(True) != 1:
+        raise click.UsageError("Name tables, or give --all, or --writer.")
     settings, lake = load(sources), _lake(target)
-    lines = start_over(lake, settings, source) if everything else queue_tables(lake, settings, tables, source)
+    if everything:
+        lines = start_over(lake, settings, source)
+    elif writers:
+        lines = start_over_writers(lake, settings, writers, source)
+    else:
+        lines = queue_tables(lake, settings, tables, source)
     for line in lines:
         click.echo(line)
 
@@ -290,7 +311,8 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     are no changes.
 
     The last line that a writer has of a transaction has a `token`, the others null. `--from TOKEN` goes on with what
-    comes after that line, nothing twice and nothing left out: store the token with what was done with the lines.
+    comes after that line, nothing twice and nothing left out: store the token with what was done with the lines. Where
+    changes after it were purged, or were lost with the source's log, it ends with an error that says how to go on.
 
     A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole only
     below the minimum: those over tables of several writers come in parts, each when it is landed.

@@ -63,7 +63,8 @@ class Jobs:
         try:
             for source in self._settings.sources.values():
                 self._lake.describe(source.name, source.checkpoint_scope)
-                self._open(kinds.jobs(self._lake, source, self._settings.settings, stream=self._kinds[0]))
+                running = self._numbers if self._kinds[0] else ()
+                self._open(kinds.jobs(self._lake, source, self._settings.settings, running=running))
             for worker in self._workers:
                 worker.thread.start()
             yield self

@@ -1,8 +1,10 @@
 """What each kind of source brings to the commands: the one place that knows them all."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ingest.config import PostgresSource, Source
+from ingest.errors import UsageError
 from ingest.findings import Finding
 from ingest.lake import Lake
 from ingest.mongodb import clustertime
@@ -12,17 +14,19 @@ from ingest.mongodb import preflight as mongodb_preflight
 from ingest.mongodb import snapshots as mongodb_snapshots
 from ingest.mongodb import source as mongodb_source
 from ingest.positions import format_lsn
-from ingest.postgres import codegen, preflight, snapshots, writers
+from ingest.postgres import codegen, preflight, snapshots, startover
 from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
 from ingest.snapshot import Source as Tables
 from ingest.sourcejobs import SourceJobs
 
 
-def jobs(lake: Lake, source: Source, settings: JobSettings, *, stream: bool) -> SourceJobs:
-    """The jobs of a source, with a stream or without. Raises Failure when it can't be reached, or its log is lost."""
+def jobs(lake: Lake, source: Source, settings: JobSettings, *, running: Collection[int] | None) -> SourceJobs:
+    """The jobs of a source. running: the writers that this process is to run (None: all). Raises Failure when it can't
+    be reached, or its log is lost.
+    """
     if isinstance(source, PostgresSource):
-        return postgres_source.open_jobs(lake, source, settings, stream=stream)
+        return postgres_source.open_jobs(lake, source, settings, running=running)
     return mongodb_source.open_jobs(lake, source, settings)
 
 
@@ -43,9 +47,16 @@ def check(source: Source, settings: JobSettings) -> list[Finding]:
 def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
     """The stream begins anew, and all tables are queued."""
     if isinstance(source, PostgresSource):
-        writers.start_over(lake, source, settings)
+        startover.start_over(lake, source, settings)
     else:
         mongodb_feed.start_over(lake, source, settings)
+
+
+def start_over_writers(lake: Lake, source: Source, settings: JobSettings, writers: Collection[int]) -> list[str]:
+    """Some of a source's writers begin anew; gives the tables that are queued for it."""
+    if isinstance(source, PostgresSource):
+        return startover.start_over_writers(lake, source, settings, writers)
+    raise UsageError("it has one writer", f"source {source.name}", "Use --all")
 
 
 def position_text(source: Source, position: int) -> str:

@@ -1,9 +1,10 @@
-"""New snapshots on request: of some tables, or of everything after a source's log was lost."""
+"""New snapshots on request: of some tables, or of everything after a source's log was lost, or one writer's."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ingest import kinds
 from ingest.config import Settings
+from ingest.errors import UsageError
 from ingest.lake import Lake
 from ingest.tablenames import chosen, locate, replicated
 
@@ -30,3 +31,19 @@ def start_over(lake: Lake, settings: Settings, source: str | None = None) -> lis
         kinds.start_over(lake, one, settings.settings)
         lines += [f"{one.name}: {name} is queued" for name in replicated(lake, one.name)]
     return lines
+
+
+def start_over_writers(
+    lake: Lake, settings: Settings, writers: Collection[int], source: str | None = None
+) -> list[str]:
+    """Makes the slots of some writers of a source anew and queues the tables that lack changes for it; gives a line for
+    each.
+
+    source: may be None where there is one. Raises UsageError without it, Failure while a stream reads from one of them.
+    """
+    names = list(settings.sources)
+    if source is None and len(names) > 1:
+        raise UsageError("which source?", "sources.yml", f"Give --source: one of {', '.join(names)}")
+    one = settings.source(source or names[0])
+    queued = kinds.start_over_writers(lake, one, settings.settings, writers)
+    return [f"{one.name}: {name} is queued" for name in queued]

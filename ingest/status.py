@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +15,13 @@ from rich.table import Table
 from ingest import kinds
 from ingest.config import PostgresSource, Settings
 from ingest.errors import TidemarkError
+from ingest.holding import Landed, Stored, held_seconds
 from ingest.lake import Lake
-from ingest.lake.ddl import EVENTS, POSITIONS
+from ingest.lake.ddl import EVENTS, POSITIONS, SOURCE_TABLES
 from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
 from ingest.positions import Position, current, parse_lsn
-from ingest.postgres import slots
+from ingest.postgres import continuity, slots
 from ingest.postgres.connection import Connection, connect
 
 
@@ -27,7 +30,7 @@ class SourceStatus:
     """A source: positions in its log (of the slowest writer, of the newest checkpoint), its writers, tables and slots.
 
     writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
-    (held_seconds) what others have landed; 0 if none waits for it.
+    the others (held_seconds), see `holding`; 0 if none waits for it.
     retained_bytes: of the log that the server keeps for the slowest slot.
     problem: what is wrong with them, or why they could not be asked.
     """
@@ -129,39 +132,58 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
 
 
 def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
-    """The writers that count. One holds back the others from when something landed that is not below its position, or
-    from when it stored that, whichever is later.
-    """
+    """The writers that count."""
     stored = current(lake.positions(name))
     counting = {writer for writer in lake.writers(name) if (name, writer) in stored}
     if not counting:
         return []
-    minimum = min(stored[name, writer].position for writer in counting)
+    at = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = {
-        row.writer: row.seconds
-        for row in lake.spark.sql(
-            f"""
-            WITH writers AS (
-                SELECT writer, max(struct(start_position, position, updated_at)) AS last
-                FROM {POSITIONS} WHERE source = {literal(name)} GROUP BY writer
-            )
-            SELECT w.writer, unix_timestamp() - unix_timestamp(greatest(w.last.updated_at, min(e.commit_ts))) AS seconds
-            FROM writers w JOIN {EVENTS} e
-            ON e.source = {literal(name)} AND e.commit_lsn >= {minimum}
-                AND e.writer <> w.writer AND e.commit_lsn >= w.last.position
-            GROUP BY w.writer, w.last.updated_at"""
-        ).collect()
-    }
+    held = held_seconds(time.time(), _stored(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
     return [
         {
             "writer": writer,
-            "position": stored[name, writer].position,
+            "position": one.position,
             "tables": owners[writer],
-            "held_seconds": max(held.get(writer, 0), 0),
+            "held_seconds": held[writer],
         }
-        for writer in sorted(counting)
+        for writer, one in at.items()
     ]
+
+
+def _stored(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[Stored]:
+    """What is kept of what these writers have stored since they began."""
+    query = (
+        "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS at "
+        f"FROM {POSITIONS} WHERE source = {literal(name)}"
+    )
+    begun = {(writer, one.slot, one.start_position) for writer, one in writers.items()}
+    rows = lake.spark.sql(query).collect()
+    return [Stored(r.writer, r.position, r.at) for r in rows if (r.writer, r.slot, r.start_position) in begun]
+
+
+def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
+    """What each writer is not past."""
+    minimum = min(one.position for one in writers.values())
+    at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
+    rows = lake.spark.sql(
+        f"""
+        SELECT w.writer, unix_micros(min(e.commit_ts)) / 1e6D AS first, unix_micros(max(e.commit_ts)) / 1e6D AS last
+        FROM VALUES {at} AS w (source, writer, position)
+        JOIN {EVENTS} e
+        ON e.source = w.source AND e.commit_lsn >= {minimum} AND e.commit_lsn >= w.position AND e.writer <> w.writer
+        GROUP BY w.writer"""
+    ).collect()
+    return {row.writer: Landed(row.first, row.last) for row in rows}
+
+
+def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
+    """Where snapshots end that were read, and when that was told."""
+    query = (
+        f"SELECT done_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
+        f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"
+    )
+    return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
 
 
 def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
@@ -193,7 +215,7 @@ def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
 
 def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Position) -> list[str]:
     try:
-        slots.usable(connection, found, at.slot, at.source)
+        continuity.usable(connection, found, at.slot, at.source)
     except TidemarkError as error:
         return [str(error)]
     if found and found["wal_status"] == "unreserved":

@@ -57,7 +57,7 @@ class Feed(Protocol):
 
 
 class Departure(Protocol):
-    """What a writer that is to leave has to do; see `postgres.writers.Departure`."""
+    """What a writer that is to leave has to do; see `postgres.departure.Departure`."""
 
     def target(self) -> int | None:
         """The position that it has to pass, None if that is not known yet. Asked often."""

@@ -4,7 +4,8 @@ Read from `raw.wal_events` by position, each writer's as far as it has stored, a
 says how far each writer was printed; whoever goes on from one gets what comes after it, nothing twice or left out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import orjson
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -14,7 +15,7 @@ from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS
 from ingest.lake.sql import literal
-from ingest.positions import Position, current, visible
+from ingest.positions import Position, current, incarnations, visible
 from ingest.tokens import Token
 
 # How often it is looked for what has landed.
@@ -60,6 +61,12 @@ class _Place:
         self.token = Token.of(minimum, {writer: self.of(writer) for writer in known})
         return self.token
 
+    def beyond(self, lost: Mapping[int, tuple[int, int]], counting: Collection[int]) -> Token:
+        """The token of whoever has got over what is lost."""
+        known = {*counting, *lost, *self._positions, *dict(self.token.ahead)}
+        positions = {writer: max(self.of(writer), lost.get(writer, (0, 0))[1]) for writer in known}
+        return Token.of(min((positions[writer] for writer in counting), default=self.token.minimum), positions)
+
 
 def begin(settings: Settings, source: str | None, token: str | None) -> tuple[str, Token | None]:
     """What is asked for; the source may be left out where there is one. Raises UsageError."""
@@ -76,23 +83,77 @@ def begin(settings: Settings, source: str | None, token: str | None) -> tuple[st
 def follow(lake: Lake, source: str, token: Token | None, wait: Callable[[float], bool]) -> Iterator[str]:
     """The lines after `token` (None: from what is landed by now), for ever.
 
-    wait: waits so many seconds for more, true if it is to end. Raises Failure if something after the token is purged.
+    wait: waits so many seconds for more, true if it is to end. Raises Failure if something after the token is purged,
+    where the log was lost, and if nothing is landed up to the token. s0 is all that is kept.
     """
-    place = _Place(token or _now(lake, source))
+    stored, counting = _look(lake, source)
+    takes_what_is_kept = token == Token(0)
+    if takes_what_is_kept:
+        place = _Place(Token.of(0, lake.purged(source)))
+    elif token:
+        _check_is_landed(source, token, _ends(stored))
+        place = _Place(token)
+    else:
+        place = _Place(_now(_ends(stored), counting))
     while True:
-        # Before the positions: one that leaves in between is waited for once more, to its end.
-        counting = lake.writers(source)
-        stored = lake.positions(source)
-        ends = {writer: one.position for (_, writer), one in current(stored).items()}
+        lost = {} if takes_what_is_kept else _lost(stored, place)
+        takes_what_is_kept = False
+        # What was landed before a gap comes first.
+        ends = {writer: lost.get(writer, (end, end))[0] for writer, end in _ends(stored).items()}
         yield from _lines(lake, source, place, stored, ends, counting)
+        place.move(ends, counting)
+        if lost:
+            raise _gap(source, lost, place.beyond(lost, counting))
         if wait(LOOK_SECONDS):
             return
+        stored, counting = _look(lake, source)
 
 
-def _now(lake: Lake, source: str) -> Token:
-    counting = lake.writers(source)
-    ends = {writer: one.position for (_, writer), one in current(lake.positions(source)).items()}
-    return Token.of(min((ends[writer] for writer in counting & ends.keys()), default=0), ends)
+def _look(lake: Lake, source: str) -> tuple[list[Position], frozenset[int]]:
+    """What is stored, and who counts. Asked before and after: one that leaves in between is waited for once more, to
+    its end; one that comes may have been given tables before what the others have stored by now.
+    """
+    before = lake.writers(source)
+    stored = lake.positions(source)
+    return stored, before | lake.writers(source)
+
+
+def _ends(stored: Iterable[Position]) -> dict[int, int]:
+    return {writer: one.position for (_, writer), one in current(stored).items()}
+
+
+def _now(ends: Mapping[int, int], counting: Collection[int]) -> Token:
+    return Token.of(min((ends[writer] for writer in counting if writer in ends), default=0), ends)
+
+
+def _check_is_landed(source: str, token: Token, ends: Mapping[int, int]) -> None:
+    last = max(ends.values(), default=0)
+    if token.minimum > last or any(position > ends.get(writer, 0) for writer, position in token.ahead):
+        raise Failure(
+            f"token {token} is ahead of all that is landed, which goes up to {last}",
+            f"source {source}",
+            "Give a token that was printed for this source; s0 is all that is kept",
+        )
+
+
+def _lost(stored: Sequence[Position], place: _Place) -> dict[int, tuple[int, int]]:
+    """Of each writer the next stretch `[from, to)` of its log that never came, as it had to begin anew behind it."""
+    found: dict[int, tuple[int, int]] = {}
+    for before, after in pairwise(incarnations(stored)):
+        writer = after.writer
+        is_gap = before.writer == writer and before.position < after.start_position
+        if is_gap and place.of(writer) < after.start_position:
+            found.setdefault(writer, (before.position, after.start_position))
+    return found
+
+
+def _gap(source: str, lost: Mapping[int, tuple[int, int]], beyond: Token) -> Failure:
+    stretches = ", ".join(f"writer {writer}'s from {start} to {end}" for writer, (start, end) in sorted(lost.items()))
+    return Failure(
+        f"the log was lost, and changes with it: {stretches}; tables were read anew",
+        f"source {source}",
+        f"Take the rows as they are from core.row_state, and go on with {beyond}",
+    )
 
 
 def _lines(
@@ -100,32 +161,31 @@ def _lines(
     source: str,
     place: _Place,
     stored: list[Position],
-    ends: dict[int, int],
+    ends: Mapping[int, int],
     counting: frozenset[int],
 ) -> Iterator[str]:
-    """What has landed since, by commit and then by writer."""
+    """What has landed since, by commit and then by writer, up to `ends`."""
     parts = [
         (writer, max(start, place.of(writer)), end)
         for writer in ends
         for start, end in visible(stored, source, writer)
-        if end > place.of(writer)
+        if place.of(writer) < end <= ends[writer]
     ]
     if not parts:
         return
     records = _records(lake.spark, source, parts)
     # Asked after that pins what is read: who purges tells before he deletes.
-    if 0 < place.token.minimum < (purged := lake.purged(source)):
+    if any(place.of(writer) < purged for writer, purged in lake.purged(source).items()):
         raise Failure(
             f"changes after token {place.token} are purged: all models have passed them",
             f"source {source}",
-            f"Begin with s{purged}, and take the rows as they are from core.row_state",
+            "Begin with s0, which is what is kept, and take the rows as they are from core.row_state",
         )
     for row, is_last in _ends_of_transactions(_once(records.toLocalIterator())):
         if is_last:
             waited_for = {*counting, *(writer for writer, end in ends.items() if place.of(writer) < end)}
             place.move({row.writer: row.commit_lsn + 1}, waited_for)
         yield _line(row, place.token if is_last else None)
-    place.move(ends, counting)
 
 
 def _records(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> DataFrame:

@@ -86,10 +86,10 @@ class Lake:
                 VALUES (s.source, NULL, s.writers, current_timestamp())"""
         retried(lambda: self.spark.sql(statement))
 
-    def purged(self, source: str) -> int:
-        """The position below which records of a source may be gone from raw.wal_events; 0: none is."""
-        rows = self.spark.sql(f"SELECT purged_lsn FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()
-        return int(rows[0].purged_lsn or 0) if rows else 0
+    def purged(self, source: str) -> dict[int, int]:
+        """The position below which records of each writer may be gone from raw.wal_events."""
+        rows = self.spark.sql(f"SELECT purged FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()
+        return dict(rows[0].purged or {}) if rows else {}
 
     def persisted(self, source: str) -> int | None:
         """The position that all writers of a source have stored, None before there is one.

@@ -23,10 +23,13 @@ def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
     for passed in _passed(spark, keep_seconds):
         mine = f"source = {literal(passed.source)}"
         gone = f"{mine} AND commit_lsn < {passed.position}"
-        last = spark.sql(f"SELECT max(commit_lsn) AS lsn FROM {EVENTS} WHERE {gone}").collect()[0].lsn
-        if last is not None:
+        lasts = spark.sql(f"SELECT writer, max(commit_lsn) AS lsn FROM {EVENTS} WHERE {gone} GROUP BY writer").collect()
+        if lasts:
             # Told first: who reads the log from a position of his own must not take what is left for all.
-            _run(spark, f"UPDATE {SOURCES} SET purged_lsn = {last + 1} WHERE {mine}")
+            below = ", ".join(f"{last.writer}, {last.lsn + 1}L" for last in lasts)
+            before = "coalesce(purged, cast(map() AS MAP<INT, BIGINT>))"
+            further = f"map_zip_with({before}, map({below}), (writer, one, other) -> greatest(one, other))"
+            _run(spark, f"UPDATE {SOURCES} SET purged = {further} WHERE {mine}")
             _run(spark, f"DELETE FROM {EVENTS} WHERE {gone}")
             yield f"{EVENTS}: what {passed.source} logged before {passed.position} purged"
         admitted = sorted(set(passed.admitted) & _landed_snapshots(spark))

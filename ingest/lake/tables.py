@@ -47,8 +47,9 @@ class SourceTable:
     running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
     likewise, that it is gone. attributes: how many column numbers had been given out. published_id:
     another one after the table was taken out of its publication and put in again; moving_id: what that
-    is when it was we who moved it to another writer's. dropped: names of columns that went since the
-    snapshot, whose values older rows still have. All four are Postgres's.
+    is when it was we who moved it to another writer's; moved_lsn: a position past the last such move, the
+    highest of all until it is known. dropped: names of columns that went since the snapshot, whose values
+    older rows still have. All five are Postgres's.
     """
 
     source: str
@@ -70,6 +71,7 @@ class SourceTable:
     attributes: int | None = None
     published_id: int | None = None
     moving_id: int | None = None
+    moved_lsn: int | None = None
     dropped: tuple[str, ...] | None = None
     rev: int = 1
 

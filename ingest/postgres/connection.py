@@ -161,11 +161,15 @@ def command(
             continue
         pgconn.consume_input()
     rows: list[dict[str, str | None]] = []
-    while (result := pgconn.get_result()) is not None:
+    error: psycopg.Error | None = None
+    while (result := pgconn.get_result()) is not None:  # to the end, so that another command may follow
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise psycopg.errors.error_from_result(result)
+            error = psycopg.errors.error_from_result(result)
+            continue
         names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
         rows += [_row(result, number, names) for number in range(result.ntuples)]
+    if error is not None:
+        raise error
     return rows
 
 

@@ -15,7 +15,7 @@ from ingest.change import EventBatch
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.positions import Position, Restart, current, format_lsn
-from ingest.postgres import slots
+from ingest.postgres import continuity, slots
 from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.pgoutput import Decoder
 from ingest.postgres.reader import Pipe, Reader
@@ -30,7 +30,8 @@ class PostgresFeed:
     """The batches of one writer. Made with what `writers.open_writers` gave; `start` it, `read` until done,
     `stop`.
 
-    queued: called from `read` when the stream showed a table whose snapshot has to be taken.
+    queued: called from `read` when the stream showed a table whose snapshot has to be taken. cancelled: set by
+    `cancel`, for others who wait for the source.
     """
 
     def __init__(
@@ -40,19 +41,20 @@ class PostgresFeed:
         settings: JobSettings,
         position: Position,
         queued: Callable[[], None] = lambda: None,
+        cancelled: threading.Event | None = None,
     ) -> None:
         self._lake = lake
         self._source = source
         self._settings = settings
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
-        self._ended = threading.Event()
+        self._cancelled = cancelled or threading.Event()
         # The last changes, by generation, since the lake was last asked what it takes the tables for.
         self._changed: dict[str, int] = {}
         self._looked = time.monotonic()
         self._link = Link(self._dsn, settings.connect_seconds)
         survey = Survey(lake, source, self._link)
-        self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._ended.wait)
+        self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._cancelled.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)
         self._pipe = Pipe(settings.landing_bytes)
         self._reader = Reader(
@@ -102,7 +104,7 @@ class PostgresFeed:
 
     def cancel(self) -> None:
         """What waits for the source gives up."""
-        self._ended.set()
+        self._cancelled.set()
 
     def finish(self) -> None:
         """Read no more from the socket; what was read may still be taken."""
@@ -110,7 +112,6 @@ class PostgresFeed:
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""
-        self.cancel()
         self._reader.stop()
         if self._reader.is_alive():
             self._reader.join(timeout=10)
@@ -139,7 +140,7 @@ class PostgresFeed:
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
-                system = slots.check(connection, replication, self._stored, found)
+                system = continuity.check(connection, replication, self._stored, found)
         except BaseException:
             replication.close()
             raise

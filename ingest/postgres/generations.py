@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ingest.lake.tables import ENDED, Column, Leaf, SourceTable
+from ingest.lake.tables import DONE, ENDED, RUNNING, Column, Leaf, SourceTable
 
 _SHAPE = ("writer", "columns", "leaves", "attributes", "published_id")
 
@@ -18,13 +18,14 @@ class Seen:
     """A usable table as the catalogue has it now. row: what raw.source_tables says of it when it is
     new.
 
-    published: whether a writer's publication sends all of it. filled: attnums of columns that
-    were added with a default, whose values no record tells. empty: oids of leaves that hold
-    nothing.
+    published: whether one writer's publication sends all of it; doubled: several send some of it.
+    filled: attnums of columns that were added with a default, whose values no record tells. empty:
+    oids of leaves that hold nothing.
     """
 
     row: SourceTable
     published: bool = True
+    doubled: bool = False
     filled: frozenset[int] = frozenset()
     empty: frozenset[int] = frozenset()
 
@@ -40,6 +41,9 @@ def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[So
     for table in seen:
         before = known.get(table.row.table_id)
         if not table.published:
+            # What comes twice is counted twice where rows have no key, until a snapshot replaces it.
+            if table.doubled and before is not None and before.state in (RUNNING, DONE):
+                changes.append(before.queued("several publications send some of it"))
             continue
         if before is None:
             changes.append(table.row)

@@ -12,7 +12,7 @@ from ingest import findings
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.findings import Finding
-from ingest.postgres import catalog, slots
+from ingest.postgres import catalog, continuity, slots
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect, place
 from ingest.postgres.preflight_publications import check_publications
@@ -101,12 +101,13 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
     except Failure as error:
         yield findings.of(error)
         return
-    # One for each stream, one for the slot of a snapshot.
+    # One for each stream, one for the slot of a snapshot, at least.
     running = sum(bool(s and s["active"]) for s in _slots(source, connection).values())
     if used - running + source.writers + 1 > most:
         yield Finding(
             "warning",
-            f"{used} of {most} max_wal_senders are in use; the source needs {source.writers + 1}",
+            f"{used} of {most} max_wal_senders are in use; writers need {source.writers}, and each process that takes "
+            "snapshots one",
             place(dsn),
             "Raise max_wal_senders and restart the server",
         )
@@ -133,7 +134,7 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
             yield Finding("ok", "the slot will be made", where)
             continue
         try:
-            slots.usable(connection, found, name, source.name)
+            continuity.usable(connection, found, name, source.name)
         except Failure as error:
             yield findings.of(error)
             continue
@@ -157,11 +158,12 @@ def _check_room_for_slots(source: PostgresSource, connection: Connection, missin
     ).fetchone()
     assert row is not None
     used, most = row
-    if used + missing + 1 <= most:  # one for the slot of a snapshot
+    if used + missing + 1 <= most:  # one for the slot of a snapshot, at least
         return
     yield Finding(
         "error" if used + missing > most else "warning",
-        f"{used} of {most} max_replication_slots are in use; {missing + 1} more are needed",
+        f"{used} of {most} max_replication_slots are in use; writers need {missing} more, and each process that takes "
+        "snapshots one",
         place(source.dsn.get_secret_value()),
         "Drop a slot that nobody uses, or raise max_replication_slots and restart the server",
     )

@@ -23,7 +23,7 @@ class Published:
     """What is sent of one table or leaf: columns by name, of which rows, and by whose publications.
 
     published_id: another one after it was taken out and put in again. writers: more than one if a person has put it
-    into several, which would bring each change more than once.
+    into several, or attached it to a table of another's, which brings each change more than once.
     """
 
     columns: tuple[str, ...]
@@ -36,7 +36,8 @@ class Published:
 class Member:
     """A table that stands in a publication of ours by itself, so that it can be moved to another one.
 
-    columns: those that are published, in SQL (None: all). row_filter: likewise, of which rows.
+    columns: those that are published, in SQL (None: all). row_filter: likewise, of which rows. ancestors: oids of the
+    tables that it is a partition of.
     """
 
     oid: int
@@ -47,6 +48,7 @@ class Member:
     columns: tuple[str, ...] | None
     row_filter: str | None
     owned: bool
+    ancestors: tuple[int, ...] = ()
 
     @property
     def table_name(self) -> str:
@@ -104,12 +106,13 @@ def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool
     return {name: commented and mine and not everything for name, _, _, everything, commented, mine in rows}
 
 
-# A table is published by itself or under one of its roots, else by its schema, else with all
+# A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
 _PUBLISHED = """
 SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
-    (SELECT max(r.oid) FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid IN (
-        SELECT c.oid UNION ALL SELECT relid FROM pg_partition_ancestors(c.oid))),
+    (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
+     JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
+    (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
     (SELECT max(s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
     p.oid)::bigint
 FROM pg_publication p
@@ -129,6 +132,13 @@ WHERE p.pubname = ANY (%(names)s)
 def read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
     """What the writers' publications send, by oid of table, root or leaf. Raises Failure if one doesn't suit."""
     _checked(connection, names)
+    found = _read(connection, names)
+    if any(len(one.writers) > 1 for one in found.values()):
+        found = _read(connection, names)  # what was moved meanwhile may have been seen in both
+    return found
+
+
+def _read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
     writers = {name: writer for writer, name in names.items()}
     found: dict[int, Published] = {}
     for name, oid, columns, kept, published_id in connection.execute(_PUBLISHED, {"names": list(writers)}):
@@ -158,7 +168,8 @@ _MEMBERS = """
 SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint,
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
-       pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE')
+       pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE'),
+       array(SELECT relid::oid::bigint FROM pg_partition_ancestors(c.oid) WHERE relid <> c.oid)
 FROM pg_publication p
 JOIN pg_publication_rel r ON r.prpubid = p.oid
 JOIN pg_class c ON c.oid = r.prrelid
@@ -172,9 +183,17 @@ def members(connection: Connection, names: Mapping[int, str]) -> list[Member]:
     """The tables that stand in publications by themselves, by name."""
     writers = {name: writer for writer, name in names.items()}
     return [
-        Member(oid, schema, name, writers[of], published_id, columns and tuple(columns), kept, owned)
-        for of, oid, schema, name, published_id, columns, kept, owned in connection.execute(_MEMBERS, [list(writers)])
+        Member(oid, schema, name, writers[of], published_id, columns and tuple(columns), kept, owned, tuple(above))
+        for of, oid, schema, name, published_id, columns, kept, owned, above in connection.execute(
+            _MEMBERS, [list(writers)]
+        )
     ]
+
+
+def attached(members: Sequence[Member]) -> list[Member]:
+    """Those that have become partitions of another: its publication sends them too."""
+    roots = {member.oid for member in members}
+    return [member for member in members if roots.intersection(member.ancestors)]
 
 
 def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
@@ -220,14 +239,19 @@ def add(connection: Connection, publication: str, table: CatalogTable) -> None:
         )
 
 
+def drop(connection: Connection, publication: str, member: Member) -> None:
+    """Takes a table out of a publication, without those that inherit from it."""
+    table = sql.Identifier(member.schema, member.name)
+    connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}").format(sql.Identifier(publication), table))
+
+
 def swap(connection: Connection, old: str, new: str, member: Member) -> int:
     """Takes a table out of one publication and puts it into another as it was, inside of the caller's transaction.
 
     Gives its published_id there.
     """
-    table = sql.Identifier(member.schema, member.name)
-    connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}").format(sql.Identifier(old), table))
-    what = sql.SQL("ONLY ") + table
+    drop(connection, old, member)
+    what = sql.SQL("ONLY ") + sql.Identifier(member.schema, member.name)
     if member.columns:
         what += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, member.columns)))
     if member.row_filter:

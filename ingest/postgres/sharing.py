@@ -6,8 +6,9 @@ what commits after the new one's. One process at a time alters publications.
 """
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -18,26 +19,52 @@ from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED
-from ingest.postgres import publications
+from ingest.postgres import catalog, publications
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection
+from ingest.postgres.connection import CannotConnect, Connection
 from ingest.postgres.publications import Member
+from ingest.postgres.slots import GivenUp
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T", int, str)
 
 # For so long at most whoever writes into the table waits behind us, and if this process is stopped meanwhile.
 LOCK_TIMEOUT, HOLD_TIMEOUT = "1s", "10s"
+_UNKNOWN = (1 << 63) - 1
+# Between tries to be the one process that sees to something, and after which it is said who is waited for; then more
+# and more seldom.
+_TRY_SECONDS, _SAY_SECONDS = 0.2, 2.0
+_LOCKED_BY = """
+SELECT pid FROM pg_locks
+WHERE locktype = 'advisory' AND granted AND (classid::bigint << 32 | objid::bigint) = hashtextextended(%s, 0)
+"""
+
+
+def sleep(seconds: float) -> bool:
+    """Waits, and never gives up."""
+    time.sleep(seconds)
+    return False
 
 
 @contextmanager
-def locked(connection: Connection, source: PostgresSource, what: str) -> Iterator[None]:
-    """While this is open no other process does `what` to the same source."""
+def locked(
+    connection: Connection, source: PostgresSource, what: str, wait: Callable[[float], bool] = sleep
+) -> Iterator[None]:
+    """While this is open no other process does `what` to the same source.
+
+    wait: waits so many seconds for another to end, true if it is to give up. Raises GivenUp then.
+    """
     key = [f"tidemark {what} of {source.slot}"]
-    row = connection.execute("SELECT pg_try_advisory_lock(hashtextextended(%s, 0))", key).fetchone()
-    if row and not row[0]:
-        _log.info("source %s: waits for another process that sees to its %s", source.name, what)
-        connection.execute("SELECT pg_advisory_lock(hashtextextended(%s, 0))", key)
+    since, said = time.monotonic(), _SAY_SECONDS
+    attempt = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+    while connection.execute(attempt, key).fetchone() != (True,):
+        if (waited := time.monotonic() - since) >= said:
+            said = 2 * waited
+            by = ", ".join(str(pid) for (pid,) in connection.execute(_LOCKED_BY, key)) or "that has just ended"
+            message = "source %s: has waited %d s for process %s of the server, which sees to its %s"
+            _log.warning(message, source.name, waited, by, what)
+        if wait(_TRY_SECONDS):
+            raise GivenUp
     try:
         yield
     finally:
@@ -70,9 +97,15 @@ def _fewest(held: Mapping[int, Sequence[object]]) -> int:
     return min(held, key=lambda writer: (len(held[writer]), writer))
 
 
-def add(connection: Connection, lake: Lake, source: PostgresSource, tables: Sequence[CatalogTable]) -> None:
-    """Publishes new tables, each by the writer that has the fewest."""
-    with locked(connection, source, "tables"):
+def add(
+    connection: Connection,
+    lake: Lake,
+    source: PostgresSource,
+    tables: Sequence[CatalogTable],
+    wait: Callable[[float], bool] = sleep,
+) -> None:
+    """Publishes new tables, each by the writer that has the fewest. wait: see `locked`."""
+    with locked(connection, source, "tables", wait):
         names = _ours(connection, lake, source)
         published = publications.read(connection, names)
         held = Counter({writer: 0 for writer in names if writer <= source.writers})
@@ -84,9 +117,31 @@ def add(connection: Connection, lake: Lake, source: PostgresSource, tables: Sequ
                 held[writer] += 1
 
 
-def share_out(connection: Connection, lake: Lake, source: PostgresSource) -> None:
-    """Moves tables to the writers that `sources.yml` asks for, see `shares`; those that can't be are named."""
-    with locked(connection, source, "tables"):
+def release(connection: Connection, lake: Lake, source: PostgresSource, wait: Callable[[float], bool] = sleep) -> None:
+    """Takes tables out of our publications that have become partitions of another: they come with that one, and would
+    come twice if another writer has it. wait: see `locked`.
+    """
+    with locked(connection, source, "tables", wait):
+        _release(connection, lake, source)
+
+
+def _release(connection: Connection, lake: Lake, source: PostgresSource) -> None:
+    names = _ours(connection, lake, source)
+    everyone = {writer: source.publication_of(writer) for writer in lake.writers(source.name)}
+    for member in publications.attached(publications.members(connection, everyone)):
+        if member.writer in names:
+            publications.drop(connection, names[member.writer], member)
+            _log.info("%s is published with the table that it is a partition of now", member.table_name)
+
+
+def share_out(
+    connection: Connection, lake: Lake, source: PostgresSource, wait: Callable[[float], bool] = sleep
+) -> None:
+    """Moves tables to the writers that `sources.yml` asks for, see `shares`; those that can't be are named. wait: see
+    `locked`.
+    """
+    with locked(connection, source, "tables", wait):
+        _release(connection, lake, source)
         names = _ours(connection, lake, source)
         members = publications.members(connection, names)
         several = Counter(member.oid for member in members)
@@ -114,21 +169,29 @@ def _move(connection: Connection, lake: Lake, source: PostgresSource, member: Me
     old, new = source.publication_of(member.writer), source.publication_of(writer)
     try:
         with connection.transaction():
+            # Should this process be stopped while it holds locks, the source goes on.
+            connection.execute(sql.SQL("SET LOCAL idle_in_transaction_session_timeout = {}").format(HOLD_TIMEOUT))
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(LOCK_TIMEOUT))
             moving_id = publications.swap(connection, old, new, member)
             # Before the commit: who sees the table in another publication must know that it was not taken out.
-            _tell(lake, source, member, {member.published_id}, published_id=member.published_id, moving_id=moving_id)
-            # Should this process be stopped while it holds the lock, the source goes on.
-            connection.execute(sql.SQL("SET LOCAL idle_in_transaction_session_timeout = {}").format(HOLD_TIMEOUT))
+            told = {"published_id": member.published_id, "moving_id": moving_id, "moved_lsn": _UNKNOWN}
+            _tell(lake, source, member, {member.published_id}, **told)
             table = sql.Identifier(member.schema, member.name)
             connection.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(table))
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
         return "a transaction holds it"
+    except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as error:
+        raise CannotConnect(
+            f"the connection was cut while {member.table_name} moved ({' '.join(str(error).split())})",
+            f"source {source.name}",
+            "Start the stream again",
+        ) from None
     except psycopg.errors.ProgrammingError as error:  # it was dropped, renamed or published by somebody meanwhile
         return error.diag.message_primary or str(error)
     # Also to a row that was registered since, by who had looked before.
     seen = {member.published_id, moving_id}
-    _tell(lake, source, member, seen, published_id=moving_id, moving_id=None, writer=writer)
+    moved_lsn = catalog.watermark(connection)
+    _tell(lake, source, member, seen, published_id=moving_id, moving_id=None, moved_lsn=moved_lsn, writer=writer)
     return ""
 
 

@@ -1,8 +1,4 @@
-"""Slots, publications and exported snapshots: where a writer starts, and whether it may.
-
-`start` gives the position to stream from. Every way in which the log can have been lost between the
-stored position and the slot is a Failure that says so: a gap is never passed over in silence.
-"""
+"""Slots and the snapshots that they export: made, looked at, waited for, dropped."""
 
 import logging
 import time
@@ -14,21 +10,16 @@ import psycopg
 from psycopg import sql
 
 from ingest.errors import Failure
-from ingest.positions import Position, format_lsn, parse_lsn
+from ingest.positions import parse_lsn
 from ingest.postgres.connection import Connection, command, connect
 
 _log = logging.getLogger(__name__)
 
-RESNAPSHOT = "`tidemark resnapshot --all` makes a new slot and takes all tables anew"
-# What to do about a reason that the server gives; else it kept too much log.
-_CAUSES = {
-    "idle_timeout": "Raise idle_replication_slot_timeout, or stream more often",
-    "rows_removed": "Set hot_standby_feedback on the standby",
-    "wal_level_insufficient": "Set wal_level = logical",
-}
 # A walsender whose client was killed needs a moment to notice.
 _RELEASE_SECONDS = 15.0
 _REPORT_SECONDS = 5.0
+# Between tries to make a temporary slot where the server has no room for one more.
+_ROOM_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +78,7 @@ def states(connection: Connection) -> dict[str, dict[str, Any]]:
 
 
 class GivenUp(Exception):
-    """Nobody waits for the slot any more."""
+    """Nobody waits any more for what was to come."""
 
 
 def create(
@@ -100,8 +91,8 @@ def create(
     """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at
     once.
 
-    It waits for all transactions that are open; waiting: called every second of that, may raise
-    `GivenUp`.
+    It waits for all transactions that are open, and a temporary one until the server has room for it; waiting: called
+    every second of that, may raise `GivenUp`.
     """
     replication = connect(dsn, replication=True, connect_seconds=seconds)
     watch = connect(dsn, connect_seconds=seconds)
@@ -110,11 +101,8 @@ def create(
         failover = slot and watch.info.server_version >= 170000 and not _in_recovery(watch)
         options = f"SNAPSHOT 'export'{', FAILOVER' if failover else ''}"
         kind = "LOGICAL" if slot else "TEMPORARY LOGICAL"
-        (row,) = command(
-            replication,
-            f"CREATE_REPLICATION_SLOT {name} {kind} pgoutput ({options})",
-            _Waits(watch, name, waiting),
-        )
+        statement = f"CREATE_REPLICATION_SLOT {name} {kind} pgoutput ({options})"
+        (row,) = _when_there_is_room(replication, statement, _Waits(watch, name, waiting), wait=slot is None)
         lsn, exported = parse_lsn(str(row["consistent_point"])), str(row["snapshot_name"])
         # The holder is a plain transaction: a slot would keep the log for as long as the snapshot
         # is read.
@@ -133,6 +121,24 @@ def create(
         replication.close()
 
 
+def _when_there_is_room(
+    replication: Connection, statement: str, waits: "_Waits", *, wait: bool
+) -> list[dict[str, str | None]]:
+    """What making a slot gives. wait: until another one has gone, as other snapshotters' do."""
+    said = False
+    while True:
+        try:
+            return command(replication, statement, waits)
+        except psycopg.errors.ConfigurationLimitExceeded:
+            if not wait:
+                raise
+        if not said:
+            said = True
+            _log.warning("all max_replication_slots are in use: the next snapshot waits for one to be free")
+        waits.look()
+        time.sleep(_ROOM_SECONDS)
+
+
 def current_lsn(connection: Connection) -> int:
     """Where the server's log is, about."""
     row = connection.execute(
@@ -142,10 +148,15 @@ def current_lsn(connection: Connection) -> int:
     return parse_lsn(row[0])
 
 
+def is_ours(connection: Connection, found: dict[str, Any] | None) -> bool:
+    """Whether a slot, as `state` gave it, may be one of this database's writers."""
+    return found is not None and found["plugin"] == "pgoutput" and found["database"] == connection.info.dbname
+
+
 def check_droppable(connection: Connection, slot: str, source: str) -> None:
     """Raises Failure for a slot that is not to be dropped: somebody streams from it, or it was never ours."""
     found = state(connection, slot)
-    if found and (found["plugin"] != "pgoutput" or found["database"] != connection.info.dbname):
+    if found and not is_ours(connection, found):
         raise Failure(
             f"the replication slot is of {found['plugin'] or 'physical replication'}, database {found['database']!r}",
             f"slot {slot}",
@@ -170,9 +181,13 @@ class _Waits:
         self._watch, self._slot, self._also = watch, slot, also
         self._next = time.monotonic() + _REPORT_SECONDS
 
-    def __call__(self) -> None:
+    def look(self) -> None:
+        """Whether it is to be given up."""
         if self._also:
             self._also()
+
+    def __call__(self) -> None:
+        self.look()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 6 * _REPORT_SECONDS
@@ -224,89 +239,3 @@ def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] 
             )
         time.sleep(0.1)
     return found
-
-
-def check(connection: Connection, replication: Connection, position: Position, found: dict[str, Any] | None) -> System:
-    """The system, if `position` can be gone on from; else raises a Failure that says why not.
-
-    found: the slot's `state`, asked for before the position was read: who streams stores first, and acknowledges after.
-    """
-    where = f"source {position.source}, slot {position.slot}"
-    system = _check_system(replication, position, where)
-    now = current_lsn(connection)
-    if now < position.position:
-        raise Failure(
-            f"the server's log stands at {format_lsn(now)}, behind what is stored ({format_lsn(position.position)})",
-            where,
-            f"It was set back to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
-        )
-    usable(connection, found, position.slot, position.source)
-    assert found is not None
-    confirmed = parse_lsn(found["confirmed_flush_lsn"])
-    if confirmed > position.position:
-        raise Failure(
-            f"the slot was advanced by somebody else to {format_lsn(confirmed)}, past what is "
-            f"stored ({format_lsn(position.position)}), so changes were lost",
-            where,
-            f"Find out who uses the slot; then {RESNAPSHOT}",
-        )
-    return system
-
-
-def usable(connection: Connection, found: dict[str, Any] | None, slot: str, source: str) -> None:
-    """Raises a Failure if the slot, as `state` gave it, can't be streamed from by anybody."""
-    where = f"source {source}, slot {slot}"
-    if found is None:
-        raise Failure("the replication slot is gone, and changes with it", where, RESNAPSHOT)
-    if found["slot_type"] != "logical" or found["plugin"] != "pgoutput":
-        kind = found["plugin"] or "physical replication"
-        raise Failure(
-            f"the replication slot is of {kind}, not of pgoutput",
-            where,
-            "Name another slot in sources.yml, or drop that one",
-        )
-    if found["database"] != connection.info.dbname:
-        raise Failure(
-            f"the replication slot belongs to database {found['database']!r}",
-            where,
-            "Name another slot in sources.yml",
-        )
-    reason = found.get("invalidation_reason") or ("conflict" if found.get("conflicting") else None)
-    if found["wal_status"] == "lost" or reason:
-        detail = f" ({reason})" if reason else ""
-        raise Failure(
-            f"the server has invalidated the replication slot{detail}, and changes are lost",
-            where,
-            f"{_CAUSES.get(reason or '', 'Raise max_slot_wal_keep_size')}; then {RESNAPSHOT}",
-        )
-
-
-def _check_system(replication: Connection, position: Position, where: str) -> System:
-    system = identify(replication)
-    if system.system_id != position.system_id:
-        raise Failure(
-            f"another database cluster is behind the DSN (system {system.system_id}, not {position.system_id})",
-            where,
-            f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
-        )
-    if system.timeline != position.timeline:
-        _check_timeline(replication, system, position, where)
-    return system
-
-
-def _check_timeline(replication: Connection, system: System, position: Position, where: str) -> None:
-    """After a failover: fine if the new timeline left the old one no earlier than our position."""
-    fork = 0
-    if system.timeline > position.timeline:
-        (row,) = command(replication, f"TIMELINE_HISTORY {system.timeline}")
-        for line in str(row["content"] or "").splitlines():
-            fields = line.split()
-            if fields and fields[0] == str(position.timeline):
-                fork = parse_lsn(fields[1])
-    if fork < position.position:
-        raise Failure(
-            f"the cluster went on from {format_lsn(fork)} on timeline {system.timeline}, before what is "
-            f"stored ({format_lsn(position.position)} on timeline {position.timeline})",
-            where,
-            f"It was restored to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
-        )

@@ -45,8 +45,8 @@ class PostgresTables:
         self._held = held
         self._dsn = source.dsn.get_secret_value()
         self._link = Link(self._dsn, settings.connect_seconds)
-        self._survey = Survey(lake, source, self._link)
         self._cancelled = threading.Event()
+        self._survey = Survey(lake, source, self._link, self._cancelled.wait)
         self._reader = ChunkReader(lake.spark, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
 
     def survey(self) -> None:

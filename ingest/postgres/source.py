@@ -2,39 +2,50 @@
 exported is the first tables'.
 """
 
+import threading
+from collections.abc import Collection
 from functools import partial
+
+import psycopg
 
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.positions import Position
 from ingest.postgres import sharing
 from ingest.postgres.catalog import watermark
-from ingest.postgres.connection import connect
+from ingest.postgres.connection import cannot_connect, connect
+from ingest.postgres.departure import Departure
 from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.snapshots import PostgresTables
-from ingest.postgres.writers import Departure, open_writers
+from ingest.postgres.writers import open_writers
 from ingest.settings import JobSettings
 from ingest.sourcejobs import SourceJobs, Stream
 
 
-def open_jobs(lake: Lake, source: PostgresSource, settings: JobSettings, *, stream: bool = True) -> SourceJobs:
-    """The jobs; publications and slots are made if they are missing. stream: the tables are shared out among the
-    writers.
+def open_jobs(
+    lake: Lake, source: PostgresSource, settings: JobSettings, *, running: Collection[int] | None = None
+) -> SourceJobs:
+    """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
+    (None: all); if there is one, the tables are shared out among the writers.
 
-    Raises Failure when the source can't be reached or its log is lost.
+    Raises Failure when the source can't be reached or the log of one of those is lost.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-    positions, held = open_writers(lake, source, settings)
-    if stream:
-        with connect(dsn, connect_seconds=seconds) as connection:
-            sharing.share_out(connection, lake, source)
+    try:
+        positions, held = open_writers(lake, source, settings, running)
+        if running is None or running:
+            with connect(dsn, connect_seconds=seconds) as connection:
+                sharing.share_out(connection, lake, source)
+    except psycopg.OperationalError as error:  # cut while it was talked to
+        raise cannot_connect(dsn, error) from None
 
     def one(position: Position) -> Stream:
         leaves = position.writer > source.writers
+        cancelled = threading.Event()
         return Stream(
             position,
-            partial(PostgresFeed, lake, source, settings, position),
-            Departure(lake, source, settings, position) if leaves else None,
+            partial(PostgresFeed, lake, source, settings, position, cancelled=cancelled),
+            Departure(lake, source, settings, position, cancelled.wait) if leaves else None,
         )
 
     def now() -> int:

@@ -7,7 +7,8 @@ once.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from ingest.config import PostgresSource
@@ -18,6 +19,7 @@ from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, Link
 from ingest.postgres.generations import Seen, gone, reconcile
 from ingest.postgres.publications import Published
+from ingest.postgres.slots import GivenUp
 
 _log = logging.getLogger(__name__)
 
@@ -26,10 +28,12 @@ class Survey:
     """The tables of one source, of all its writers; each thread needs one of its own.
 
     After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all.
-    published: what the publications send, by oid of table or leaf.
+    published: what the publications send, by oid of table or leaf. wait: see `sharing.locked`.
     """
 
-    def __init__(self, lake: Lake, source: PostgresSource, link: Link) -> None:
+    def __init__(
+        self, lake: Lake, source: PostgresSource, link: Link, wait: Callable[[float], bool] = sharing.sleep
+    ) -> None:
         self.published: Mapping[int, Published] = {}
         self.tables: dict[str, CatalogTable] = {}
         self.seen: dict[str, Seen] = {}
@@ -37,6 +41,7 @@ class Survey:
         self._lake = lake
         self._source = source
         self._link = link
+        self._wait = wait
         self.obstacles: dict[str, str] = {}
         self._reported: set[str] = set()
 
@@ -46,19 +51,28 @@ class Survey:
         found = catalog.tables(connection, self._source.selects)
         self.refreshed()
         usable = [table for table in found if not table.problem]
-        self.published = publications.read(connection, self._publications())
-        seen = {row.relation_id for row in self.known.values()}
-        # One that was seen before may have been taken out by a person.
-        new = [t for t in usable if not publications.holds(self.published, t) and t.oid not in seen]
-        if new:
-            sharing.add(connection, self._lake, self._source, new)
-            self.published = publications.read(connection, self._publications())
+        names = self._publications()
+        with suppress(GivenUp):  # the job ends; what there is has to be looked at all the same
+            self._publish(connection, usable, names)
+        self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
         changes = reconcile(self.seen.values(), self.known)
         self.put(changes)
         self._end(connection, found)
+
+    def _publish(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
+        """See to what is published, and by whom."""
+        if publications.attached(publications.members(connection, names)):
+            # Before anything is queued for it: a snapshot is to be later than what came twice.
+            sharing.release(connection, self._lake, self._source, self._wait)
+        published = publications.read(connection, names)
+        # One that is known may have been taken out by a person; one that is back, such as a detached partition, is new.
+        seen = {row.relation_id for row in self.known.values() if row.state != ENDED}
+        new = [t for t in usable if not publications.holds(published, t) and t.oid not in seen]
+        if new:
+            sharing.add(connection, self._lake, self._source, new, self._wait)
 
     def one(self, table: CatalogTable) -> bool:
         """Look at one table, as the stream has just shown a change of it.
@@ -95,7 +109,7 @@ class Survey:
     def _seen(self, table: CatalogTable) -> Seen:
         row = table.row(self._source.name)
         if not publications.sends(self.published, table):
-            return Seen(row, published=False)
+            return Seen(row, published=False, doubled=bool(publications.several(self.published, table)))
         if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
             root = self.published.get(table.oid)
             return Seen(replace(row, writer=root.writers[0]) if root else row)

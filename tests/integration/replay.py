@@ -19,7 +19,8 @@ from ingest.postgres.connection import connect, copy_out
 from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.slots import Held
 from ingest.postgres.snapshots import PostgresTables
-from ingest.postgres.writers import open_writers, start_over
+from ingest.postgres.startover import start_over
+from ingest.postgres.writers import open_writers
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, Progress, StreamWriter

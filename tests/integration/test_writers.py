@@ -14,11 +14,16 @@ import pytest
 
 from ingest import status, tail
 from ingest.config import PostgresSource, Settings
+from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
+from ingest.lake.tables import QUEUED
 from ingest.positions import current
-from ingest.postgres import publications, sharing
-from ingest.postgres.connection import connect
+from ingest.postgres import departure, publications, sharing
+from ingest.postgres.connection import Connection, connect
+from ingest.postgres.departure import Departure
 from ingest.postgres.source import open_jobs
+from ingest.postgres.startover import start_over_writers
+from ingest.postgres.writers import open_writers
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks, StreamWriter
@@ -225,6 +230,51 @@ def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, capl
 
 
 @pytest.mark.slow
+def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs, tables: Database) -> None:
+    """It leaves the publication that it had; what came twice until then is replaced by a new snapshot of the root."""
+    tables.execute(
+        "drop table a, b; create table r (id int, v int) partition by range (id);"
+        "create table r1 partition of r for values from (0) to (10); create table p (id int, v int);"
+        "alter table p replica identity full; alter table r1 replica identity full;"
+        "insert into p select 10, 0 from generate_series(1, 4); insert into r values (1, 0), (1, 0)"
+    )
+    settle(jobs)
+    assert (shared(jobs)["public.p"], shared(jobs)["public.r"]) == (2, 1)
+    tables.execute("alter table r attach partition p for values from (10) to (20)")
+    tables.execute("delete from p where ctid = (select min(ctid) from p); insert into r values (11, 1)")
+    stream(jobs)
+    assert jobs.table("public.r").state == QUEUED, "it is counted twice, so nobody is to see it"
+    jobs.snapshot()
+    assert "public.p" not in shared(jobs)
+    tables.execute("insert into r values (12, 2); delete from r where id = 11")
+    settle(jobs)
+    jobs.assert_equal("public.r")
+    assert len([event for event in jobs.events() if event["columns"].get("v") == "2"]) == 1
+    tables.execute("alter table r detach partition p")
+    jobs.snapshot()
+    tables.execute("insert into p values (13, 3)")
+    settle(jobs)
+    jobs.assert_equal("public.r", "public.p")
+
+
+@pytest.mark.slow
+def test_an_attached_table_does_not_move_without_its_root(jobs: Jobs, tables: Database) -> None:
+    tables.execute(
+        "create table p (id int primary key, v int);"
+        "create table r (id int primary key, v int) partition by range (id);"
+        "insert into p values (1, 1)"
+    )
+    settle(jobs, writers=1)
+    tables.execute("alter table r attach partition p default; update r set v = 2")
+    stream(jobs, writers=2)
+    settle(jobs)
+    tables.execute("update r set v = 3")
+    settle(jobs)
+    jobs.assert_equal("public.r")
+    assert [event["columns"]["v"] for event in jobs.events(jobs.table("public.r").table_id)] == ["2", "3"]
+
+
+@pytest.mark.slow
 def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
@@ -261,19 +311,20 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Da
 def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
-    assert [w["held_seconds"] for w in status.read(jobs.lake, settings).sources[0].writers] == [0, 0]
-    tables.execute("update a set v = 1")
-    stream(jobs, only=1)
-    (found,) = status.read(jobs.lake, settings).sources
-    assert [(w["writer"], w["tables"]) for w in found.writers] == [(1, 2), (2, 1)]
-    waited = time.monotonic()
-    while not found.writers[1]["held_seconds"]:
-        assert time.monotonic() < waited + 30
+    for change in ("select", "update a set v = 1"):
+        tables.execute(change)
+        stream(jobs, only=1)
         (found,) = status.read(jobs.lake, settings).sources
-    assert found.writers[0]["held_seconds"] == 0
-    assert found.position == found.writers[1]["position"] < found.writers[0]["position"]
-    stream(jobs)
-    assert [w["held_seconds"] for w in status.read(jobs.lake, settings).sources[0].writers] == [0, 0]
+        assert [(w["writer"], w["tables"]) for w in found.writers] == [(1, 2), (2, 1)]
+        waited = time.monotonic()
+        while not found.writers[1]["held_seconds"]:
+            assert time.monotonic() < waited + 30
+            (found,) = status.read(jobs.lake, settings).sources
+        assert found.writers[0]["held_seconds"] == 0
+        assert found.position == found.writers[1]["position"] < found.writers[0]["position"]
+        stream(jobs, only=2)
+        (found,) = status.read(jobs.lake, settings).sources
+        assert found.writers[1]["held_seconds"] == 0
 
 
 @pytest.mark.slow
@@ -298,7 +349,7 @@ def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
             assert by_writer([*whole[: place + 1], *after]) == by_writer(whole)
     tables.execute("update c set v = 9 where id = 2")
     stream(jobs, writers=1)
-    stream(jobs)
+    stream(jobs, writers=2)  # it was away, and missed nothing
     assert [line["columns"] for line in lines(jobs, str(whole[-1]["token"]))] == [{"id": "2", "v": "9"}]
 
 
@@ -318,12 +369,128 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Datab
     settle(jobs, writers=3)
     tables.drop_slot(jobs.source.slot_of(2))
     tables.execute("update a set v = 7; update b set v = 7; update c set v = 7")
-    jobs.source = jobs.source.model_copy(update={"writers": 2})
+    jobs.source = jobs.source.model_copy(update={"writers": 2, "slot": f"{jobs.source.slot}_new"})
     jobs.resnapshot()
-    assert slots(tables) == {jobs.source.slot, jobs.source.slot_of(2)}
+    assert slots(tables) == {jobs.source.slot, jobs.source.slot_of(2)}, "the old ones would keep the log for ever"
     settle(jobs)
     assert jobs.lake.writers(jobs.source.name) == {1, 2}
     jobs.assert_equal(*TABLES)
+
+
+@pytest.mark.slow
+def test_a_writer_whose_slot_is_gone_begins_anew_alone(
+    jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle(jobs, writers=3)
+    before = {name: jobs.table(name).snapshot_id for name in TABLES}
+    token = str(Token(jobs.lake.persisted(jobs.source.name) or 0))
+    tables.execute("update a set v = 7; update c set v = 7")
+    tables.drop_slot(jobs.source.slot_of(2))
+    with pytest.raises(Failure, match="slot is gone.*`--writer N` does so for one"):
+        open_jobs(jobs.lake, jobs.source, jobs.settings)
+    with pytest.raises(Failure, match="slot is gone"):
+        open_jobs(jobs.lake, jobs.source, jobs.settings, running=[2])
+    tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
+    opened = open_jobs(jobs.lake, jobs.source, jobs.settings, running=[1])
+    assert "slot is gone" in caplog.text
+    opened.snapshotter().run(until_done=True)
+    target = opened.watermark()
+    (first,) = [one for one in opened.streams if one.position.writer == 1]
+    opened.writer(first, Hooks(), None).run(until=target)
+    assert jobs.table("public.d").done_lsn is not None
+    with pytest.raises(UsageError, match="no writer 4"):
+        start_over_writers(jobs.lake, jobs.source, jobs.settings, [4])
+    queued = start_over_writers(jobs.lake, jobs.source, jobs.settings, [2])
+    assert "public.c" in queued
+    assert not {"public.a", "public.b"}.intersection(queued)
+    settle(jobs)
+    jobs.assert_equal(*TABLES, "public.d")
+    assert [jobs.table(name).snapshot_id == before[name] for name in TABLES] == [True, True, False]
+    with pytest.raises(Failure, match="the log was lost, and changes with it: writer 2's from"):
+        lines(jobs, token)
+
+
+@pytest.mark.slow
+def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: Jobs, tables: Database) -> None:
+    settle(jobs)
+    tables.execute("update c set v = 7")
+    jobs.source = jobs.source.model_copy(update={"writers": 1})
+    open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+    assert shared(jobs)["public.c"] == 1
+    tables.drop_slot(jobs.source.slot_of(2))
+    assert start_over_writers(jobs.lake, jobs.source, jobs.settings, [2]) == ["public.c"]
+    settle(jobs)
+    assert jobs.lake.writers(jobs.source.name) == {1}
+    jobs.assert_equal(*TABLES)
+
+
+@pytest.mark.slow
+def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
+    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle(jobs)
+    publication = f'publication "{jobs.source.publication_of(2)}"'
+    comment = tables.execute("select obj_description(oid) from pg_publication limit 1")[0][0]
+    monkeypatch.setattr(departure, "_LOOK_SECONDS", 0)
+    jobs.source = jobs.source.model_copy(update={"writers": 1})
+    tables.execute(f"comment on {publication} is null")
+    opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
+    leaving = next(one for one in opened.streams if one.departure)
+    assert leaving.departure
+    assert [leaving.departure.target() for _ in range(3)] == [None] * 3
+    assert caplog.text.count("Tidemark did not make it") == 1
+    tables.execute(f"comment on {publication} is '{comment}'")
+    leave = Departure._leave
+
+    def cut(self: Departure, connection: Connection) -> None:
+        monkeypatch.setattr(Departure, "_leave", leave)
+        tables.execute("select pg_terminate_backend(%s, 10000)", [connection.info.backend_pid])
+        leave(self, connection)
+
+    monkeypatch.setattr(Departure, "_leave", cut)
+    stream(jobs)
+    assert "writer 2 can't leave at the moment" in caplog.text
+    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert slots(tables) == {jobs.source.slot}
+    opened.rest()
+
+
+@pytest.mark.slow
+def test_a_move_that_takes_too_long_is_undone_by_the_server(
+    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(jobs, writers=1)
+    tell = sharing._tell
+
+    def stopped(*arguments: Any, **changes: Any) -> None:
+        while tables.execute("select from pg_stat_activity where state = 'idle in transaction'"):
+            pass
+        tell(*arguments, **changes)
+
+    monkeypatch.setattr(sharing, "HOLD_TIMEOUT", "100ms")
+    monkeypatch.setattr(sharing, "_tell", stopped)
+    jobs.source = jobs.source.model_copy(update={"writers": 2})
+    with pytest.raises(Failure, match="connection was cut while public.[abc] moved"):
+        open_jobs(jobs.lake, jobs.source, jobs.settings)
+    assert set(shared(jobs).values()) == {1}
+    monkeypatch.undo()
+    settle(jobs)
+    assert set(shared(jobs).values()) == {1, 2}
+    jobs.assert_equal(*TABLES)
+
+
+@pytest.mark.slow
+def test_what_a_new_writers_slot_exported_is_not_read_while_others_count(
+    jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run may have read past that slot's beginning, before the writer counted."""
+    settle(jobs, writers=1)
+    left_over = jobs.source.slot_of(7)
+    tables.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [left_over])
+    jobs.source = jobs.source.model_copy(update={"writers": 2})
+    _, held = open_writers(jobs.lake, jobs.source, jobs.settings)
+    assert held is None
+    assert f"SELECT pg_drop_replication_slot('{left_over}')" in caplog.text
 
 
 @pytest.mark.slow

@@ -38,6 +38,16 @@ def test_a_table_that_is_not_published_is_left_as_it_was() -> None:
     assert reconcile([Seen(ORDERS, published=False)], known(TAKEN)) == []
 
 
+def test_a_table_of_which_something_comes_twice_is_read_anew_once() -> None:
+    doubled = Seen(ORDERS, published=False, doubled=True)
+    (row,) = reconcile([doubled], known(TAKEN))
+    assert row.state == QUEUED
+    assert row.leaves == TAKEN.leaves
+    assert reconcile([doubled], known(row)) == []
+    assert reconcile([doubled], known(replace(TAKEN, state=ENDED))) == []
+    assert reconcile([doubled], {}) == []
+
+
 def test_what_has_not_changed_needs_nothing() -> None:
     assert reconcile([Seen(ORDERS)], known(TAKEN)) == []
 

@@ -1,0 +1,67 @@
+"""Slots and locks on a real server, without a lake."""
+
+import logging
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.errors import Failure
+from ingest.postgres import sharing, slots
+from ingest.postgres.connection import connect
+from tests.conftest import Database
+
+NewSource = Callable[..., PostgresSource]
+
+
+@pytest.fixture
+def full(database: Database) -> Iterator[list[str]]:
+    """The slots that fill up the server's room for them."""
+    room = "select current_setting('max_replication_slots')::int - count(*)::int from pg_replication_slots"
+    ((left,),) = database.execute(room)
+    names = [f"filler_{number}" for number in range(left)]
+    for name in names:
+        database.execute("select pg_create_physical_replication_slot(%s)", [name])
+    yield names
+    for name in names:
+        database.execute("select pg_drop_replication_slot(%s)", [name])
+
+
+def test_a_temporary_slot_waits_until_there_is_room_for_it(
+    database: Database, full: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(slots, "_ROOM_SECONDS", 0)
+    calls = count()
+
+    def waiting() -> None:
+        if next(calls) == 2:
+            database.execute("select pg_drop_replication_slot(%s)", [full.pop()])
+
+    slots.create(database.dsn, None, {}, waiting).close()
+    assert caplog.text.count("all max_replication_slots are in use") == 1
+    assert next(calls) > 2
+
+
+def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[str]) -> None:
+    assert full
+    with pytest.raises(Failure, match="replication slots are in use.*raise max_replication_slots"):
+        slots.create(database.dsn, "one_more", {})
+
+
+def test_who_waits_for_another_process_says_for_which_and_gives_up_when_told(
+    database: Database, source: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sharing, "_SAY_SECONDS", 0)
+    tries = count()
+    with connect(database.dsn) as one, connect(database.dsn) as other:
+        with (
+            sharing.locked(one, source, "tables"),
+            caplog.at_level(logging.WARNING),
+            pytest.raises(slots.GivenUp),
+            sharing.locked(other, source, "tables", lambda _: next(tries) == 3),
+        ):
+            pass
+        assert f"for process {one.info.backend_pid} of the server, which sees to its tables" in caplog.text
+        with sharing.locked(other, source, "tables", lambda _: True):
+            pass

@@ -1,0 +1,143 @@
+"""`tidemark tail` over raw tables as several writers leave them; with a real source, see test_writers.py."""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ingest.change import EVENTS as SCHEMA
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.lake.ddl import EVENTS
+from ingest.positions import Position
+from ingest.tail import follow
+from ingest.tokens import Token
+
+Places = list[tuple[int, int]]
+
+
+class Log:
+    """A source's raw tables, filled by hand."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        self.source = f"t{uuid.uuid4().hex[:12]}"
+
+    def stored(self, writer: int, position: int, start: int = 1) -> None:
+        self.lake.store(Position(self.source, writer, f"slot{start}", "1", 1, start, position))
+
+    def counting(self, *writers: int) -> None:
+        self.lake.count_writers(self.source, writers)
+
+    def landed(self, *places: tuple[int, int]) -> None:
+        """Records of (writer, commit_lsn)."""
+        rows = [{"source": self.source, "writer": writer, "commit_lsn": at, "commit_index": 0} for writer, at in places]
+        self.lake.append(EVENTS, pa.Table.from_pylist(rows, schema=SCHEMA))
+
+    def purged(self, **last: int) -> None:
+        told = ", ".join(f"{writer.removeprefix('w')}, {lsn + 1}L" for writer, lsn in last.items())
+        mine = f"source = '{self.source}'"
+        self.lake.spark.sql(f"UPDATE raw.sources SET purged = map({told}) WHERE {mine}")
+        self.lake.spark.sql(f"DELETE FROM {EVENTS} WHERE {mine} AND commit_lsn <= {max(last.values())}")
+
+    def follow(self, token: str) -> list[dict[str, Any]]:
+        """The lines after a token, until nothing is left."""
+        return [json.loads(line) for line in follow(self.lake, self.source, Token.parse(token), lambda _: True)]
+
+    def after(self, token: str) -> Places:
+        return [(line["writer"], line["commit_lsn"]) for line in self.follow(token)]
+
+
+@pytest.fixture
+def log(lake: Lake) -> Log:
+    return Log(lake)
+
+
+def test_what_is_purged_is_compared_with_how_far_each_writer_was_printed(log: Log) -> None:
+    log.counting(1, 2)
+    log.landed((1, 10), (2, 15), (1, 20), (2, 30), (1, 40))
+    log.stored(1, 50)
+    log.stored(2, 45)
+    lines = log.follow("s0")
+    assert [line["token"] for line in lines] == ["m0~1.11", "m11~2.16", "m16~1.21", "m21~2.31", "m31~1.41"]
+    log.purged(w1=20, w2=15)
+    # Ahead of the minimum is all that is gone of writer 1.
+    assert log.after("m16~1.21") == [(2, 30), (1, 40)]
+    for token in ("m0~1.11", "m11~2.16", "m0~1.41", "s15"):
+        with pytest.raises(Failure, match=f"after token {token} are purged.*Begin with s0"):
+            log.after(token)
+    assert log.after("s0") == [(2, 30), (1, 40)]
+    assert [log.after(line["token"]) for line in log.follow("s0")] == [[(1, 40)], []]
+
+
+def test_a_writer_that_comes_between_two_questions_is_waited_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table was given to it at 130, and writer 1 has stored 200 since."""
+    log.counting(1)
+    log.landed((1, 110), (1, 190))
+    log.stored(1, 120)
+
+    def join() -> None:
+        log.stored(2, 125, 125)
+        log.counting(1, 2)
+        log.stored(1, 200)
+
+    def wait(_: float) -> bool:
+        log.landed((1, 210))
+        log.stored(1, 220)
+        return False
+
+    monkeypatch.setattr(log.lake, "positions", once(log.lake.positions, join))
+    lines = follow(log.lake, log.source, Token(100), wait)
+    token = [json.loads(next(lines)) for _ in range(3)][-1]["token"]
+    log.landed((2, 150))
+    log.stored(2, 200, 125)
+    assert log.after(token) == [(2, 150)]
+
+
+def once(ask: Callable[..., Any], before: Callable[[], object]) -> Callable[..., Any]:
+    """`ask`, the first time after `before`."""
+    left = [before]
+
+    def asked(*arguments: Any) -> Any:
+        if left:
+            left.pop()()
+        return ask(*arguments)
+
+    return asked
+
+
+def test_a_stretch_of_the_log_that_was_lost_is_not_passed_over_in_silence(log: Log) -> None:
+    log.counting(1, 2)
+    log.landed((1, 40), (2, 90), (1, 160), (2, 170))
+    log.stored(1, 80)
+    log.stored(2, 100)
+    log.stored(1, 180, 120)
+    log.stored(2, 175, 150)
+    lines = follow(log.lake, log.source, Token(30), lambda _: True)
+    assert [json.loads(next(lines))["commit_lsn"] for _ in range(2)] == [40, 90]
+    with pytest.raises(Failure, match=r"writer 1's from 80 to 120, writer 2's from 100 to 150.*go on with m120~2\.150"):
+        next(lines)
+    assert log.after("m120~2.150") == [(1, 160), (2, 170)]
+    assert log.after("s0") == [(1, 40), (2, 90), (1, 160), (2, 170)], "what is kept"
+
+
+def test_a_writer_that_was_away_and_missed_nothing_leaves_no_gap(log: Log) -> None:
+    log.counting(1, 2)
+    log.landed((1, 40), (2, 90), (1, 95), (2, 170))
+    log.stored(1, 180)
+    log.stored(2, 150)
+    log.stored(2, 175, 150)
+    assert log.after("s50") == [(2, 90), (1, 95), (2, 170)]
+
+
+def test_a_token_that_is_ahead_of_everything_is_refused(log: Log) -> None:
+    log.counting(1, 2)
+    log.stored(1, 180)
+    log.stored(2, 150)
+    for token in ("s181", "m100~2.151", "m100~3.101"):
+        with pytest.raises(Failure, match=f"token {token} is ahead of all that is landed, which goes up to 180"):
+            log.follow(token)
+    assert log.follow("m150~1.180") == log.follow("s180") == []
