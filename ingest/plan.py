@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.project import DEFINITIONS, Project
+from ingest.project import DEFINITIONS, Project, repeated_if_overtaken
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Step:
 def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
     """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing. Raises Failure."""
     project = Project(target, folder)
+    project.compile_views()
     selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
     outcomes = project.invoke("run", "--select", *selected, "--vars", "{plan_only: true}")
     steps = [
@@ -43,8 +44,9 @@ def prune(steps: list[Step], target: str | None = None, folder: Path | str = "."
     """Drops the tables of the definitions that a plan says are gone; gives their names. Raises Failure."""
     project = Project(target, folder)
     gone = [step.definition for step in steps if step.state == "gone"]
+    prune_one = repeated_if_overtaken(project.operation)
     for name in gone:
-        project.operation("prune", definition=name)
+        prune_one("prune", definition=name)
     return gone
 
 

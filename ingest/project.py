@@ -7,25 +7,29 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
 from dbt.artifacts.schemas.run import RunExecutionResult, RunResult
 from dbt.cli.main import dbtRunner, dbtRunnerResult
 from dbt.contracts.graph.manifest import Manifest
 from dbt_common.events.base_types import EventMsg
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from ingest.errors import Failure, one_line
+from ingest.errors import Failure, UsageError, one_line
 
 # dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
 QUIETLY = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
 DEFINITIONS = ("bucket", "bucket_parameters")
+# dbt's, where it is not the plural.
+_DEFAULT_FOLDERS = {"analysis": "analyses"}
 _FAILED = ("error", "fail", "runtime error")
 # What `commit_manifest` says, and Iceberg of a `core.publications` that has moved, or whose branch was dropped by then.
-_OVERTAKEN = re.compile("another run published|not an ancestor|Ref does not exist: run_")
+_OVERTAKEN = re.compile("another run published|not an ancestor|Ref does not exist: run_|CommitFailedException")
 
 
 class Overtaken(Failure):
@@ -56,6 +60,8 @@ class Project:
     """The project in `folder`, on a target of its `profiles/profiles.yml` (default: the profile's own)."""
 
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
+        self._target, self._folder = target, Path(folder)
+        self._files = _files(self._folder)
         profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
         self._options = ["--project-dir", str(folder), "--profiles-dir", profiles]
         if target:
@@ -64,6 +70,10 @@ class Project:
         if not isinstance(found.result, Manifest):
             raise Failure("the dbt project can't be parsed", "dbt_project.yml", _said(found))
         self.manifest = found.result
+
+    def renewed(self) -> "Project":
+        """Itself; parsed anew, if a file of it has changed since. Raises Failure if it can't be parsed now."""
+        return self if _files(self._folder) == self._files else Project(self._target, self._folder)
 
     def invoke(self, command: str, *arguments: str) -> list[Outcome]:
         """Run a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
@@ -79,6 +89,11 @@ class Project:
             said = _said(done)
             raise _failure(said, f"dbt did not finish ({said})", f"dbt {command}")
         return [_outcome(result) for result in results]
+
+    def compile_views(self) -> None:
+        """Let the macros know the views as they would be made now, not as they stand in the lake (`view_text`)."""
+        self.invoke("compile", "--select", "config.materialized:view")
+        self.manifest.build_flat_graph()  # type: ignore[no-untyped-call]
 
     def operation(self, macro: str, **arguments: Any) -> list[str]:
         """Call a macro of ours by `dbt run-operation`; gives the lines that it logs.
@@ -101,8 +116,12 @@ class Project:
 
     @property
     def lookups(self) -> dict[str, list[str]]:
-        """Names of the models that say which buckets a request may see, with what they ask for."""
+        """Names of the models that say which buckets a request may see, with what they ask for. Raises UsageError."""
         nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_parameters"]
+        for node in nodes:
+            if not isinstance(node.config.meta.get("request"), list):
+                fix = "Name the columns that a request gives; [] is for everybody"
+                raise UsageError("meta.request is missing or no list", node.original_file_path, fix)
         return {node.name: list(node.config.meta["request"]) for node in sorted(nodes, key=lambda node: node.name)}
 
 
@@ -118,6 +137,25 @@ class _Heard:
             self.lines.append(event.info.msg)  # type: ignore[attr-defined]  # protobuf's
         elif event.info.level == "error":
             self.errors.append(event.info.msg)  # type: ignore[attr-defined]
+
+
+def _files(folder: Path) -> frozenset[tuple[str, int, int]]:
+    """What tells whether a project is as it was: path, time of change and size of each file that dbt reads."""
+    found = [folder / name for name in ("dbt_project.yml", "packages.yml", "profiles/profiles.yml")]
+    try:
+        said = yaml.safe_load((folder / "dbt_project.yml").read_text()) or {}
+    except (OSError, yaml.YAMLError):
+        said = {}  # dbt says what is wrong with it
+    for kind in ("model", "macro", "seed", "test", "snapshot", "analysis"):
+        for path in said.get(f"{kind}-paths", [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]):
+            found += (folder / path).rglob("*")
+    files = set()
+    for file in found:
+        # Editors keep files of their own beside those that they edit, and replace these.
+        with suppress(FileNotFoundError):
+            if file.is_file() and not file.name.startswith("."):
+                files.add((str(file), file.stat().st_mtime_ns, file.stat().st_size))
+    return frozenset(files)
 
 
 def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:

@@ -1,7 +1,7 @@
 """The warm loop: streams and snapshots in threads, dbt in this process after what they land.
 
 One run of dbt after another: what landed meanwhile is in the next. Parsing, Spark and its compiled code stay
-warm between them.
+warm between them; a project whose files have changed is parsed anew, and nothing runs with the old text.
 """
 
 import logging
@@ -21,8 +21,8 @@ from ingest.upkeep import maintain
 
 _log = logging.getLogger(__name__)
 
-# Views stay as the first run made them; unit tests look at the code, not at the data.
-_LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:unit_test")
+# Views and seeds stay as the first run of the project made them; unit tests look at the code, not at the data.
+_LATER_RUNS = ("--exclude", "config.materialized:view", "resource_type:seed", "resource_type:unit_test")
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
@@ -51,6 +51,7 @@ class Pipeline:
         self._settings = settings
         self._lake = lake
         self._runs = 0
+        self._is_deployed = False
         self._stop = threading.Event()
         self._news = threading.Event()
         self._unsettled = True
@@ -85,7 +86,13 @@ class Pipeline:
 
     @repeated_if_overtaken
     def _build(self) -> list[Outcome]:
-        return self._project.invoke("build", *(_LATER_RUNS if self._runs else _FIRST_RUN))
+        project = self._project.renewed()
+        if project is not self._project:
+            _log.info("the dbt project has changed: parsed anew")
+            self._project, self._is_deployed = project, False
+        outcomes = project.invoke("build", *(_LATER_RUNS if self._is_deployed else _FIRST_RUN))
+        self._is_deployed = True
+        return outcomes
 
     def maintain(self) -> None:
         """Do what upkeep is due, and log it. What fails is tried again the next time."""

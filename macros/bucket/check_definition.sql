@@ -1,6 +1,6 @@
 {#- For `tidemark check`: refuses a definition whose settings or inputs are not right. Asks nothing of Spark. -#}
 {% macro check_definition(unique_id) -%}
     {%- set model = graph.nodes[unique_id] -%}
-    {%- set settings = tidemark.settings_of(model) -%}
-    {%- do tidemark.bucket_definition(model, model.raw_code, settings) -%}
+    {%- do tidemark.settings_of(model) -%}
+    {%- do tidemark.definition_inputs(model) -%}
 {%- endmacro %}

@@ -1,25 +1,68 @@
 {#-
   Refuses `evaluate: rows` where a changed row can change more than its own output. Spark itself says what the query is
-  made of, views below it included: from one `rows(...)`, projections and filters, nothing else.
+  made of, views below it included: from one table, through the filter of `rows(...)`, projections and filters, nothing
+  else; and a row keeps the `_row_key` that it has in the view, by which its older version is found.
 -#}
 {% macro check_row_wise(sql, model) -%}
     {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
-    {%- if sql.count(tidemark.changed_rows_mark()) != 1 -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' reads " ~ sql.count(tidemark.changed_rows_mark()) ~ ' inputs by rows(...)', fix) -%}
+    {%- set plan = tidemark._analyzed_plan(sql, model) -%}
+    {%- set inputs = plan | selectattr('is_input') | list -%}
+    {%- if inputs | length != 1 -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' reads " ~ inputs | length ~ ' inputs by rows(...)', fix) -%}
     {%- endif -%}
-    {%- set explained = run_query('explain extended ' ~ sql)[0][0] -%}
-    {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
-    {%- set allowed = ['Project', 'Filter', 'SubqueryAlias', 'View', 'RelationV2', 'Generate', 'WithCTE', 'CTERelationDef', 'CTERelationRef'] -%}
-    {%- for line in analyzed.strip().split('\n')[1:] -%}
-        {%- set operator = modules.re.match('[\\s:+|-]*(\\w+)', line) -%}
-        {%- if operator and operator.group(1) not in allowed -%}
-            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ operator.group(1) ~ ' in the query', fix) -%}
-        {%- endif -%}
-        {%- set varying = '\\b(rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id)\\(' -%}
-        {%- set subquery = '\\b(scalar-subquery|exists|list)#\\d+ \\[' -%}
-        {%- set found = modules.re.search(varying ~ '|' ~ subquery, line) -%}
+    {%- for node in plan -%}
+        {%- set found = tidemark._not_row_wise(node) -%}
         {%- if found -%}
-            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ (found.group(1) or 'a subquery') ~ ' in the query', fix) -%}
+            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ found ~ ' in the query', fix) -%}
         {%- endif -%}
     {%- endfor -%}
+    {%- if plan | selectattr('operator', 'equalto', 'RelationV2') | list | length != 1 -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' reads another input beside rows(...)", fix) -%}
+    {%- endif -%}
+    {%- for node in plan if node.is_above -%}
+        {%- set text = modules.re.sub('\\b_row_key#\\d+ AS _row_key#', '', node.text, flags=modules.re.IGNORECASE) -%}
+        {%- if modules.re.search('( AS |^Generate .*, \\[.*\\b)_row_key#', text, flags=modules.re.IGNORECASE) -%}
+            {%- do tidemark._refuse(model, "evaluate: 'rows' with a _row_key of its own in the query", fix) -%}
+        {%- endif -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+{#- What of a node of the plan is more than a projection or a filter, in a word; none, if nothing is. -#}
+{% macro _not_row_wise(node) -%}
+    {%- set allowed = ['Project', 'Filter', 'SubqueryAlias', 'View', 'RelationV2', 'Generate', 'WithCTE', 'CTERelationDef', 'CTERelationRef'] -%}
+    {%- if node.operator not in allowed -%}
+        {{ return(node.operator) }}
+    {%- endif -%}
+    {%- set functions = 'rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id|spark_partition_id|input_file_\\w+' -%}
+    {%- set varying = modules.re.search('\\b(' ~ functions ~ ')\\(', node.text) -%}
+    {%- if varying -%}
+        {{ return(varying.group(1)) }}
+    {%- endif -%}
+    {%- if modules.re.search('\\b(scalar-subquery|exists|list)#\\d+ \\[', node.text) -%}
+        {{ return('a subquery') }}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter,
+    is_above: whether it is of the definition itself, not of what stands below that filter}]. -#}
+{% macro _analyzed_plan(sql, model) -%}
+    {%- set explained = run_query('explain extended ' ~ sql | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id = -1L'))[0][0] -%}
+    {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
+    {%- if '`_checkpoint_id` cannot be resolved' in analyzed -%}
+        {%- do tidemark._refuse(model, 'the view of rows(...) has no _checkpoint_id', 'Let it, and the views below it, select _checkpoint_id') -%}
+    {%- elif modules.re.search('\\.\\.\\. \\d+ more fields', analyzed) -%}
+        {%- do tidemark._refuse(model, "Spark does not show all of evaluate: 'rows'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
+    {%- endif -%}
+    {%- set plan = [] -%}
+    {%- set below = namespace(depth=none) -%}
+    {%- for line in analyzed.strip().split('\n')[1:] -%}
+        {%- set found = modules.re.match('[\\s:+|-]*((\\w+).*)', line) -%}
+        {%- if found -%}
+            {%- if below.depth is not none and found.start(1) <= below.depth -%}{%- set below.depth = none -%}{%- endif -%}
+            {%- set is_input = modules.re.match('Filter .*\\b_checkpoint_id#\\d+.* = -1\\)$', found.group(1)) is not none -%}
+            {%- do plan.append({'operator': found.group(2), 'text': found.group(1), 'is_input': is_input, 'is_above': below.depth is none}) -%}
+            {%- if is_input -%}{%- set below.depth = found.start(1) -%}{%- endif -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {{ return(plan) }}
 {%- endmacro %}

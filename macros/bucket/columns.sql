@@ -1,6 +1,6 @@
 {#-
   The columns that a definition brings, as [{name, type}] without `_row_key`; checked against its settings. One that is
-  published unchanged has been checked: its columns are known, without types.
+  published unchanged has been checked: its columns are known, without types. Names differ by more than upper and lower case.
 -#}
 {% macro bucket_columns(sql, settings, model, plan) -%}
     {%- if plan.is_published -%}
@@ -10,23 +10,28 @@
         {%- endfor -%}
         {{ return(known) }}
     {%- endif -%}
+    {%- if tidemark.is_lookup(model) -%}{%- do tidemark.check_lookup(compiled_code, model) -%}{%- endif -%}
     {%- set columns = [] -%}
-    {%- set names = [] -%}
+    {%- set types = {} -%}
     {%- for row in run_query('describe query ' ~ sql) -%}
-        {%- do names.append(row['col_name']) -%}
-        {%- if row['col_name'] != '_row_key' -%}
-            {%- do columns.append({'name': row['col_name'], 'type': tidemark._kept_type(row['data_type'])}) -%}
+        {%- set name = row['col_name'] -%}
+        {%- if name | lower in types -%}
+            {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
+        {%- elif name | lower in tidemark.own_columns() + ['_alike', '_is_put', '_seq'] -%}
+            {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
+        {%- endif -%}
+        {%- do types.update({name | lower: row['data_type']}) -%}
+        {%- if name | lower != '_row_key' -%}
+            {%- do columns.append({'name': name, 'type': tidemark._kept_type(row['data_type'])}) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- for name in names if names.count(name) > 1 -%}
-        {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
-    {%- endfor -%}
-    {%- for name in names if name | lower in tidemark.own_columns() + ['_alike', '_is_put', '_seq'] -%}
-        {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
-    {%- endfor -%}
-    {%- set needed = settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
-    {%- for name in needed if name not in names -%}
-        {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ names | join(', ')) -%}
+    {%- for name in settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
+        {%- set type = types.get(name | lower) -%}
+        {%- if not type -%}
+            {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
+        {%- elif type == 'binary' or type.startswith('map<') -%}
+            {%- do tidemark._refuse(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Select it as text, by hex() or to_json() say') -%}
+        {%- endif -%}
     {%- endfor -%}
     {%- if settings.evaluate == 'rows' -%}
         {%- do tidemark.check_row_wise(sql, model) -%}

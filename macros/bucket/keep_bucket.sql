@@ -22,12 +22,12 @@
     {{ run_hooks(pre_hooks) }}
     {%- set done = {'put': 0, 'removed': 0} -%}
     {%- set staged = [] -%}
-    {%- if plan.evaluates or not tidemark.is_built(this) -%}
+    {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.marks()) -%}
         {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
         {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
     {%- endif -%}
     {%- if plan.evaluates -%}
-        {%- set last_op = tidemark.highest(tidemark.ops_relation(this), 'op_id') -%}
+        {%- set last_op = tidemark.last_op(definition.name, tidemark.ops_relation(this)) -%}
         {%- call statement('rows') -%}
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
         {%- endcall -%}

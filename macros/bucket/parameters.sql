@@ -9,7 +9,10 @@
     {%- if not tidemark._is_list(meta.get('request')) -%}
         {%- do tidemark._refuse(model, 'meta.request is missing or no list', 'Name the columns that a request gives; [] is for everybody') -%}
     {%- endif -%}
-    {%- do tidemark._looked_up(model) -%}
+    {%- set definition = tidemark._looked_up(model) -%}
+    {%- if definition.unique_id not in model.depends_on.nodes -%}
+        {%- do tidemark._refuse(model, "does not depend on '" ~ definition.name ~ "'", "Add the line -- depends_on: {{ ref('" ~ definition.name ~ "') }}, so that dbt runs it after that") -%}
+    {%- endif -%}
     {{ return({
         'name': model.alias,
         'bucket_by': meta.request,
@@ -20,18 +23,18 @@
     }) }}
 {%- endmacro %}
 
-{#- The settings of the definition whose buckets a lookup names. -#}
+{#- The definition whose buckets a lookup names. -#}
 {% macro _looked_up(model) -%}
     {%- set name = model.config.meta.get('definition') -%}
     {%- for node in graph.nodes.values() if node.name == name and node.config.materialized == 'bucket' -%}
-        {{ return(tidemark.bucket_settings(node)) }}
+        {{ return(node) }}
     {%- endfor -%}
     {%- do tidemark._refuse(model, "meta.definition is '" ~ name ~ "', which is no definition", 'Name a bucket model') -%}
 {%- endmacro %}
 
 {#- A lookup's query, giving the names of buckets for each request, each once. -#}
 {% macro parameters_sql(sql, model) -%}
-    {%- set definition = tidemark._looked_up(model) -%}
+    {%- set definition = tidemark.bucket_settings(tidemark._looked_up(model)) -%}
     select distinct
         {%- for column in model.config.meta.request %}
         {{ tidemark.quoted(column) }},
@@ -42,9 +45,26 @@
     )
 {%- endmacro %}
 
+{#- Refuses a lookup whose query, `sql`, lacks a column that it is to select. -#}
+{% macro check_lookup(sql, model) -%}
+    {%- set names = run_query('describe query ' ~ sql) | map(attribute='col_name') | map('lower') | list -%}
+    {%- set definition = tidemark.bucket_settings(tidemark._looked_up(model)) -%}
+    {%- for name in model.config.meta.request + definition.bucket_by if name | lower not in names -%}
+        {%- do tidemark._refuse(
+            model, "does not select '" ~ name ~ "'",
+            'A lookup selects what a request gives, and the bucket_by of ' ~ definition.name ~ '; this one ' ~ names | join(', ')
+        ) -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+{#- Whether a model is one. -#}
+{% macro is_lookup(model) -%}
+    {{ return(model.config.materialized == 'bucket_parameters') }}
+{%- endmacro %}
+
 {#- The settings of a definition of either kind. -#}
 {% macro settings_of(model) -%}
-    {%- if model.config.materialized == 'bucket_parameters' -%}
+    {%- if tidemark.is_lookup(model) -%}
         {{ return(tidemark.parameters_settings(model)) }}
     {%- endif -%}
     {{ return(tidemark.bucket_settings(model)) }}

@@ -1,11 +1,12 @@
 {#-
   What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, is_published, reason}. `scope` is
   'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
-  its old hash: it is evaluated, as changed, when its inputs are ready.
+  its old hash: it is evaluated, as changed, when its inputs are ready. One of whose tables somebody dropped (not `is_there`) is new.
 -#}
 {% macro bucket_plan(relation, definition) -%}
     {%- set row_state_standing = tidemark.standing('row_state') -%}
-    {%- set mine = tidemark.marks().get(definition.name, {}) -%}
+    {%- set is_there = tidemark.is_built(relation) and tidemark.is_built(tidemark.ops_relation(relation)) -%}
+    {%- set mine = tidemark.marks().get(definition.name, {}) if is_there else {} -%}
     {%- set sources = definition.inputs | map(attribute='source') | unique | list -%}
     {%- set standing = {} -%}
     {%- for source in sources if source in row_state_standing -%}
@@ -17,6 +18,7 @@
         'evaluates': false, 'scope': 'changes', 'since': mine, 'standing': standing,
         'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
         'is_published': published.definition_hash == definition.hash, 'is_torn': published.definition_hash == tidemark.torn(),
+        'is_there': is_there,
     } -%}
     {%- if same and standing == tidemark.published_standing(definition.name) -%}
         {%- do plan.update({'reason': 'unchanged'}) -%}
@@ -26,7 +28,7 @@
     {%- if inputs.waiting -%}
         {%- do plan.update({
             'reason': 'stands still, waiting for ' ~ inputs.waiting | join(', '),
-            'standing': tidemark.published_standing(definition.name), 'definition_hash': published.definition_hash,
+            'standing': tidemark.published_standing(definition.name) if is_there else {}, 'definition_hash': published.definition_hash,
         }) -%}
     {%- elif not same -%}
         {%- do plan.update({

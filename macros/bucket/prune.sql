@@ -1,11 +1,17 @@
-{#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone. Marks last: killed between, it
-    is still listed as gone. The newest publication may have been of this definition alone: that it is finished stays known. -#}
+{#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone. First of all by a publication, so
+    that a run under way that has staged changes of it is refused; of the checkpoints' mark, as any would do. Marks go last: killed
+    between, it is still listed as gone. -#}
 {% macro prune(definition) -%}
+    {%- do tidemark.recover() -%}
+    {%- set marks = tidemark.marks() -%}
     {%- set rows = api.Relation.create(schema='buckets', identifier=definition) -%}
+    {%- set last_op = tidemark.highest(tidemark.ops_relation(rows), 'op_id') -%}
+    {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'refs': {}, 'definition_hash': none, 'columns': []} -%}
+    {%- do tidemark.commit_manifest(
+        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
+        [tidemark.newest_publication(marks)]
+    ) -%}
     {%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}
     {%- do run_query('drop table if exists ' ~ tidemark.ops_relation(rows) ~ ' purge') -%}
-    {%- set progress = tidemark.core_relation('progress') -%}
-    {%- set newest = tidemark.newest_publication(tidemark.marks()) -%}
-    {%- do run_query('update ' ~ progress ~ ' set publication_id = ' ~ newest ~ " where model = 'checkpoints'") -%}
-    {%- do run_query('delete from ' ~ progress ~ ' where model = ' ~ tidemark.literal(definition)) -%}
+    {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
 {%- endmacro %}

@@ -14,7 +14,7 @@
             {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- do run_query(tidemark._write_marks(tidemark.core_relation('publications'), publication_id)) -%}
+    {%- do run_query(tidemark._write_marks(tidemark.newest_publication(marks), publication_id)) -%}
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- set own = manifest | map(attribute='branch') | list -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
@@ -26,8 +26,9 @@
 {%- endmacro %}
 
 {#- One row per model and source, the newest; rewritten whole, so that it stays one small file. Each publication of a definition
-    has the marks of all its sources: one that is older is of a source that it no longer reads. -#}
-{% macro _write_marks(publications, publication_id) -%}
+    has the marks of all its sources: one that is older is of a source that it no longer reads. What the run tore before
+    this publication, after the last one whose marks are `done`, is written with it. -#}
+{% macro _write_marks(done, publication_id) -%}
     insert overwrite {{ tidemark.core_relation('progress') }}
     select
         model,
@@ -51,9 +52,9 @@
                 from {{ tidemark.core_relation('progress') }}
                 union all
                 select model, mark.source, mark.checkpoint_id, mark.position, definition_hash, columns, publication_id
-                from {{ publications }}
+                from {{ tidemark.core_relation('publications') }}
                 lateral view explode(marks) as mark
-                where publication_id = {{ publication_id }}
+                where {{ tidemark.of_checkpoints('publication_id', done, publication_id) }}
             )
             group by model, source
         )

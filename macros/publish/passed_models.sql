@@ -1,15 +1,19 @@
 {#-
   The models of ours that a run may publish, as {name, unique_id, tables, report}: those that succeeded, whose data
-  tests did not fail, and of whose ancestors the same is true.
+  tests passed, all that were to run, and of whose ancestors the same is true.
 -#}
 {% macro passed_models(results) -%}
     {%- set bad = [] -%}
     {%- for result in results -%}
         {%- if result.node.resource_type == 'model' and result.status | string != 'success' -%}
             {%- do bad.append(result.node.unique_id) -%}
-        {%- elif result.node.resource_type in ['test', 'unit_test'] and result.status | string in ['fail', 'error'] -%}
-            {%- do bad.extend(result.node.depends_on.nodes) -%}
+        {%- elif result.node.resource_type in ['test', 'unit_test'] and result.status | string not in ['pass', 'warn'] -%}
+            {%- do bad.extend(tidemark._tested_by(result.node)) -%}
         {%- endif -%}
+    {%- endfor -%}
+    {%- set done = results | map(attribute='node.unique_id') | list -%}
+    {%- for unique_id in selected_resources if unique_id.startswith('test.') and unique_id not in done -%}
+        {%- do bad.extend(tidemark._tested_by(graph.nodes[unique_id])) -%}
     {%- endfor -%}
     {%- set passed = [] -%}
     {%- for result in results if tidemark.is_staged_model(result.node) and result.status | string == 'success' -%}
@@ -24,6 +28,16 @@
         {%- endif -%}
     {%- endfor -%}
     {{ return(passed) }}
+{%- endmacro %}
+
+{#- Which nodes a test speaks of: those that it reads, but for what stands below another of them. A test that a bucket's rows have
+    a customer is one of the bucket, not of the view of customers. -#}
+{% macro _tested_by(test) -%}
+    {%- set below = [] -%}
+    {%- for parent in test.depends_on.nodes -%}
+        {%- do below.extend(tidemark.ancestors(parent)) -%}
+    {%- endfor -%}
+    {{ return(test.depends_on.nodes | reject('in', below) | list) }}
 {%- endmacro %}
 
 {#- Whether a node is a model whose tables are staged and published here. -#}

@@ -22,6 +22,8 @@
     {%- if news -%}
         {%- set seen = passed | map(attribute='report') | map(attribute='seen') | unique | list -%}
         {%- do tidemark.commit_manifest(news, seen) -%}
+    {%- elif 'torn' in tidemark.run_memory() -%}
+        {%- do tidemark.drop_branch(tidemark.core_relation('publications'), tidemark.branch()) -%}
     {%- endif -%}
 {%- endmacro %}
 
@@ -38,8 +40,10 @@
                 'select model, `table`, branch, columns from ' ~ publications
                 ~ ' where snapshot_id is not null and publication_id = ' ~ row['publication_id']
             ) -%}
-            {%- set tables = manifest | map(attribute='table') | list -%}
-            {%- set refs = tidemark.refs(tables + [publications | string]) -%}
+            {#- A table that somebody has dropped since is left out: its definition is evaluated anew (`bucket_plan`). -#}
+            {%- set tables = [publications | string] -%}
+            {%- for table in manifest | map(attribute='table') if tidemark.is_built_table(table) -%}{%- do tables.append(table) -%}{%- endfor -%}
+            {%- set refs = tidemark.refs(tables) -%}
             {#- If it is finished by now, there may be branches of a run that began after that: not to be dropped. -#}
             {%- do tidemark.run_memory().pop('marks', none) -%}
             {%- if tidemark.newest_publication(tidemark.marks()) < row['publication_id'] | int -%}

@@ -30,8 +30,7 @@
     {%- set kept = passed | map(attribute='unique_id') | list -%}
     {%- for result in results if tidemark.is_staged_model(result.node) and result.node.unique_id not in kept -%}
         {%- for table in tidemark.tables_of(result.node) -%}
-            {%- set schema, name = table.split('.') -%}
-            {%- if tidemark.is_built(api.Relation.create(schema=schema, identifier=name)) -%}
+            {%- if tidemark.is_built_table(table) -%}
                 {%- do tidemark.drop_branch(table, tidemark.branch()) -%}
             {%- endif -%}
         {%- endfor -%}

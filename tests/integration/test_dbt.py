@@ -4,15 +4,17 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
 from dbt.cli.main import dbtRunner
 
 from ingest import plan
 from ingest.config import PostgresSource
+from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.project import QUIETLY
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import Replica
+from tests.integration.replica import Replica, watched
 
 
 def dbt(replica: Replica, *arguments: str) -> list[str]:
@@ -68,3 +70,48 @@ def test_plan_and_dbt_agree_on_what_has_changed(
         "definition changed, PUT 1, REMOVE 0",
         "definition changed, PUT 2, REMOVE 0",
     ]
+
+
+def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    database.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
+    replica = Replica(lake, source, settings, tmp_path)
+    view = replica.view("t", {"id": "int", "v": "string"})
+    path = f"models/staging/{view}.sql"
+    text = (replica.folder / path).read_text()
+    replica.write(path, text.replace("cast(columns['v'] as string)", "{{ told(\"columns['v']\") }}"))
+    replica.write("macros/told.sql", "{% macro told(value) %}{{ value }}{% endmacro %}")
+    query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
+    one = replica.definition("one", query, bucket_by=[], object_id="id", evaluate="rows")
+    replica.sync()
+    replica.write("macros/told.sql", "{% macro told(value) %}upper({{ value }}){% endmacro %}")
+    capfd.readouterr()
+    assert planned(replica, "changed") == {one}
+    assert capfd.readouterr().out == ""
+    # The view is not made anew: nothing has changed yet.
+    assert replica.model("run", "--select", one)[one].message == "unchanged"
+    pipeline = replica.pipeline()
+
+    def message() -> str:
+        return next(outcome.message for outcome in pipeline.model().outcomes if outcome.name == one)
+
+    assert message() == "definition changed, PUT 2, REMOVE 0"
+    statements: list[str] = []
+    with watched(statements.append):
+        assert message() == "unchanged"
+    assert [sql for sql in statements if "show create table" in sql or "create or replace view" in sql] == []
+    # While it runs, files change; one that can't be parsed is told, and nothing is run with the old text.
+    replica.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluate="rows")
+    with pytest.raises(Failure, match="the dbt project can't be parsed"):
+        pipeline.model()
+    replica.write("macros/told.sql", "{% macro told(value) %}lower({{ value }}){% endmacro %}")
+    replica.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluate="rows")
+    assert message() == "definition changed, PUT 1, REMOVE 1"
+    assert replica.bucket(one, "id, v") == [(f"{one}[]", 2, "b")]
+    assert planned(replica, "unchanged") == {one}

@@ -140,6 +140,8 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[Replica, Post
     one = replica.definition("one", query, bucket_by=[], object_id="id", key=["id"])
     replica.sync()
     replica.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
+    # It is part of it as it is loaded.
+    assert replica.model("run")[one].message == "unchanged"
     assert replica.model()[one].message == "definition changed, PUT 1, REMOVE 0"
     assert replica.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]
     table = replica.write(

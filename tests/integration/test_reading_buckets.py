@@ -38,6 +38,9 @@ def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
         object_id="id",
         evaluate="rows",
     )
+    never = replica.definition(
+        "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", key=["id"]
+    )
     name = ops.bucket_name(definition, "1")
     docs = documented()
     replica.sync()
@@ -69,4 +72,7 @@ def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
     assert sorted(json.loads(data)["id"] for data in late.objects.values()) == [3, 5]
     nobody = docs.Bucket()
     docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', nobody)
+    assert nobody == docs.Bucket()
+    docs.read_with_spark(replica.spark, snapshots, never, f"{never}[]", nobody)
+    docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", nobody)
     assert nobody == docs.Bucket()

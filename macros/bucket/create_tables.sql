@@ -1,0 +1,47 @@
+{#- Both anew. Of a definition that was published one or both have been dropped: the rows and the log are only right together. -#}
+{% macro _create_tables(relation, columns, definition) -%}
+    {%- set ops = tidemark.ops_relation(relation) -%}
+    {%- if definition in tidemark.marks() -%}
+        {%- do tidemark.tear(definition, relation, tidemark.highest(ops, 'op_id')) -%}
+        {%- do run_query('drop table if exists ' ~ relation ~ ' purge') -%}
+        {%- do run_query('drop table if exists ' ~ ops ~ ' purge') -%}
+    {%- endif -%}
+    {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
+    {%- do run_query(tidemark._create_ops_table(ops)) -%}
+    {%- do adapter.cache_added(relation) -%}
+    {%- do adapter.cache_added(ops) -%}
+{%- endmacro %}
+
+{% macro _create_rows_table(relation, columns) -%}
+    create table if not exists {{ relation }} (
+        bucket string comment 'definition and bucket_by values: <definition>[<JSON array>]',
+        object_type string,
+        object_id string,
+        row_key string comment 'key of the row that the object came from',
+        {%- for column in columns %}
+        {{ tidemark.quoted(column.name) }} {{ column.type }},
+        {%- endfor %}
+        _op_id bigint comment 'the op that wrote the row',
+        _replaces bigint comment 'the op that wrote the row whose place it took',
+        _digest binary comment 'first 16 bytes of the SHA-256 that the checksum is of: tells whether the data are the same',
+        _checksum bigint comment 'of that op, unsigned 32 bits',
+        _checkpoint_id bigint comment 'the checkpoint that the row was written at'
+    )
+    {{ tidemark.iceberg_table() }}
+{%- endmacro %}
+
+{% macro _create_ops_table(relation) -%}
+    create table if not exists {{ relation }} (
+        bucket string,
+        op_id bigint comment 'strictly increasing per definition, never used again',
+        op string comment 'PUT, REMOVE, MOVE or CLEAR',
+        object_type string,
+        object_id string,
+        row_key string,
+        data string comment 'JSON of the columns, by name',
+        checksum bigint,
+        target_op bigint comment 'of a MOVE: the op that supersedes it',
+        checkpoint_id bigint
+    )
+    {{ tidemark.iceberg_table() }}
+{%- endmacro %}

@@ -1,0 +1,45 @@
+{#- The source tables below a definition, as [{source, table}]. Refuses what else it could read, as nothing tells of its changes. -#}
+{% macro definition_inputs(model) -%}
+    {%- set inputs = [] -%}
+    {%- set fix = 'Select from staging views, and views of them' -%}
+    {%- for node in [model] + tidemark.read_by(model) -%}
+        {%- set is_staging = node.config.materialized == 'view' and node.config.meta.get('table') -%}
+        {%- if is_staging -%}
+            {%- do inputs.append({'source': node.config.meta.source, 'table': node.config.meta.table}) -%}
+        {%- elif node is not sameas model and node.resource_type != 'seed' and node.config.materialized not in ['view', 'ephemeral'] -%}
+            {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which may change without its being told", fix) -%}
+        {%- endif -%}
+        {%- for parent in node.depends_on.nodes -%}
+            {%- set ledger = graph.nodes.get(parent, {}) if graph.nodes.get(parent, {}).get('config', {}).get('materialized') == 'ledger' else {} -%}
+            {%- if parent.startswith('source.') or (ledger and not (is_staging and ledger.name == 'row_state')) -%}
+                {%- set reader = 'reads ' if node is sameas model else "reads '" ~ node.name ~ "', which reads " -%}
+                {%- do tidemark._refuse(model, reader ~ (ledger.name or parent) ~ ' itself', fix) -%}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endfor -%}
+    {%- if not inputs -%}
+        {%- do tidemark._refuse(model, 'reads no staging view', 'Select from one: meta.source and meta.table of a view name its table') -%}
+    {%- endif -%}
+    {{ return(inputs) }}
+{%- endmacro %}
+
+{#- The nodes that a definition reads, in the order of their ids: views and what stands between, seeds; not the models of `core`, nor
+    the definition that a lookup names. -#}
+{% macro read_by(model) -%}
+    {%- set found = {} -%}
+    {%- set left = [model] -%}
+    {%- for _ in range(graph.nodes | length) if left -%}
+        {%- set node = left.pop() -%}
+        {%- for parent in node.depends_on.nodes if parent in graph.nodes and parent not in found -%}
+            {%- set read = graph.nodes[parent] -%}
+            {%- set is_looked_up = node is sameas model and tidemark.is_lookup(model) and read.name == model.config.meta.get('definition') -%}
+            {%- if read.config.materialized != 'ledger' and not is_looked_up -%}
+                {%- do found.update({parent: read}) -%}
+                {%- do left.append(read) -%}
+            {%- endif -%}
+        {%- endfor -%}
+    {%- endfor -%}
+    {%- set nodes = [] -%}
+    {%- for unique_id in found | sort -%}{%- do nodes.append(found[unique_id]) -%}{%- endfor -%}
+    {{ return(nodes) }}
+{%- endmacro %}

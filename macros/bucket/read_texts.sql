@@ -1,0 +1,35 @@
+{#-
+  The SQL of a view as it stands in the lake: what a definition over it gives is decided by that, whatever the files say by now. A run
+  asks for those that it makes, once. Others the process asks for once, as `graph` stays: a warm run, whose views stand, asks
+  nothing. `tidemark plan` has compiled all of them: it goes by what would be made.
+-#}
+{% macro view_text(node) -%}
+    {%- set texts = graph.setdefault('tidemark view_texts', {}) -%}
+    {%- set made = tidemark.run_memory().setdefault('made_views', []) -%}
+    {%- if node.unique_id not in texts or (node.unique_id in selected_resources and node.unique_id not in made) -%}
+        {%- set text = node.get('compiled_code') -%}
+        {%- if not text -%}
+            {%- set view = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
+            {%- set created = run_query('show create table ' ~ view)[0][0] -%}
+            {%- set text = modules.re.split('\nAS\\s', created, maxsplit=1) | last -%}
+        {%- endif -%}
+        {%- do texts.update({node.unique_id: text}) -%}
+        {%- do made.append(node.unique_id) -%}
+    {%- endif -%}
+    {{ return(texts[node.unique_id]) }}
+{%- endmacro %}
+
+{#- A number that tells a seed's contents, as they are loaded, from others; asked for once in a run. -#}
+{% macro seed_contents(node) -%}
+    {%- set contents = tidemark.run_memory().setdefault('seed_contents', {}) -%}
+    {%- if node.unique_id not in contents -%}
+        {%- set seed = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
+        {%- set found = 'not loaded' -%}
+        {%- if tidemark.is_built(seed) -%}
+            {%- set query = 'select cast(sum(cast(xxhash64(to_json(struct(*))) as decimal(38))) as string) as contents from ' ~ seed -%}
+            {%- set found = run_query(query)[0]['contents'] -%}
+        {%- endif -%}
+        {%- do contents.update({node.unique_id: found}) -%}
+    {%- endif -%}
+    {{ return(contents[node.unique_id]) }}
+{%- endmacro %}

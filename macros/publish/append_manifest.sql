@@ -1,0 +1,57 @@
+{#-
+  The commit itself: gives the publication's id. A run that has torn definitions has begun its publication with that
+  (`tear`), on the same branch: where another run's came between, Iceberg refuses to move main.
+-#}
+{% macro append_manifest(manifest, main, seen, tears=false) -%}
+    {%- set publications = tidemark.core_relation('publications') -%}
+    {%- set memory = tidemark.run_memory() -%}
+    {%- set newest = 0 -%}
+    {%- if main -%}
+        {%- set query = 'select max(publication_id) as newest from ' ~ publications ~ ' version as of ' ~ main -%}
+        {%- set newest = run_query(query)[0]['newest'] | int -%}
+    {%- endif -%}
+    {%- if seen | length != 1 or newest not in [seen[0], memory.get('torn')] -%}
+        {{ exceptions.raise_compiler_error(
+            'Nothing was published (core.publications): another run published ' ~ newest
+            ~ ' while this one was under way, from ' ~ seen | join(', ') ~ '. Run it again.'
+        ) }}
+    {%- endif -%}
+    {%- if main -%}
+        {%- do run_query('alter table ' ~ publications ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
+    {%- endif -%}
+    {%- set publication_id = seen[0] + 1 if tears else newest + 1 -%}
+    {%- if tears -%}{%- do memory.update({'torn': publication_id}) -%}{%- endif -%}
+    {%- do run_query(tidemark._insert_manifest(publications, manifest, publication_id)) -%}
+    {%- do tidemark.fast_forward(publications) -%}
+    {{ return(publication_id) }}
+{%- endmacro %}
+
+{% macro _insert_manifest(publications, manifest, publication_id) -%}
+    insert into {{ publications }}
+    select
+        {{ publication_id }}L,
+        *,
+        current_timestamp()
+    from values
+    {%- for row in manifest %}
+        (
+            {{ row.checkpoint_id }}L,
+            {{ tidemark.literal(row.model) }},
+            {{ tidemark.literal(row.table) }},
+            cast({{ row.snapshot_id or 'null' }} as bigint),
+            '{{ row.branch }}',
+            {{ tidemark._marks_array(row.standing) }},
+            {{ tidemark.literal(row.definition_hash) if row.definition_hash else 'cast(null as string)' }},
+            {{ tidemark.literal(row.columns) }}
+        ){{ ',' if not loop.last }}
+    {%- endfor %}
+{%- endmacro %}
+
+{% macro _marks_array(standing) -%}
+    cast(array(
+        {%- for source, at in standing.items() -%}
+            named_struct('source', '{{ source }}', 'checkpoint_id', {{ at.checkpoint_id }}L, 'position', {{ at.position }}L)
+            {{- ',' if not loop.last }}
+        {%- endfor -%}
+    ) as array<struct<source: string, checkpoint_id: bigint, position: bigint>>)
+{%- endmacro %}
