@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psycopg
 import pytest
 from psycopg import sql
@@ -21,6 +22,12 @@ from psycopg.conninfo import make_conninfo
 
 from ingest.embedded import PostgresServer, installed_postgres
 from ingest.postgres import slots
+
+# How long an example takes says how busy the machine is.
+hypothesis.settings.register_profile(
+    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("unhurried")
 
 DSN_VARIABLE = "TIDEMARK_TEST_POSTGRES_DSN"
 EMBEDDED = "18"

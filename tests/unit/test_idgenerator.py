@@ -608,6 +608,6 @@ class BackwardProcesses(Processes):
 
 
 TestProcesses = Processes.TestCase
-TestProcesses.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestProcesses.settings = settings(max_examples=60, stateful_step_count=30)
 TestBackwardProcesses = BackwardProcesses.TestCase
-TestBackwardProcesses.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestBackwardProcesses.settings = settings(max_examples=20, stateful_step_count=30)

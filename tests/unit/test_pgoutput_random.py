@@ -213,7 +213,7 @@ def stream(draw: st.DrawFn) -> list[bytes]:
     return payloads[: -draw(st.integers(0, 2)) or None]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(payloads=stream(), piece_bytes=st.sampled_from([1, 100, 300, 2**22]), data=st.data())
 def test_any_stream_cut_anywhere_gives_what_the_obvious_decoder_gives(
     payloads: list[bytes], piece_bytes: int, data: st.DataObject
