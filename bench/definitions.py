@@ -73,7 +73,7 @@ def edited(dsn: str, table: str, number: int, rows: int, folder: str) -> Iterato
         one = run.seconds
         after = replica.snapshot_ids(tables)
         assert [name for name in tables if before[name] != after[name]] == ["buckets.d0", "buckets.d0__ops"]
-        differing = sum(number % 10 in {turn % 10, left_out} for number in range(1, rows + 1))
+        differing = sum(row % 10 in {turn % 10, left_out} for row in range(1, rows + 1))
         assert replica.count("buckets.d0__ops") - ops == differing, "not each row that differs is one op"
         left_out = (turn + 5) % 10
         for definition in range(number):

@@ -24,16 +24,16 @@ def results(place: Place) -> Iterator[Result]:
         items.make(place.dsn, table, rows)
         arguments: dict[str, Any] = {
             "dsn": place.dsn,
-            "refreshed": name == "other",
             "table": table,
             "rows": rows,
             "changes": place.sized(CHANGES),
             "folder": place.new_folder(table),
+            "refreshed": name == "other",
         }
         sides[name] = Side("bench.models:changed", arguments)
     found = contest(sides, place.runs)
     yield durations("models: 100k changes at 10M rows / at 1M", found["ours"], found["other"], SIZE_MARK)
-    refresh = [Run(seconds=run.stages["full refresh"]) for run in found["other"]]
+    refresh = _stage(found["other"], "full refresh")
     yield durations("models: 100k changes at 1M / a full refresh of the definitions", found["other"], refresh)
     state, merge = _stage(found["ours"], "row_state"), _stage(found["ours"], "stock_merge")
     yield durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)

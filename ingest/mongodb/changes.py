@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from typing import Any
 from uuid import UUID
 
@@ -73,7 +74,7 @@ class _Record:
         """The parsed `_id` of a record that is of one document."""
         return self.event["documentKey"]["_id"]
 
-    @property
+    @cached_property
     def row_key(self) -> str:
         """See `documents.row_key`."""
         return documents.row_key(self.identifier)
@@ -185,17 +186,18 @@ class Decoder:
         is the last. An update whose document is gone changes nothing: its delete will come.
         """
         at = 0
-        while at < len(records) or not records:
+        while True:
             part = records[at : at + self._at_once]
             found = self._found(part)
             if found is None:
                 self._at_once = len(part) // 2
                 continue
             at += len(part)
-            yield list(_completed(part, found)), at == len(records)
-            self._at_once = min(2 * self._at_once, _AT_ONCE)
-            if not records:
+            is_last = at == len(records)
+            yield list(_completed(part, found)), is_last
+            if is_last:
                 return
+            self._at_once = min(2 * self._at_once, _AT_ONCE)
 
     def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str], Found] | None:
         """The documents that records lack, by namespace and row key; None if they are too large for one batch."""

@@ -51,18 +51,8 @@ class MongoCollections:
         """See `Source`."""
         with self._reachable() as client:
             at = self._at = server.operation_time(client)
-            seen = self._survey.seen
-            plans = []
-            for table in queued:
-                if collection := seen.get(table.table_id):
-                    try:
-                        plans.append(Plan(table, at, self._chunks(client, collection, table)))
-                    except OperationFailure as error:
-                        if connection.passes(error):
-                            raise
-                        # The next survey names what it is.
-                        _log.warning("%s can't be planned (%s)", table.table_name, connection.said(error))
-            return plans
+            planned = [self._planned(client, at, table) for table in queued if table.table_id in self._survey.seen]
+            return [plan for plan in planned if plan]
 
     def obstacle(self, table: SourceTable) -> str:
         """See `Source`. A collection that has gone is none: it will be ended."""
@@ -127,6 +117,16 @@ class MongoCollections:
             raise Unreachable(
                 f"MongoDB doesn't answer ({connection.said(error)})", connection.place(self._uri)
             ) from None
+
+    def _planned(self, client: Client, at: int, table: SourceTable) -> Plan | None:
+        """None: it can't be; the next survey names what it is."""
+        try:
+            return Plan(table, at, self._chunks(client, self._survey.seen[table.table_id], table))
+        except OperationFailure as error:
+            if connection.passes(error):
+                raise
+            _log.warning("%s can't be planned (%s)", table.table_name, connection.said(error))
+            return None
 
     def _chunks(self, client: Client, collection: Collection, table: SourceTable) -> tuple[Bounds, ...]:
         """Ranges of `_id` of about the same number of documents, by a sample in the order of the index."""

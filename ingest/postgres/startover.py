@@ -13,7 +13,7 @@ from ingest.positions import Position, format_lsn
 from ingest.postgres import continuity, publications, sharing, slots
 from ingest.postgres.connection import Connection, connect
 from ingest.postgres.slots import System
-from ingest.postgres.writers import publish, stored_positions
+from ingest.postgres.writers import begin, publish, stored_positions
 from ingest.settings import JobSettings
 
 _NOTE = "the log was lost"
@@ -43,7 +43,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
         # One that leaves has lost its log too, should it ever come back.
         last = max(starts.values())
         for writer in {*starts, *counting}:
-            _begin(lake, source, system, writer, starts.get(writer, last))
+            begin(lake, source, system, writer, starts.get(writer, last))
         lake.count_writers(source.name, writers)
 
 
@@ -75,7 +75,7 @@ def start_over_writers(
         # Again: a snapshot that somebody began meanwhile may be older than the slots.
         queued |= _queue(lake, source, connection, lost)
         for writer, start in starts.items():
-            _begin(lake, source, system, writer, start)
+            begin(lake, source, system, writer, start)
     return sorted(queued)
 
 
@@ -107,11 +107,6 @@ def _new_slots(
         held.close()  # what is queued now is to be read later
         starts[writer] = held.lsn
     return starts
-
-
-def _begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> None:
-    slot = source.slot_of(writer)
-    lake.store(Position(source.name, writer, slot, system.system_id, system.timeline, start, start))
 
 
 def _check_may_start_over(

@@ -58,7 +58,10 @@ def open_writers(
             start, made = _slot(source, settings, connection, writer, made_for)
             if writer in stored:
                 lake.store(stored[writer].moved(start))  # nothing of its own is in between
-            positions[writer] = _begin(lake, source, system, writer, start)
+            positions[writer] = begin(lake, source, system, writer, start)
+            # From now on it counts.
+            lake.count_writers(source.name, {*lake.writers(source.name), writer})
+            _log.info("%s: slot %s starts at %s", source.name, positions[writer].slot, format_lsn(start))
             held = _newer(held, made)
         for writer in stored.keys() - positions.keys():
             clear_up(connection, lake, source, stored[writer])
@@ -75,6 +78,14 @@ def open_writers(
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
     """By writer, also of those that have left."""
     return {writer: position for (_, writer), position in current(lake.positions(source.name)).items()}
+
+
+def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> Position:
+    """Store a writer's first position."""
+    slot = source.slot_of(writer)
+    position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
+    lake.store(position)
+    return position
 
 
 def publish(source: PostgresSource, connection: Connection) -> list[CatalogTable]:
@@ -107,16 +118,6 @@ def _slot(
         return held.lsn, held
     continuity.usable(connection, found, slot, source.name)
     return parse_lsn(found["confirmed_flush_lsn"]), None
-
-
-def _begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> Position:
-    """A writer's first position, from which on it counts."""
-    slot = source.slot_of(writer)
-    position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
-    lake.store(position)
-    lake.count_writers(source.name, {*lake.writers(source.name), writer})
-    _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(start))
-    return position
 
 
 def _newer(held: Held | None, made: Held | None) -> Held | None:
