@@ -31,7 +31,12 @@ class JobSettings(BaseModel):
     )
     snapshot_chunk_bytes: Bytes = Field(
         ByteSize(128 * MEBIBYTE),
-        description="Bytes of table that one snapshot chunk reads: what is read again after a crash, and one file.",
+        description="Bytes of table that one snapshot chunk reads: one file.",
+    )
+    snapshot_claim_bytes: Bytes = Field(
+        ByteSize(1024 * MEBIBYTE),
+        description="Bytes of table that a snapshotter claims, reads and commits at a time: what is "
+        "read again after a crash. Each costs about a second.",
     )
     snapshot_workers: int = Field(
         2,

@@ -30,6 +30,8 @@ from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
+# From so many bytes for each worker a table is shared out, all workers having as many chunks of it.
+WORTH_SHARING_BYTES = 8 << 20
 # Chunks of small tables that are read as one group; a statement about them stays of a readable
 # size.
 GROUP_CHUNKS = 200
@@ -212,10 +214,13 @@ class Snapshotter:
         if time.monotonic() >= self._next_chance:
             self._next_chance = time.monotonic() + AGAIN_SECONDS
             self.given_up.clear()
+        queued = []
         for table in self._pending():
             if why := self._source.obstacle(table):
                 self.given_up[table.table_id] = why
-        self._begin([t for t in self._pending() if t.state == QUEUED])
+            elif table.state == QUEUED:
+                queued.append(table)
+        self._begin(queued)
         while not self._stop.is_set():
             work = self._work()
             self._finish(work)
@@ -277,12 +282,9 @@ class Snapshotter:
         return _Work(tables, chunks)
 
     def _claim(self, work: _Work) -> list[tuple[SourceTable, Chunk]]:
-        """A group of chunks that are ours now.
-
-        As much as the workers are given to read at a time.
-        """
+        """A group of chunks that are ours now, to be landed by one commit."""
         now = datetime.now(timezone.utc)
-        most = self._settings.snapshot_workers * self._settings.snapshot_chunk_bytes
+        most = self._settings.snapshot_claim_bytes
         wanted: list[Chunk] = []
         weight = 0
         for snapshot_id, table in work.tables.items():
@@ -392,6 +394,14 @@ class Snapshotter:
 def earliest(table: SourceTable, chunk: Chunk) -> int:
     """The moment before which a chunk must not be read: records before the stamp are passed over, whoever reads it."""
     return max(table.snapshot_lsn or 0, chunk.not_before or 0)
+
+
+def chunk_count(size: int, settings: JobSettings) -> int:
+    """In how many chunks to read `size` bytes; even ones, so that no worker waits for another."""
+    count = max(1, -(-size // settings.snapshot_chunk_bytes))
+    workers = settings.snapshot_workers
+    is_shared = size >= workers * WORTH_SHARING_BYTES
+    return -(-count // workers) * workers if is_shared else count
 
 
 def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:

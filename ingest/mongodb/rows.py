@@ -36,6 +36,8 @@ from ingest.mongodb.clustertime import timestamp
 from ingest.mongodb.connection import RAW, Client
 from ingest.mongodb.server import uuid_of
 
+_PARSED_AT_ONCE = 500
+
 
 def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
     """Read one chunk into its file. Raises nothing that the source may say: it is the result.
@@ -64,9 +66,16 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
 
 
 def _write(sink: Sink, task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> None:
+    """One row group of a reply, which is parsed in parts that stay in the processor's cache."""
+    parts = [_rows(task, now, batch[at : at + _PARSED_AT_ONCE]) for at in range(0, len(batch), _PARSED_AT_ONCE)]
+    if parts:
+        sink.write(pa.concat_tables(parts))
+
+
+def _rows(task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> pa.Table:
     parsed = [documents.parse(each.raw) for each in batch]
     keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
-    sink.write(snapshot_rows(task, now, keys, documents.columns(parsed)))
+    return snapshot_rows(task, now, keys, documents.columns(parsed))
 
 
 def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:

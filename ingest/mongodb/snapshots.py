@@ -19,7 +19,7 @@ from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
 from ingest.mongodb.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable, earliest
+from ingest.snapshot import Bounds, Plan, Read, Unreachable, chunk_count, earliest
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ class MongoCollections:
     def _chunks(self, client: Client, collection: Collection, table: SourceTable) -> tuple[Bounds, ...]:
         """Ranges of `_id` of about the same number of documents, by a sample in the order of the index."""
         size = catalog.size(client, collection)
-        count = size // self._settings.snapshot_chunk_bytes + 1
+        count = chunk_count(size, self._settings)
         self._weights[table.table_id] = size // count
         bounds: list[str | None] = [None]
         if count > 1:

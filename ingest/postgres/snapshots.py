@@ -23,7 +23,7 @@ from ingest.postgres.connection import CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable, earliest
+from ingest.snapshot import Bounds, Plan, Read, Unreachable, chunk_count, earliest
 
 _log = logging.getLogger(__name__)
 
@@ -187,8 +187,8 @@ class PostgresTables:
         """By leaf; the last of a leaf is open, as it may have grown."""
         planned: list[Bounds] = []
         for leaf, pages, size in table.sizes:
-            step = max(1, self._settings.snapshot_chunk_bytes * pages // max(size, 1))
-            lower = [str(page) for page in range(0, max(pages, 1), step)]
+            count = chunk_count(size, self._settings)
+            lower = [str(page) for page in sorted({number * pages // count for number in range(count)})]
             planned += zip([leaf.leaf_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 

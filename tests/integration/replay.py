@@ -241,6 +241,12 @@ def _value(text: str) -> str | None:
     return "".join(_ESCAPES.get(n := next(parts), n) if c == "\\" else c for c in parts)
 
 
+def in_chunks(settings: JobSettings, size: int, workers: int = 1, **others: Any) -> JobSettings:
+    """Snapshots in chunks of `size` bytes, claimed, read and landed one by one by each worker."""
+    given = {"snapshot_chunk_bytes": size, "snapshot_claim_bytes": workers * size, "snapshot_workers": workers}
+    return settings.model_copy(update={**given, **others})
+
+
 def call_once(work: Callable[[], object]) -> Callable[[object], None]:
     """A hook that does `work` when it is first called."""
     done = threading.Event()

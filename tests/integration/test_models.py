@@ -15,7 +15,7 @@ from ingest.project import Overtaken, repeated_if_overtaken
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs
+from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
 from tests.integration.replica import Killed, Replica, in_order, killed_at, meanwhile
 
@@ -172,7 +172,7 @@ def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_valu
     replica = Replica(lake, source, settings, tmp_path)
     view = replica.view("big", {"id": "int", "filler": "string", "note": "string"})
     replica.definition("all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
-    small = settings.model_copy(update={"snapshot_chunk_bytes": 1, "snapshot_workers": 1, "lease_seconds": 1.0})
+    small = in_chunks(settings, 1, lease_seconds=1.0)
     jobs = Jobs(lake, source, small)
 
     def die_after_two(chunks: Sequence[Chunk]) -> None:

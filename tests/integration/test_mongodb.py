@@ -31,7 +31,7 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import Killed, call_once, kill
+from tests.integration.replay import Killed, call_once, in_chunks, kill
 
 Shop = Database[dict[str, Any]]
 
@@ -203,7 +203,7 @@ def test_ids_of_all_types_are_chunked_without_loss(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": ByteSize(1 << 20)})
+    jobs.settings = in_chunks(settings, 1 << 20, workers=2)
     text = "x" * 40_000
     shop.a.insert_many([{"_id": each, "text": text} for each in ODD_IDS])
     shop.a.insert_many([{"_id": n * 1.0 if n % 2 else Int64(n), "text": text} for n in range(100, 160)])
@@ -426,7 +426,7 @@ def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1})
+    jobs.settings = in_chunks(settings, 1 << 20)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     window = mongo.admin.command({"getParameter": 1, "minSnapshotHistoryWindowInSeconds": 1})
@@ -461,9 +461,7 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
 ) -> None:
     """One process begins a collection, another goes on with it, that reads at an older time."""
     jobs = mongo_jobs
-    jobs.settings = settings.model_copy(
-        update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1, "lease_seconds": 0.5}
-    )
+    jobs.settings = in_chunks(settings, 1 << 20, lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(100)])
     shop.late.insert_many([{"_id": 1, "v": "old"}, {"_id": 2, "v": "gone"}])
     jobs.open()
@@ -513,9 +511,7 @@ def test_a_killed_snapshot_reads_nothing_again(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = settings.model_copy(
-        update={"snapshot_chunk_bytes": ByteSize(1 << 20), "snapshot_workers": 1, "lease_seconds": 0.5}
-    )
+    jobs.settings = in_chunks(settings, 1 << 20, lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     with pytest.raises(Killed):

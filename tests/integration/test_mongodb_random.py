@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from bson import Decimal128, Int64, ObjectId
-from pydantic import ByteSize
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
@@ -18,6 +17,7 @@ from pymongo.errors import PyMongoError
 from ingest.settings import JobSettings
 from tests.integration.kills import KilledNowAndThen
 from tests.integration.mongo import Client, MongoJobs
+from tests.integration.replay import in_chunks
 
 ROUNDS = 3
 NAMES = ("a", "b", "c")
@@ -131,8 +131,8 @@ def test_whatever_happens_the_lake_has_the_documents(
     randomly = random.Random(seed)
     workload = Workload(randomly, mongo, mongo_jobs.source.name)
     workload.create()
-    chunks = ByteSize(randomly.choice([1 << 20, 64 << 20]))
-    mongo_jobs.settings = settings.model_copy(update={"snapshot_chunk_bytes": chunks, "lease_seconds": 1.0})
+    chunks = randomly.choice([1 << 20, 64 << 20])
+    mongo_jobs.settings = in_chunks(settings, chunks, workers=2, lease_seconds=1.0)
     try:
         for number in range(ROUNDS):
             with KilledNowAndThen(mongo_jobs, random.Random(seed * ROUNDS + number)):

@@ -24,8 +24,8 @@ from tests.integration.replica import ROOT, Replica
 pytestmark = pytest.mark.slow
 
 SETTINGS = (
-    "settings: {snapshot_chunk_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, announce_seconds: 0.5, "
-    "lease_seconds: LEASE}"
+    "settings: {snapshot_chunk_bytes: 1MiB, snapshot_claim_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, "
+    "announce_seconds: 0.5, lease_seconds: LEASE}"
 )
 BIG = (
     "create table big (id int primary key, filler text, note text);"

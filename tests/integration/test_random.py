@@ -17,7 +17,7 @@ from ingest.lake.tables import DONE
 from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.kills import KilledNowAndThen
-from tests.integration.replay import Jobs, Row
+from tests.integration.replay import Jobs, Row, in_chunks
 from tests.integration.replica import Replica, in_order, killed_at
 from tests.integration.workload import Workload
 
@@ -33,7 +33,7 @@ def test_whatever_happens_everything_equals_the_source(
     workload = Workload(randomly, database)
     workload.create(randomly.randint(2, 4))
     replica = replica_of_orders(lake, source, settings, tmp_path, database)
-    small = settings.model_copy(update={"snapshot_chunk_bytes": randomly.choice([1, 1 << 20]), "lease_seconds": 1.0})
+    small = in_chunks(settings, randomly.choice([1, 1 << 20]), workers=2, lease_seconds=1.0)
     jobs = Jobs(lake, source, small)
     try:
         for number in range(ROUNDS):

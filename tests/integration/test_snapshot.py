@@ -15,7 +15,7 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, call_once, kill
+from tests.integration.replay import Jobs, Killed, call_once, in_chunks, kill
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ PAGES = 8192
 @pytest.fixture
 def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
     """Chunks of two blocks, one at a time."""
-    small = settings.model_copy(update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1})
+    small = in_chunks(settings, 2 * PAGES)
     found = Jobs(lake, source, small)
     yield found
     found.close()
@@ -125,7 +125,7 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
 def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
-    quick = settings.model_copy(update={"snapshot_chunk_bytes": 2 * PAGES, "snapshot_workers": 1, "lease_seconds": 0.5})
+    quick = in_chunks(settings, 2 * PAGES, lease_seconds=0.5)
     jobs = Jobs(lake, source, quick)
     calls: list[object] = []
 
