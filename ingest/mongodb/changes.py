@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 from uuid import UUID
 
@@ -28,7 +28,7 @@ _ENDS = ("drop", RENAME)
 _CATALOGUE = (*_ENDS, "create", "dropDatabase")
 INVALIDATE = "invalidate"
 
-# Records of one batch that may have documents looked up, and the BSON bytes of those.
+# Events that are parsed at a time, and so the most that a batch has looked up; the BSON bytes of what is.
 _AT_ONCE = 500
 LOOKED_UP_BYTES = 16 << 20
 
@@ -105,9 +105,26 @@ class Decoder:
 
     def feed(self, events: Events) -> Iterator[EventBatch]:
         """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
-        before, times = self._at, 0
+        before, times, end = self._at, 0, len(events.raw)
+        for at in range(0, max(end, 1), _AT_ONCE):
+            records, begun = documents.uncollected(partial(self._parsed, events.raw[at : at + _AT_ONCE]))
+            times += begun
+            for whole, is_last in self._with_documents(records):
+                is_last = is_last and at + _AT_ONCE >= end
+                position = max(events.position, before) if is_last else before
+                yield EventBatch(
+                    events=self._table(whole),
+                    position=position,
+                    transactions=times if is_last else 0,
+                    in_transaction=self._at >= position if is_last else True,
+                    token=self._token if is_last else None,
+                )
+
+    def _parsed(self, events: Sequence[bytes]) -> tuple[list[_Record], int]:
+        """The records of some events, and how many clusterTimes begin with them."""
         records: list[_Record] = []
-        for raw in events.raw:
+        times = 0
+        for raw in events:
             event = self._whole(documents.parse(raw))
             if event is None:
                 continue
@@ -117,15 +134,7 @@ class Decoder:
             if event["operationType"] in _ROWS:
                 self._token = event["_id"]["_data"]
             records += self._records(event)
-        position = max(events.position, before)
-        for whole, is_last in self._with_documents(records):
-            yield EventBatch(
-                events=self._table(whole),
-                position=position if is_last else before,
-                transactions=times if is_last else 0,
-                in_transaction=self._at >= position if is_last else True,
-                token=self._token if is_last else None,
-            )
+        return records, times
 
     def _whole(self, event: Parsed) -> Parsed | None:
         """The event, when the last of its fragments is there."""

@@ -6,6 +6,7 @@ has to be the one that was registered.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -67,7 +68,8 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
 
 def _write(sink: Sink, task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> None:
     """One row group of a reply, which is parsed in parts that stay in the processor's cache."""
-    parts = [_rows(task, now, batch[at : at + _PARSED_AT_ONCE]) for at in range(0, len(batch), _PARSED_AT_ONCE)]
+    slices = [batch[at : at + _PARSED_AT_ONCE] for at in range(0, len(batch), _PARSED_AT_ONCE)]
+    parts = [documents.uncollected(partial(_rows, task, now, each)) for each in slices]
     if parts:
         sink.write(pa.concat_tables(parts))
 
