@@ -109,8 +109,8 @@ class Decoder:
         for at in range(0, max(end, 1), _AT_ONCE):
             records, begun = documents.uncollected(partial(self._parsed, events.raw[at : at + _AT_ONCE]))
             times += begun
-            for whole, is_last in self._with_documents(records):
-                is_last = is_last and at + _AT_ONCE >= end
+            for whole, ends in self._with_documents(records):
+                is_last = ends and at + _AT_ONCE >= end
                 position = max(events.position, before) if is_last else before
                 yield EventBatch(
                     events=self._table(whole),
