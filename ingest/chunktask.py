@@ -65,13 +65,28 @@ def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds:
         yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_seconds))], RESULTS)
 
 
-def snapshot_rows(task: Mapping[str, Any], now: datetime, row_key: pa.Array, columns: pa.Array) -> pa.Table:
-    """`raw.snapshot_rows` of decoded rows; what is the same in all of them, as `task` has it, is stored once."""
-    same = {**task, "ingested_at": now}
-    arrays = {
-        name: pa.repeat(pa.scalar(same[name], SNAPSHOT_ROWS.field(name).type), len(row_key))
-        for name in SNAPSHOT_ROWS.names
-        if name in same and name != "columns"
-    }
-    arrays |= {"row_key": row_key, "columns": columns}
-    return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)
+class SnapshotRows:
+    """Makes `raw.snapshot_rows` of a chunk's decoded rows, batch by batch.
+
+    What is the same in all rows, as `task` has it, is laid out once, for the largest batch.
+    """
+
+    def __init__(self, task: Mapping[str, Any], now: datetime) -> None:
+        same = {**task, "ingested_at": now}
+        self._same = {
+            name: pa.scalar(same[name], SNAPSHOT_ROWS.field(name).type)
+            for name in SNAPSHOT_ROWS.names
+            if name in same and name != "columns"
+        }
+        self._repeated: dict[str, pa.Array] = {}
+        self._longest = -1
+
+    def table(self, row_key: pa.Array, columns: pa.Array) -> pa.Table:
+        """A batch."""
+        rows = len(row_key)
+        if rows > self._longest:
+            self._longest = rows
+            self._repeated = {name: pa.repeat(value, rows) for name, value in self._same.items()}
+        arrays = {name: each.slice(0, rows) for name, each in self._repeated.items()}
+        arrays |= {"row_key": row_key, "columns": columns}
+        return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)

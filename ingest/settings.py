@@ -34,9 +34,9 @@ class JobSettings(BaseModel):
         description="Bytes of table that one snapshot chunk reads: one file.",
     )
     snapshot_claim_bytes: Bytes = Field(
-        ByteSize(1024 * MEBIBYTE),
-        description="Bytes of table that a snapshotter claims, reads and commits at a time: what is "
-        "read again after a crash. Each costs about a second.",
+        ByteSize(512 * MEBIBYTE),
+        description="Bytes of table that a snapshotter claims, reads and commits at a time, which costs "
+        "about a second: what is read again after a crash, and read to its end before a stop.",
     )
     snapshot_workers: int = Field(
         2,

@@ -178,7 +178,7 @@ class Probe:
 
 
 class Traffic:
-    """Commits `rate` row changes per second in a thread, from `start` to `stop`."""
+    """Commits `rate` row changes per second, which may be set at any time, in a thread, from `start` to `stop`."""
 
     def __init__(
         self, dsn: str, rate: int, flights: int, storm: Callable[[str, datetime], int], seed: int = 2013
@@ -188,7 +188,7 @@ class Traffic:
         self.transactions = 0
         self.probes: list[Probe] = []
         self._dsn = dsn
-        self._rate = rate
+        self.rate = rate
         self._flights = flights
         self._storm = storm
         self._random = Random(seed)  # noqa: S311 - flights, not keys
@@ -225,7 +225,7 @@ class Traffic:
             due = max(due, time.monotonic() - _MOST_BEHIND)
             if self._stop.wait(max(0.0, due - time.monotonic())):
                 return
-            due += self._commit(connection, transaction(self._random, self._flights)) / self._rate
+            due += self._commit(connection, transaction(self._random, self._flights)) / self.rate
 
     def _commit(self, connection: psycopg.Connection[Any], wanted: Transaction) -> int:
         """How many rows it changed."""

@@ -7,8 +7,10 @@ code in between. To be asked while the source stands still and all of it is mode
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.csv
@@ -36,14 +38,14 @@ class Compared:
 
 
 def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Compared]:
-    """Everything there is to compare, one after another; the weather is copied out by then (see `weather`)."""
-    for table in TABLES:
-        yield compare_table(spark, dsn, table)
-    yield compare_collection(spark, dsn)
+    """Everything there is to compare, in order, two at once; the weather is copied out by then (see `weather`)."""
+    work: list[Callable[[], Compared]] = [partial(compare_table, spark, dsn, table) for table in TABLES]
+    work.append(partial(compare_collection, spark, dsn))
     for definition in definitions:
-        yield compare_bucket(spark, dsn, definition)
-        yield compare_log(spark, definition)
-        yield compare_checksums(spark, definition)
+        work.append(partial(compare_bucket, spark, dsn, definition))
+        work += [partial(compare, spark, definition) for compare in (compare_log, compare_checksums)]
+    with ThreadPoolExecutor(2) as pool:
+        yield from pool.map(lambda compare: compare(), work)
 
 
 def compare_table(spark: SparkSession, dsn: str, table: Table) -> Compared:

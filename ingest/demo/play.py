@@ -28,6 +28,8 @@ from ingest.project import Project
 from ingest.run import ModelRun, Pipeline
 from ingest.spark import session
 
+# Of its rate before the steady state: a small machine has enough to do with the snapshots and the first run.
+_RATE_AT_FIRST = 0.2
 # Runs after the first complete one that don't count: they take up what changed while it ran.
 _WARM_UP = 2
 _SHOWN = 'airport_weather["JFK"]'
@@ -77,7 +79,8 @@ class _Play:
         flights = frames.result()["flights"].num_rows
         self.screen.say(f"{rows:,} rows in {len(data.TABLES)} tables, {hours:,} documents")
         client = weather.connect(self.uri)
-        traffic = Traffic(self.dsn, self.rate, flights, partial(weather.storm, client))
+        first = max(1, round(self.rate * _RATE_AT_FIRST))
+        traffic = Traffic(self.dsn, first, flights, partial(weather.storm, client))
         pipeline = Pipeline(lake, self._settings(), Project(TARGET, self.place.project))
         traffic.start()
         try:
@@ -113,6 +116,7 @@ class _Play:
         self.figures.snapshot_changes = watch.snapshot_changes
         before = bucket(self.spark, _SHOWN)
         watch.phase = "taking up what changed meanwhile"
+        traffic.rate = self.rate
         for _ in range(_WARM_UP):
             self.screen.run(next(runs))
         self._measure(runs, traffic, watch)

@@ -27,8 +27,8 @@ from ingest.chunktask import (
     NO_SNAPSHOT,
     UNREACHABLE,
     ChunkResult,
+    SnapshotRows,
     Task,
-    snapshot_rows,
 )
 from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
@@ -49,9 +49,9 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
     sink = Sink(Folder(task["folder"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
         with connection.client(uri, connect_seconds) as client:
-            now = datetime.now(timezone.utc)
+            landed = SnapshotRows(task, datetime.now(timezone.utc))
             for batch in _batches(client, task):
-                _write(sink, task, now, batch)
+                _write(sink, landed, batch)
             is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
         file = sink.close()
         if not is_same or not file.rows:
@@ -66,18 +66,18 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
-def _write(sink: Sink, task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> None:
+def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> None:
     """One row group of a reply, which is parsed in parts that stay in the processor's cache."""
     slices = [batch[at : at + _PARSED_AT_ONCE] for at in range(0, len(batch), _PARSED_AT_ONCE)]
-    parts = [documents.uncollected(partial(_rows, task, now, each)) for each in slices]
+    parts = [documents.uncollected(partial(_rows, landed, each)) for each in slices]
     if parts:
         sink.write(pa.concat_tables(parts))
 
 
-def _rows(task: Task, now: datetime, batch: Sequence[RawBSONDocument]) -> pa.Table:
+def _rows(landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> pa.Table:
     parsed = [documents.parse(each.raw) for each in batch]
     keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
-    return snapshot_rows(task, now, keys, documents.columns(parsed))
+    return landed.table(keys, documents.columns(parsed))
 
 
 def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:

@@ -20,8 +20,8 @@ from ingest.chunktask import (
     NO_SNAPSHOT,
     UNREACHABLE,
     ChunkResult,
+    SnapshotRows,
     Task,
-    snapshot_rows,
 )
 from ingest.errors import Failure
 from ingest.files import Folder, Sink
@@ -103,12 +103,11 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
 
 
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
-    now = datetime.now(timezone.utc)
+    landed = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
-    same = task.pack()
     payloads = copy_out(connection, _statement(connection, task))
     for rows in copytext.decode(payloads, task.columns, key, task.table_name):
-        sink.write(snapshot_rows(same, now, row_keys(rows.keys, rows.count), rows.columns))
+        sink.write(landed.table(row_keys(rows.keys, rows.count), rows.columns))
 
 
 def _statement(connection: Connection, task: ChunkTask) -> str:
