@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ingest.errors import UsageError
+from ingest.errors import Failure, UsageError
 from ingest.lake.sql import literal
 from ingest.ops import bucket_name
 from ingest.project import Project
@@ -45,14 +45,27 @@ def resolve(
             if known
             else "Add a model with materialized: bucket_parameters",
         )
-    grants = [grant for name, asked in fitting.items() for grant in _ask(spark, name, [request[key] for key in asked])]
+    grants = [
+        grant for name, asked in fitting.items() for grant in _ask(spark, name, {key: request[key] for key in asked})
+    ]
     return sorted(grants, key=lambda grant: (grant.bucket, grant.lookup))
 
 
-def _ask(spark: SparkSession, lookup: str, values: list[str]) -> list[Grant]:
+def _ask(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[Grant]:
+    """Raises Failure if what is published asks for something else than the project, so that the values mean another."""
     table = f"buckets.`{lookup}`"
     if not spark.catalog.tableExists(table):
         return []
-    asked = literal(bucket_name(lookup, json.dumps(values)))
-    rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {asked}").collect()
+    marks = spark.sql(f"SELECT columns FROM core.progress WHERE model = {literal(lookup)}").collect()
+    for mark in marks:
+        *asked, _ = json.loads(mark.columns) or [""]
+        if [name.lower() for name in asked] != [name.lower() for name in request]:
+            raise Failure(
+                f"what is published of {lookup} asks for {', '.join(asked) or 'nothing'}, the project for "
+                f"{', '.join(request) or 'nothing'}",
+                "core.progress",
+                "Run the models; `tidemark plan` says what is waited for",
+            )
+    bucket = literal(bucket_name(lookup, json.dumps(list(request.values()))))
+    rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {bucket}").collect()
     return [Grant(row.object_id, lookup, row._checkpoint_id) for row in rows]  # noqa: SLF001  # a column of ours

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingest.config import load
-from ingest.errors import TidemarkError, one_line, redact
+from ingest.errors import TidemarkError, UsageError, one_line, redact
 
 if TYPE_CHECKING:
     from ingest.jobs import Jobs
@@ -45,8 +45,8 @@ _SOURCES = click.option(
 
 def main() -> None:
     """Entry point of the console command."""
-    _log_to_file()
     try:
+        _log_to_file()
         cli.main(standalone_mode=False)
     except TidemarkError as error:
         _end(str(error), error.exit_code)
@@ -396,12 +396,31 @@ def _on_sigterm(stop: Callable[[], None]) -> None:
     signal.signal(signal.SIGINT, lambda *_: stop())
 
 
+class _Redacted(logging.Formatter):
+    """Without passwords."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redact(super().format(record))
+
+
+class _Brief(_Redacted):
+    """Without tracebacks either."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None}))
+
+
 def _log_to_file() -> None:
-    LOG.parent.mkdir(exist_ok=True)
-    to_file = RotatingFileHandler(LOG, maxBytes=10_000_000, backupCount=3)
-    to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
+    try:
+        LOG.parent.mkdir(exist_ok=True)
+        to_file = RotatingFileHandler(LOG, maxBytes=10_000_000, backupCount=3)
+    except OSError as error:
+        raise UsageError(
+            f"the log can't be written ({error.strerror})", str(LOG), "Start in a folder of yours"
+        ) from None
+    to_file.setFormatter(_Redacted("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
     to_screen = logging.StreamHandler()
-    to_screen.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    to_screen.setFormatter(_Brief("%(asctime)s %(message)s", "%H:%M:%S"))
     for name in ("ingest", "tidemark"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)

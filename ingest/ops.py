@@ -7,6 +7,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ingest.errors import Failure, UsageError
+from ingest.lake.ordered import in_order
 from ingest.lake.sql import literal
 
 _FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
@@ -45,18 +46,23 @@ def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Itera
         raise UsageError(
             f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
         ) from None
-    if after > head:
+    if after and not _dropped(spark, definition) < after <= head:
         raise Failure(
             f"op {after} is not in the log, whose last is {head}",
             table.replace("`", ""),
             "The log was made anew: start over, without --after, and forget what was read before",
         )
-    ops = spark.sql(
-        f"SELECT {', '.join(_FIELDS)} FROM {table} WHERE bucket = {literal(bucket)} AND op_id > {after} ORDER BY op_id"
-    )
-    for row in ops.toLocalIterator():
+    ops = spark.sql(f"SELECT {', '.join(_FIELDS)} FROM {table} WHERE bucket = {literal(bucket)} AND op_id > {after}")
+    for row in in_order(ops, "op_id"):
         op = {name: row[name] for name in _FIELDS if row[name] is not None}
         yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))
+
+
+def _dropped(spark: SparkSession, definition: str) -> int:
+    """The last op of logs of the definition that were dropped; that of now goes on behind it (`last_op`, a macro)."""
+    last = "max(CAST(get_json_object(columns, '$.last_op') AS BIGINT))"
+    query = f"SELECT coalesce({last}, 0) AS op_id FROM core.publications WHERE model = {literal(definition)}"
+    return int(spark.sql(query).collect()[0].op_id)
 
 
 def is_known(spark: SparkSession, definition: str, bucket: str) -> bool:

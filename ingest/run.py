@@ -120,6 +120,8 @@ class Pipeline:
             caught_up = until_caught_up and self.jobs.has_landed(targets)
             if not self._stop.is_set() and (had_news or caught_up):
                 self._model_or_say_why_not(on_run, must=until_caught_up)
+        if caught_up:  # a process that a scheduler starts makes few runs
+            self.maintain()
 
     def _model_or_say_why_not(self, on_run: Callable[[ModelRun], None], *, must: bool) -> None:
         """A definition that fails holds up nobody else; the next run tries it again."""

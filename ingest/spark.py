@@ -24,6 +24,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ingest.errors import Failure, UsageError
+from ingest.yamlfile import syntax_error
 
 PROFILE = "tidemark"
 LOG = Path("logs/spark.log")
@@ -49,19 +50,30 @@ def settings(target: str | None = None, profiles_dir: Path | str | None = None) 
     """
     path = Path(profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")) / "profiles.yml"
     try:
-        profile = yaml.safe_load(path.read_text())[PROFILE]
+        profile = _mapping(yaml.safe_load(path.read_text()), PROFILE, path)
     except FileNotFoundError:
         raise UsageError("no profile", str(path), "Start in the project's folder") from None
-    except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise UsageError(f"not a dbt profile with an entry {PROFILE!r}", str(path), str(error)) from None
-    outputs = profile.get("outputs", {})
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("can't read the profile", f"{path} ({type(error).__name__})", "It is a text file") from None
+    except yaml.YAMLError as error:
+        raise syntax_error(path, error) from None
+    outputs = _mapping(profile, "outputs", path)
     name = target or _render(profile.get("target", ""), path)
     if name not in outputs:
-        raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(outputs)}")
-    if outputs[name].get("method") != "session":
+        raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(map(str, outputs))}")
+    output = _mapping(outputs, name, path)
+    if output.get("method") != "session":
         raise UsageError(f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`")
-    found = {key: str(_render(value, path)) for key, value in outputs[name].get("server_side_parameters", {}).items()}
+    parameters = _mapping(output, "server_side_parameters", path)
+    found = {key: str(_render(value, path)) for key, value in parameters.items()}
     return {key: value for key, value in found.items() if key not in _DBT_ONLY}
+
+
+def _mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
+    found = within.get(name) if isinstance(within, dict) else None
+    if not isinstance(found, dict):
+        raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "profiles/profiles.yml shows one")
+    return found
 
 
 def session(target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG) -> SparkSession:

@@ -14,6 +14,7 @@ from ingest.config import Settings
 from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS
+from ingest.lake.ordered import in_order
 from ingest.lake.sql import literal
 from ingest.positions import Position, current, incarnations, visible
 from ingest.tokens import Token
@@ -181,7 +182,8 @@ def _lines(
             f"source {source}",
             "Begin with s0, which is what is kept, and take the rows as they are from core.row_state",
         )
-    for row, is_last in _ends_of_transactions(_once(records.toLocalIterator())):
+    rows = in_order(records, "commit_lsn", "writer", "commit_index")
+    for row, is_last in _ends_of_transactions(_once(rows)):
         if is_last:
             waited_for = {*counting, *(writer for writer, end in ends.items() if place.of(writer) < end)}
             place.move({row.writer: row.commit_lsn + 1}, waited_for)
@@ -189,14 +191,13 @@ def _lines(
 
 
 def _records(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> DataFrame:
-    """The records of (writer, from, to), in order; one that was landed twice stands there twice."""
+    """The records of (writer, from, to); one that was landed twice stands there twice."""
     within = " OR ".join(f"(writer = {w} AND commit_lsn >= {low} AND commit_lsn < {high})" for w, low, high in parts)
     # By numbers that the files' statistics have, besides.
     lowest, highest = min(low for _, low, _ in parts), max(high for _, _, high in parts)
     return spark.sql(
         f"SELECT {', '.join(_FIELDS)} FROM {EVENTS} WHERE source = {literal(source)} "
-        f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({within}) "
-        "ORDER BY commit_lsn, writer, commit_index"
+        f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({within})"
     )
 
 

@@ -155,7 +155,7 @@ def _wait(lake: Lake, name: str, position: int, seconds: float) -> None:
 
 def _is_modelled(lake: Lake, name: str, position: int) -> bool:
     landed = lake.persisted(name)
-    if landed is None or landed <= position:
+    if landed is None or landed <= position or not lake.spark.catalog.tableExists("core.progress"):
         return False
     marks = lake.spark.sql(
         f"SELECT position FROM core.progress WHERE model = 'row_state' AND source = {literal(name)}"

@@ -57,11 +57,12 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
         walker = _Walker(path, loader, os.environ if environment is None else environment)
         data = None if node is None else walker.value(node, ())
     except yaml.YAMLError as error:
-        raise _syntax_error(path, error) from None
+        raise syntax_error(path, error) from None
     return Located(path, data, walker.lines)
 
 
-def _syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
+def syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
+    """What to raise for a file that is no YAML: where, but nothing that stands there."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         # A composer's problem quotes what stands in the file, which may be a password.
         problem = "unknown or repeated anchor" if isinstance(error, yaml.composer.ComposerError) else error.problem

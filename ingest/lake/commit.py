@@ -77,8 +77,8 @@ class Committer:
                 retried(lambda: self._java_add(table, paths))
 
     def expire(self, table: str, older_than_ms: int, keep: int = 20) -> None:
-        """Forgets all but the newest `keep` snapshots of `table` made before `older_than_ms`
-        (epoch).
+        """Forgets the snapshots of `table` that were no longer the newest at `older_than_ms` (epoch), but for the last
+        `keep`.
         """
         with self._lock(table):
             if self._jvm is None:
@@ -120,19 +120,43 @@ class Committer:
     def _table(self, table: str) -> Any:
         """Iceberg's object for `table`; it looks for newer metadata itself when it commits."""
         if table not in self._tables:
-            util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
-            # By its whole name: the default catalog is a setting of a session, and this thread may
-            # have none.
-            name = f"{self._catalog}.{table}"
-            self._tables[table] = util.loadIcebergTable(self._spark._jsparkSession, name)
+            self._tables[table] = self._load(table)
         return self._tables[table]
 
+    def _load(self, table: str) -> Any:
+        util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
+        # By its whole name: the default catalog is a setting of a session, and this thread may
+        # have none.
+        return util.loadIcebergTable(self._spark._jsparkSession, f"{self._catalog}.{table}")
+
+    # Iceberg forgets by the time at which a snapshot was made. What was the newest until a moment ago may be old by
+    # that: it is kept by number, with all that came after it.
+
     def _call_expire(self, table: str, older_than_ms: int, keep: int) -> None:
+        cutoff = f"timestamp_millis({older_than_ms})"
+        history = self._spark.sql(
+            f"SELECT max_by(snapshot_id, made_current_at) FILTER (WHERE made_current_at <= {cutoff}) AS newest_then, "
+            f"max_by(snapshot_id, made_current_at) AS newest FROM {table}.history"
+        ).collect()[0]
+        if history.newest_then is None:
+            return
+        parents = {
+            row.snapshot_id: row.parent_id
+            for row in self._spark.sql(f"SELECT snapshot_id, parent_id FROM {table}.snapshots").collect()
+        }
+        since, snapshot = 0, history.newest
+        while snapshot in parents and snapshot != history.newest_then:
+            since, snapshot = since + 1, parents[snapshot]
         self._spark.sql(
-            f"CALL system.expire_snapshots(table => '{table}', retain_last => {keep}, "
-            f"older_than => timestamp_millis({older_than_ms}))"
+            f"CALL system.expire_snapshots(table => '{table}', retain_last => {max(keep, since + 1)}, "
+            f"older_than => {cutoff})"
         ).collect()
 
     def _java_expire(self, table: str, older_than_ms: int, keep: int) -> None:
-        self._table(table).refresh()
-        self._table(table).expireSnapshots().expireOlderThan(older_than_ms).retainLast(keep).commit()
+        handle = self._load(table)  # a definition's may have been made anew
+        util = self._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
+        newest_then = util.nullableSnapshotIdAsOfTime(handle, older_than_ms)
+        if newest_then is None:
+            return
+        since = util.snapshotIdsBetween(handle, newest_then, handle.currentSnapshot().snapshotId()).size()
+        handle.expireSnapshots().expireOlderThan(older_than_ms).retainLast(max(keep, since + 1)).commit()

@@ -178,6 +178,11 @@ def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None
     return {name: None if value is None else value.decode() for name, value in zip(names, values, strict=True)}
 
 
+def is_cut(error: psycopg.Error) -> bool:
+    """Whether the connection was lost, or the server is going down: it may be back soon."""
+    return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(("57P", "08"))
+
+
 def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
     """What a COPY TO STDOUT gives, a row at a time.
 

@@ -48,6 +48,7 @@ class PostgresFeed:
         self._settings = settings
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
+        self._was_connected = False
         self._cancelled = cancelled or threading.Event()
         # The last changes, by generation, since the lake was last asked what it takes the tables for.
         self._changed: dict[str, int] = {}
@@ -134,7 +135,8 @@ class PostgresFeed:
         replication = connect(self._dsn, replication=True, connect_seconds=seconds)
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
-                found = slots.when_free(connection, self._stored.slot, self._stored.source)
+                release = slots.RELEASE_AFTER_CUT_SECONDS if self._was_connected else slots.RELEASE_SECONDS
+                found = slots.when_free(connection, self._stored.slot, self._stored.source, release)
                 # Another process may have streamed from it until now.
                 stored = current(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
@@ -144,6 +146,7 @@ class PostgresFeed:
         except BaseException:
             replication.close()
             raise
+        self._was_connected = True
         return replication, Restart(self._stored.position, system.timeline)
 
     def _start_command(self, position: int) -> str:

@@ -3,7 +3,7 @@
 `Reader` is a thread. It starts at the stored position and comes back to it, with back-off, when the
 connection is cut; a `Restart` in its output says that what comes next was partly given out before.
 It acknowledges stored positions only, every few seconds and when asked, however slow its taker is:
-a full pipe stops the reading, never the status. It ends when told to, or with a Failure in the
+a full pipe stops the reading, never the status. It ends when told to, or with what ended it in the
 pipe.
 """
 
@@ -45,11 +45,11 @@ class Pipe:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[tuple[HandOver | Restart | Failure, int]] = deque()
+        self._items: deque[tuple[HandOver | Restart | BaseException, int]] = deque()
         self._size = 0
         self._changed = threading.Condition()
 
-    def put(self, item: HandOver | Restart | Failure, size: int, timeout: float) -> bool:
+    def put(self, item: HandOver | Restart | BaseException, size: int, timeout: float) -> bool:
         """Whether there was room for it within `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._size < self._limit, timeout):
@@ -62,13 +62,13 @@ class Pipe:
     def get(self, timeout: float) -> HandOver | Restart | None:
         """The next item, or None if there is none within `timeout` seconds.
 
-        Raises a Failure that is next.
+        Raises an exception that is next.
         """
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._items), timeout):
                 return None
             item, size = self._items[0]
-            if isinstance(item, Failure):
+            if isinstance(item, BaseException):
                 raise item
             self._items.popleft()
             self._size -= size
@@ -85,8 +85,8 @@ class Reader(threading.Thread):
     """Reads one slot into a `Pipe`.
 
     connect: gives a checked replication connection and where to start, or raises;
-    CannotConnect and psycopg's OperationalError are for now, and but the first time tried again; a
-    Failure is for good. stored: the position that may be acknowledged.
+    CannotConnect and psycopg's OperationalError are for now, and but the first time tried again; all
+    else is for good. stored: the position that may be acknowledged.
     """
 
     def __init__(
@@ -141,6 +141,9 @@ class Reader(threading.Thread):
                     self._give(Failure(f"the stream can't be started ({_line(error)})"), 0)
                     return
                 _log.warning("the replication connection was cut (%s); connecting again", _line(error))
+            except BaseException as error:  # noqa: BLE001  # raised by whoever takes from the pipe
+                self._give(error, 0)
+                return
             finally:
                 self._close()
 
@@ -185,7 +188,7 @@ class Reader(threading.Thread):
             self._status_if_due()
         self._status()
 
-    def _give(self, item: HandOver | Restart | Failure, size: int) -> None:
+    def _give(self, item: HandOver | Restart | BaseException, size: int) -> None:
         while not self._pipe.put(item, size, 0.2):
             if self._told_to_end.is_set():
                 return

@@ -11,12 +11,14 @@ from psycopg import sql
 
 from ingest.errors import Failure
 from ingest.positions import parse_lsn
-from ingest.postgres.connection import Connection, command, connect
+from ingest.postgres.connection import Connection, command, connect, is_cut
 
 _log = logging.getLogger(__name__)
 
-# A walsender whose client was killed needs a moment to notice.
-_RELEASE_SECONDS = 15.0
+# A walsender whose client was killed needs a moment to notice; of one that was cut off silently, wal_sender_timeout,
+# by default 60 s.
+RELEASE_SECONDS = 15.0
+RELEASE_AFTER_CUT_SECONDS = 75.0
 _REPORT_SECONDS = 5.0
 # Between tries to make a temporary slot where the server has no room for one more.
 _ROOM_SECONDS = 1.0
@@ -92,7 +94,8 @@ def create(
     once.
 
     It waits for all transactions that are open, and a temporary one until the server has room for it; waiting: called
-    every second of that, may raise `GivenUp`.
+    every second of that, may raise `GivenUp`. Raises Failure; of a temporary one psycopg's OperationalError where the
+    connection was cut.
     """
     replication = connect(dsn, replication=True, connect_seconds=seconds)
     watch = connect(dsn, connect_seconds=seconds)
@@ -113,6 +116,8 @@ def create(
         return Held(lsn, held[0], watch, dict(made_for))
     except psycopg.Error as error:
         watch.close()
+        if slot is None and is_cut(error):
+            raise
         raise _cannot_create(slot or "a temporary slot", error) from None
     except BaseException:
         watch.close()
@@ -221,15 +226,17 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] | None:
+def when_free(
+    connection: Connection, slot: str, source: str, seconds: float = RELEASE_SECONDS
+) -> dict[str, Any] | None:
     """The slot's `state` when it is not in use; waits a little, as a walsender notices late that its client was killed.
 
     Raises Failure if it stays so.
     """
-    deadline, said = time.monotonic() + _RELEASE_SECONDS, False
+    deadline, said = time.monotonic() + seconds, False
     while (found := state(connection, slot)) and found["active"]:
         if not said:
-            _log.info("slot %s: waits up to %g s for process %s", slot, _RELEASE_SECONDS, found["active_pid"])
+            _log.info("slot %s: waits up to %g s for process %s", slot, seconds, found["active_pid"])
             said = True
         if time.monotonic() >= deadline:
             raise Failure(

@@ -4,6 +4,7 @@ Landings are atomic, claims have one winner, metadata stays small, old lakes mig
 """
 
 import threading
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from ingest.lake.chunks import Count
 from ingest.lake.commit import Committer
 from ingest.lake.ddl import CHUNKS, EVENTS, POSITIONS
 from ingest.lake.leases import Lease
+from ingest.lake.ordered import ROWS_AT_ONCE, in_order
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE, QUEUED, RUNNING, Column, Leaf
 from ingest.positions import Position
@@ -164,6 +166,31 @@ def test_old_snapshots_are_forgotten(
         lake.upkeep(replace(position, position=100 + n))
     assert snapshots(lake, POSITIONS) <= 22
     assert count(lake, POSITIONS, name) == 1
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_a_snapshot_is_kept_by_when_it_was_superseded(spark: SparkSession, lake: Lake, procedures: bool) -> None:
+    committer = Committer(spark, procedures=procedures)
+    table = f"raw.kept_{procedures}"
+    spark.sql(f"CREATE TABLE {table} (n INT) USING iceberg")
+    for n in (1, 2):
+        spark.sql(f"INSERT INTO {table} VALUES ({n})")
+    until_then = round(time.time() * 1000)
+    for n in (3, 4):
+        spark.sql(f"INSERT INTO {table} VALUES ({n})")
+    committer.expire(table, until_then, keep=1)
+    assert snapshots(lake, table) == 3
+    committer.expire(table, round(time.time() * 1000), keep=1)
+    assert snapshots(lake, table) == 1
+    spark.sql(f"DROP TABLE {table}")
+
+
+def test_rows_come_in_order_though_no_process_holds_all(spark: SparkSession) -> None:
+    count = 2 * ROWS_AT_ONCE + 1
+    rows = spark.range(count).selectExpr("(id * 7919) % 50021 AS a", "id AS b")
+    found = [(row.a, row.b) for row in in_order(rows, "a", "b")]
+    assert found == sorted(found)
+    assert len(found) == count
 
 
 # Tables and chunks

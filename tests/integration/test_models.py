@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest import plan
+from ingest import ops, plan
 from ingest.buckets import resolve
 from ingest.config import PostgresSource
 from ingest.errors import Failure, UsageError
@@ -489,6 +489,8 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(replica: Replica, data
         replica.model()
     assert replica.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert replica.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
+    with pytest.raises(Failure, match=f"op {last_op} is not in the log.*made anew: start over"):
+        next(ops.read(replica.spark, by_customer, f'{by_customer}["7"]', last_op))
     assert_equal(replica, database)
 
 
@@ -604,6 +606,11 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
     assert seen(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
     assert seen(user_id="9") == []
     assert replica.replayed(lookup) == replica.logged_rows(lookup)
+    text = file.read_text()
+    file.write_text(text.replace("user_id", "customer").replace("select customer, customer", "select customer"))
+    with pytest.raises(Failure, match=r"published of \w+ asks for user_id, the project for customer"):
+        seen(customer="7")
+    file.write_text(text)
     with pytest.raises(UsageError, match="no lookup asks for role"):
         seen(user_id="7", role="admin")
     replica.remove(f"models/buckets/{lookup}.sql")

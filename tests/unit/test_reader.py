@@ -4,7 +4,8 @@ import pytest
 
 from ingest.errors import Failure
 from ingest.positions import Restart
-from ingest.postgres.reader import Pipe
+from ingest.postgres.connection import Connection
+from ingest.postgres.reader import Pipe, Reader
 from ingest.postgres.wire import Payloads
 
 
@@ -38,3 +39,14 @@ def test_a_failure_is_raised_after_what_came_before_it_and_from_then_on() -> Non
     for _ in range(2):
         with pytest.raises(Failure, match="over"):
             pipe.get(0)
+
+
+def test_whatever_ends_the_reader_ends_its_taker() -> None:
+    def connect() -> tuple[Connection, Restart]:
+        raise RuntimeError("the lake can't be asked for the position")
+
+    pipe = Pipe(15)
+    reader = Reader(connect, str, lambda: 0, pipe, 1.0)
+    reader.run()
+    with pytest.raises(RuntimeError, match="can't be asked"):
+        pipe.get(0)

@@ -1,0 +1,48 @@
+"""What the command line shows of what goes wrong."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest import cli
+
+
+@pytest.fixture(autouse=True)
+def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Those of the loggers as they were, afterwards."""
+    monkeypatch.chdir(tmp_path)
+    loggers = [logging.getLogger(name) for name in ("ingest", "tidemark")]
+    before = [(logger.handlers[:], logger.propagate) for logger in loggers]
+    yield
+    for logger, (handlers, propagate) in zip(loggers, before, strict=True):
+        for handler in set(logger.handlers) - set(handlers):
+            handler.close()
+        logger.handlers, logger.propagate = handlers, propagate
+
+
+def test_what_is_not_foreseen_is_a_line_and_its_traceback_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(**_: object) -> None:
+        raise RuntimeError("can't open jdbc:postgresql://host/db?password=hunter2")
+
+    monkeypatch.setattr(cli.cli, "main", fails)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    shown, log = capsys.readouterr().err, cli.LOG.read_text()
+    assert "password=***" in shown
+    assert "Traceback" not in shown
+    assert "Traceback" in log
+    assert "hunter2" not in shown + log
+
+
+def test_a_log_that_can_not_be_written_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "logs").write_text("a file")
+    monkeypatch.setattr("sys.argv", ["tidemark", "--help"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert capsys.readouterr().err.startswith("tidemark: the log can't be written")

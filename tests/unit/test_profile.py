@@ -1,0 +1,34 @@
+"""What is wrong in profiles.yml is one line, without what stands there."""
+
+from pathlib import Path
+
+import pytest
+
+from ingest.errors import UsageError
+from ingest.spark import settings
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tidemark: [", "no valid YAML"),
+        ('tidemark:\n  key: "s3cret" x\n', "no valid YAML"),
+        ("", "no mapping 'tidemark'"),
+        ("- tidemark", "no mapping 'tidemark'"),
+        ("tidemark: local", "no mapping 'tidemark'"),
+        ("tidemark: {target: local, outputs: }", "no mapping 'outputs'"),
+        ("tidemark: {target: dev, outputs: {local: {}}}", "no target 'dev'.*local"),
+        ("tidemark: {target: local, outputs: {local: x}}", "no mapping 'local'"),
+        ("tidemark: {target: local, outputs: {local: {method: thrift}}}", "no Spark session"),
+        (
+            "tidemark: {target: local, outputs: {local: {method: session, server_side_parameters: }}}",
+            "no mapping 'server_side_parameters'",
+        ),
+    ],
+)
+def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "profiles.yml").write_text(text)
+    with pytest.raises(UsageError, match=line) as caught:
+        settings(profiles_dir=tmp_path)
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
