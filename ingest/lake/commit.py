@@ -158,5 +158,7 @@ class Committer:
         newest_then = util.nullableSnapshotIdAsOfTime(handle, older_than_ms)
         if newest_then is None:
             return
-        since = util.snapshotIdsBetween(handle, newest_then, handle.currentSnapshot().snapshotId()).size()
+        newest = handle.currentSnapshot().snapshotId()
+        # Between one and itself Iceberg finds all of its ancestors.
+        since = 0 if newest == newest_then else util.snapshotIdsBetween(handle, newest_then, newest).size()
         handle.expireSnapshots().expireOlderThan(older_than_ms).retainLast(max(keep, since + 1)).commit()
