@@ -190,8 +190,8 @@ def table_of(connection: Connection, relation: int) -> CatalogTable | None:
     # The log tells of a commit before others see it. Who altered the relation holds its lock until they do.
     connection.execute("SELECT pg_relation_size(%s::oid)", [relation])
     with _one_moment(connection):
-        root = connection.execute(_ROOT_OF, {"oid": relation}).fetchone()
-        found = _find(connection, connection.execute(_ROOTS, {"oids": root}).fetchall())
+        ((root,),) = connection.execute(_ROOT_OF, {"oid": relation}).fetchall()
+        found = _find(connection, connection.execute(_ROOTS, {"oids": [root]}).fetchall())
     return next(iter(_measured(connection, found)), None)
 
 
