@@ -2,13 +2,15 @@
 date.
 
 `ensure` may be called by any number of processes at once, at any time. A column that an older
-version didn't have is added nullable and stays so. Nothing is ever dropped or changed in place.
+version didn't have is added nullable and stays so, and so is a field of a list's items. Nothing is
+ever dropped or changed in place.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StructType
 
 from ingest.lake.commit import retried
 
@@ -134,8 +136,8 @@ TABLES: Mapping[str, Table] = {
             "relation_id": "BIGINT",
             "replica_identity": "STRING",
             "key_columns": "ARRAY<STRING>",
-            "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING>>",
-            "leaves": "ARRAY<STRUCT<leaf_id: BIGINT, name: STRING, storage: BIGINT>>",
+            "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING, altered: BIGINT>>",
+            "leaves": "ARRAY<STRUCT<leaf_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
             "writer": "INT",
             "state": "STRING",
             "snapshot_id": "STRING",
@@ -149,6 +151,7 @@ TABLES: Mapping[str, Table] = {
             "moving_id": "BIGINT",
             "moved_lsn": "BIGINT",
             "dropped": "ARRAY<STRING>",
+            "unlogged": "BOOLEAN",
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },
@@ -196,7 +199,19 @@ def _create(spark: SparkSession, name: str, table: Table) -> None:
 
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
-    present = set(spark.table(name).columns)
-    missing = [f"{c} {kind}" for c, kind in table.columns.items() if c not in present]
+    wanted = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
+    missing = _missing(spark.table(name).schema, StructType.fromDDL(wanted))  # type: ignore[arg-type]
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _missing(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
+    """The columns to be added, and the fields of items of lists: `leaves.element.attached STRING`."""
+    missing = []
+    for field_ in wanted:
+        if field_.name not in present.names:
+            missing.append(f"{inside}{field_.name} {field_.dataType.simpleString()}")
+        elif isinstance(kind := field_.dataType, ArrayType) and isinstance(kind.elementType, StructType):
+            items = present[field_.name].dataType.elementType  # type: ignore[attr-defined]
+            missing += _missing(items, kind.elementType, f"{inside}{field_.name}.element.")
+    return missing

@@ -20,23 +20,29 @@ QUEUED, RUNNING, DONE, ENDED = "queued", "running", "done", "ended"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the source: name, attnum, type as Postgres writes it."""
+    """A column of the source: name, attnum, type as Postgres writes it.
+
+    altered: the transaction that last altered it; None: not known, by a lake of an older version.
+    """
 
     name: str
     attnum: int
     type: str
+    altered: int | None = None
 
 
 @dataclass(frozen=True)
 class Leaf:
     """A leaf partition, or the table itself.
 
-    Oid, `schema.name`, storage id (another one after a rewrite).
+    Oid, `schema.name`, storage id (another one after a rewrite). attached: the transactions that
+    attached it, and the partitions above it, from the root on; None: as with columns.
     """
 
     leaf_id: int
     name: str
     storage: int
+    attached: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,8 @@ class SourceTable:
     another one after the table was taken out of its publication and put in again; moving_id: what that
     is when it was we who moved it to another writer's; moved_lsn: a position past the last such move, the
     highest of all until it is known. dropped: names of columns that went since the snapshot, whose values
-    older rows still have. All five are Postgres's.
+    older rows still have. unlogged: since the snapshot it was, in part or whole, in no log. All six
+    are Postgres's.
     """
 
     source: str
@@ -73,6 +80,7 @@ class SourceTable:
     moving_id: int | None = None
     moved_lsn: int | None = None
     dropped: tuple[str, ...] | None = None
+    unlogged: bool | None = None
     rev: int = 1
 
     @property
@@ -93,6 +101,7 @@ class SourceTable:
             done_lsn=None,
             row_count=None,
             ended_lsn=None,
+            unlogged=None,
             note=note,
         )
 

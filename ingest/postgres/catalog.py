@@ -1,13 +1,14 @@
 """What the source's catalogue says of its tables: keys, columns, leaves, and what keeps one from
 being read.
 
-Pure reading; every call sees the catalogue as of now, which may be later than the place of a
-stream.
+Pure reading; every call sees the catalogue as of one moment, which may be later than the place of
+a stream. Connections are given in autocommit mode, outside of a transaction.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -15,6 +16,7 @@ from ingest.change import table_id
 from ingest.errors import Failure
 from ingest.lake.tables import Column, Leaf, SourceTable
 from ingest.positions import parse_lsn
+from ingest.postgres import problems
 from ingest.postgres.connection import Connection
 
 
@@ -24,8 +26,8 @@ class CatalogTable:
 
     identity: the replica identity's letter. key_columns: in key order, None: no key. attributes:
     how many column numbers were given out. filled: columns that were added with a default. sizes:
-    each leaf's, in blocks and, with its TOAST, in bytes. problem: why it can't be replicated, and
-    what to do; empty if it can.
+    each leaf's, in blocks and, with its TOAST, in bytes. unlogged: some of it is in no log. problem:
+    why it can't be replicated, and what to do; empty if it can.
     """
 
     oid: int
@@ -39,6 +41,7 @@ class CatalogTable:
     attributes: int
     filled: frozenset[int]
     owned: bool
+    unlogged: bool = False
     problem: str = ""
 
     @property
@@ -82,7 +85,7 @@ ORDER BY n.nspname, c.relname
 # publication says so): it is left out of both, on all versions. Whoever needs it computes it in the
 # staging view.
 _COLUMNS = """
-SELECT a.attrelid::bigint, a.attname, a.attnum::int, format_type(a.atttypid, a.atttypmod)
+SELECT a.attrelid::bigint, a.attname, a.attnum::int, format_type(a.atttypid, a.atttypmod), a.xmin::text::bigint
 FROM pg_attribute a
 WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attrelid, a.attnum
@@ -101,30 +104,82 @@ WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisvalid AND i.indimmediate
   AND (i.indisprimary OR i.indisreplident)
 """
 
-# pg_relation_filenode is 0 or NULL for what has no storage of its own.
+# Partitions by pg_inherits, as functions such as pg_partition_tree see it as of now. Nothing here waits
+# for a lock.
 _LEAVES = """
-SELECT r.oid::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
-       coalesce(pg_relation_filenode(c.oid), 0)::bigint,
-       coalesce(pg_relation_size(c.oid), 0) / current_setting('block_size')::bigint,
-       coalesce(pg_table_size(c.oid), 0),
+WITH RECURSIVE tree (root, oid, attached) AS (
+    SELECT r.oid, r.oid, '' FROM unnest(%(oids)s::oid[]) AS r (oid)
+    UNION ALL
+    SELECT t.root, i.inhrelid, ltrim(t.attached || ' ' || i.xmin)
+    FROM tree t
+    JOIN pg_class p ON p.oid = t.oid AND p.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = t.oid AND NOT i.inhdetachpending
+)
+SELECT t.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
+       c.relreplident::text, c.relfilenode::bigint, t.attached,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
        array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.atthasmissing)
-FROM unnest(%(oids)s::oid[]) AS r (oid)
-CROSS JOIN LATERAL (
-    SELECT t.relid FROM pg_partition_tree(r.oid) t WHERE t.isleaf
-    UNION SELECT r.oid WHERE NOT EXISTS (SELECT FROM pg_partition_tree(r.oid))
-) p
-JOIN pg_class c ON c.oid = p.relid
+FROM tree t
+JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind <> 'p'
-ORDER BY r.oid, c.oid
+ORDER BY t.root, c.oid
 """
+
+_ROOT_OF = """
+WITH RECURSIVE above (oid, height) AS (
+    SELECT %(oid)s::oid, 0
+    UNION ALL
+    SELECT i.inhparent, a.height + 1
+    FROM above a
+    JOIN pg_class c ON c.oid = a.oid AND c.relispartition
+    JOIN pg_inherits i ON i.inhrelid = a.oid AND NOT i.inhdetachpending
+)
+SELECT oid::bigint FROM above ORDER BY height DESC LIMIT 1
+"""
+
+# As of now, and after whoever is altering a leaf.
+_SIZES = """
+SELECT oid::bigint, coalesce(pg_relation_size(oid), 0) / current_setting('block_size')::bigint,
+       coalesce(pg_table_size(oid), 0)
+FROM unnest(%(oids)s::oid[]) AS l (oid)
+"""
+
+
+class _LeafRow(NamedTuple):
+    """What _LEAVES says of a leaf, after its root."""
+
+    oid: int
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    identity: str
+    storage: int
+    attached: str
+    readable: bool
+    filled: Sequence[str]
+
+    @property
+    def quoted(self) -> str:
+        return f'"{self.schema}"."{self.name}"'
+
+
+@dataclass
+class _Found:
+    """What the queries about one table give, but for its sizes."""
+
+    root: tuple[Any, ...]
+    leaves: list[_LeafRow]
+    columns: list[Column]
+    keys: dict[str, tuple[str, ...]]
 
 
 def tables(connection: Connection, selects: Callable[[str], bool]) -> list[CatalogTable]:
     """The tables whose `schema.name` is selected, in the order of their names."""
-    roots = connection.execute(_ROOTS, {"oids": None}).fetchall()
-    return _describe(connection, [root for root in roots if selects(f"{root[1]}.{root[2]}")])
+    with _one_moment(connection):
+        roots = connection.execute(_ROOTS, {"oids": None}).fetchall()
+        found = _find(connection, [root for root in roots if selects(f"{root[1]}.{root[2]}")])
+    return _measured(connection, found)
 
 
 def table_of(connection: Connection, relation: int) -> CatalogTable | None:
@@ -132,104 +187,73 @@ def table_of(connection: Connection, relation: int) -> CatalogTable | None:
 
     None if there is none now.
     """
-    row = connection.execute(
-        "SELECT coalesce(pg_partition_root(%(oid)s::oid), %(oid)s::oid)::bigint", {"oid": relation}
-    ).fetchone()
-    oid = row[0] if row else relation
-    roots = connection.execute(_ROOTS, {"oids": [oid]}).fetchall()
-    found = _describe(connection, roots)
-    return found[0] if found else None
+    # The log tells of a commit before others see it. Who altered the relation holds its lock until they do.
+    connection.execute("SELECT pg_relation_size(%s::oid)", [relation])
+    with _one_moment(connection):
+        ((root,),) = connection.execute(_ROOT_OF, {"oid": relation}).fetchall()
+        found = _find(connection, connection.execute(_ROOTS, {"oids": [root]}).fetchall())
+    return next(iter(_measured(connection, found)), None)
 
 
-def _describe(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[CatalogTable]:
-    oids = [root[0] for root in roots]
-    leaves: dict[int, list[tuple[Any, ...]]] = {}
-    for row in connection.execute(_LEAVES, {"oids": oids}):
-        leaves.setdefault(row[0], []).append(row[1:])
-    columns: dict[int, list[Column]] = {}
-    for oid, *column in connection.execute(_COLUMNS, {"oids": oids}):
-        columns.setdefault(oid, []).append(Column(*column))
-    keys: dict[int, dict[str, tuple[str, ...]]] = {}
-    for oid, primary, chosen, names in connection.execute(_KEYS, {"oids": oids}):
+@contextmanager
+def _one_moment(connection: Connection) -> Iterator[None]:
+    """All queries see the catalogue as of the first: an alteration is seen as a whole or not at all."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        yield
+
+
+def _find(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_Found]:
+    found = {root[0]: _Found(root, [], [], {}) for root in roots}
+    oids = {"oids": list(found)}
+    for oid, *leaf in connection.execute(_LEAVES, oids):
+        found[oid].leaves.append(_LeafRow(*leaf))
+    for oid, *column in connection.execute(_COLUMNS, oids):
+        found[oid].columns.append(Column(*column))
+    for oid, primary, chosen, names in connection.execute(_KEYS, oids):
         for letter, holds in (("p", primary), ("i", chosen)):
             if holds:
-                keys.setdefault(oid, {})[letter] = tuple(names)
-    return [_table(root, leaves.get(root[0], []), columns.get(root[0], []), keys.get(root[0], {})) for root in roots]
+                found[oid].keys[letter] = tuple(names)
+    return list(found.values())
 
 
-def _table(
-    root: tuple[Any, ...],
-    leaves: Sequence[tuple[Any, ...]],
-    columns: Sequence[Column],
-    keys: dict[str, tuple[str, ...]],
-) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated = root
+def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTable]:
+    oids = [leaf.oid for one in found for leaf in one.leaves]
+    rows = connection.execute(_SIZES, {"oids": oids}).fetchall()
+    sizes = {oid: (pages, size) for oid, pages, size in rows}
+    return [_table(one, sizes) for one in found]
+
+
+def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
+    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated = found.root
+    leaves, columns = found.leaves, tuple(found.columns)
     # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
     # counts.
-    identities = {leaf[4] for leaf in leaves}
+    identities = {leaf.identity for leaf in leaves} or {identity}
     if len(identities) == 1:
         (identity,) = identities
-    key = keys.get("i") if identity == "i" else keys.get("p")
-    readable = readable and all(leaf[8] for leaf in leaves)
-    problem = _problem(schema, name, readable, persistence, identities, identity, key, leaves)
-    problem = problem or _problem_of_columns(columns, key, whole=identity == "f" and generated)
-    named = tuple(Leaf(leaf[0], f"{leaf[1]}.{leaf[2]}", leaf[5]) for leaf in leaves)
+    key = found.keys.get("i") if identity == "i" else found.keys.get("p")
+    readable = readable and all(leaf.readable for leaf in leaves)
+    quoted = f'"{schema}"."{name}"'
+    unlogged = [quoted] if persistence != "p" else [leaf.quoted for leaf in leaves if leaf.persistence != "p"]
+    foreign = [leaf.quoted for leaf in leaves if leaf.kind == "f"]
+    problem = problems.of_table(quoted, readable, unlogged, foreign, identities, key)
+    named = tuple(Leaf(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
     return CatalogTable(
         oid=oid,
         schema=schema,
         name=name,
         identity=identity,
         key_columns=key,
-        columns=tuple(columns),
+        columns=columns,
         leaves=named,
-        sizes=tuple((known, leaf[6], leaf[7]) for known, leaf in zip(named, leaves, strict=True)),
+        sizes=tuple((leaf, *sizes[leaf.leaf_id]) for leaf in named),
         attributes=attributes,
-        filled=frozenset(c.attnum for c in columns if any(c.name in leaf[9] for leaf in leaves)),
+        filled=frozenset(c.attnum for c in columns if any(c.name in leaf.filled for leaf in leaves)),
         owned=owned,
-        problem=problem,
+        unlogged=bool(unlogged),
+        problem=problem or problems.of_columns(columns, key, whole=identity == "f" and generated),
     )
-
-
-def _problem(
-    schema: str,
-    name: str,
-    readable: bool,
-    persistence: str,
-    identities: set[str],
-    identity: str,
-    key: tuple[str, ...] | None,
-    leaves: Sequence[tuple[Any, ...]],
-) -> str:
-    table = f'"{schema}"."{name}"'
-    if not readable:
-        return f"no permission to read it; GRANT USAGE ON SCHEMA, and GRANT SELECT ON {table}, to the role"
-    if persistence != "p":
-        return f"it is unlogged, so its changes are in no log; ALTER TABLE {table} SET LOGGED"
-    if foreign := [leaf[2] for leaf in leaves if leaf[3] == "f"]:
-        return f"its partition {foreign[0]} is a foreign table, whose changes are in no log of this server"
-    if len(identities) > 1:
-        return "its partitions differ in their replica identity; give all of them the same"
-    if identity == "n" or (identity in "di" and key is None):
-        return (
-            "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
-            f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"
-        )
-    return ""
-
-
-def _problem_of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
-    """whole: the identity holds all columns, and a generated one with them, on a server that minds."""
-    names = {column.name for column in columns}
-    if not names:
-        return "it has no columns that could be replicated; leave it out of `tables`"
-    generated = sorted(set(key or ()) - names)
-    if generated or whole:
-        which = f" ({generated[0]})" if generated else ""
-        return (
-            f"its replica identity has a generated column{which}, so publishing it would make its updates and deletes "
-            "fail; give it a primary key without one, and REPLICA IDENTITY DEFAULT"
-        )
-    return ""
 
 
 def watermark(connection: Connection) -> int:

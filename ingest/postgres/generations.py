@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from ingest.lake.tables import DONE, ENDED, RUNNING, Column, Leaf, SourceTable
 
+_UNLOGGED = "it was unlogged for a while, and its changes are in no log"
 _SHAPE = ("writer", "columns", "leaves", "attributes", "published_id")
 
 
@@ -73,6 +74,16 @@ def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -
     ]
 
 
+def unlogged(table_ids: Iterable[str], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+    """What is to be remembered of generations that are now, in part or whole, in no log.
+
+    Their rows stay as they are until they are in the log again, and are read anew then.
+    """
+    rows = [known[table_id] for table_id in table_ids if table_id in known]
+    begun = [row.queued(_UNLOGGED) for row in rows if row.state == RUNNING]
+    return begun + [row.after(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
+
+
 def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
     """What has become of a registered generation; None: nothing that matters."""
     now = table.row
@@ -95,6 +106,8 @@ def _why(table: Seen, before: SourceTable) -> str:
     """Why the table's rows have to be read anew; empty if they need not be."""
     if before.published_id is not None and table.row.published_id not in (before.published_id, before.moving_id):
         return "it had been taken out of its publication"
+    if before.unlogged:
+        return _UNLOGGED
     return _why_columns(table, before) or _why_leaves(table, before.leaves)
 
 
@@ -116,6 +129,10 @@ def _why_columns(table: Seen, before: SourceTable) -> str:
             return f"column {was.name} was renamed"
         elif was.type != column.type and (rewritten or _family(was.type) != _family(column.type)):
             return f"column {column.name} was of type {was.type}"
+        elif rewritten and was.altered not in (None, column.altered):
+            # ALTER ... TYPE to the same type USING something. VACUUM FULL and the like leave columns alone, but for
+            # constant defaults that are written out by the first of them.
+            return f"column {column.name} was altered, and the table rewritten"
     return ""
 
 
@@ -143,4 +160,7 @@ def _why_leaves(table: Seen, before: Iterable[Leaf]) -> str:
         return f"partition {earlier[oid].name} was detached or dropped"
     for oid in now.keys() - earlier.keys() - table.empty:
         return f"partition {now[oid].name} was attached"
+    for oid in earlier.keys() & now.keys():
+        if earlier[oid].attached not in (None, now[oid].attached):
+            return f"partition {now[oid].name} was detached, and attached again"
     return ""

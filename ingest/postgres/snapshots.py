@@ -213,10 +213,9 @@ class PostgresTables:
 
 
 def _same_in(connection: Connection, table: CatalogTable) -> bool:
-    """Whether a snapshot sees the leaves, storage and columns that a table has now.
+    """Whether a snapshot sees the leaves, storage and columns that a table had at the last look.
 
-    Queries of the catalogue see it as of the snapshot; what `table` says came from functions that
-    see it now.
+    What has changed since that look, each chunk sees after its read.
     """
     oids = [leaf.leaf_id for leaf in table.leaves]
     try:

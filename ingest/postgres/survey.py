@@ -17,7 +17,7 @@ from ingest.lake.tables import ENDED, QUEUED
 from ingest.postgres import catalog, publications, sharing
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, Link
-from ingest.postgres.generations import Seen, gone, reconcile
+from ingest.postgres.generations import Seen, gone, reconcile, unlogged
 from ingest.postgres.publications import Published
 from ingest.postgres.slots import GivenUp
 
@@ -58,6 +58,7 @@ class Survey:
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
+        self._remember_unlogged(found)
         changes = reconcile(self.seen.values(), self.known)
         self.put(changes)
         self._end(connection, found)
@@ -79,8 +80,10 @@ class Survey:
 
         Whether a snapshot was queued.
         """
-        if table.problem or not self._source.selects(table.table_name):
+        if not self._source.selects(table.table_name):
             return False
+        if table.problem:
+            return any(row.state == QUEUED for row in self._remember_unlogged([table]))
         self.published = publications.read(self._link.get(), self._publications())
         if not reconcile([self._seen(table)], self.known):
             return False
@@ -89,6 +92,9 @@ class Survey:
         self.published = publications.read(self._link.get(), self._publications())
         changes = reconcile([self._seen(table)], self.known)
         return any(row.state == QUEUED for row in self.put(changes))
+
+    def _remember_unlogged(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
+        return self.put(unlogged((t.table_id(self._source.name) for t in found if t.unlogged), self.known))
 
     def refreshed(self) -> dict[str, SourceTable]:
         """What the lake says of all tables now."""

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -10,6 +11,8 @@ from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import DONE, ENDED
+from ingest.postgres import catalog
+from ingest.postgres.connection import connect
 from ingest.settings import JobSettings
 from ingest.stream import Hooks
 from tests.conftest import Database
@@ -48,6 +51,7 @@ def alter(jobs: Jobs, database: Database, statement: str) -> bool:
         "vacuum full orders",
         "alter table orders alter n set default 7",
         "create index on orders (note)",
+        "alter table orders alter n set statistics 7",
         "truncate orders; insert into orders values (1, 'a', 1), (2, 'b', 2)",
     ],
 )
@@ -62,6 +66,7 @@ def test_what_the_log_tells_needs_no_snapshot(jobs: Jobs, orders: Database, stat
         "alter table orders add extra timestamptz default clock_timestamp()",
         "alter table orders rename note to remark",
         "alter table orders alter n type numeric using n / 10.0",
+        "alter table orders alter n type int using n * 10",
         "begin; alter table orders drop note; alter table orders add note text; commit",
         "alter table orders add g int generated always as (n * 2) stored, add extra text default 'x'",
     ],
@@ -77,6 +82,62 @@ def test_the_snapshot_is_queued_before_the_first_row_of_the_new_shape_lands(jobs
     assert jobs.table("public.orders").state == "queued"
     jobs.settle()
     jobs.assert_equal("public.orders")
+
+
+FILLED = "alter table orders add c uuid default gen_random_uuid()"
+
+
+def is_waited_for(database: Database) -> None:
+    """Waits until somebody waits for a lock on `orders`."""
+    waiting = "select from pg_locks where relation = 'orders'::regclass and not granted"
+    deadline = time.monotonic() + 60
+    while not database.execute(waiting):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    snapshotter = jobs.snapshotter()
+    with ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
+        altering.execute(FILLED)
+        look = pool.submit(snapshotter.run, until_done=True)
+        is_waited_for(orders)
+        altering.commit()
+        look.result(60)
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) -> None:
+    ((oid,),) = orders.execute("select 'orders'::regclass::oid::bigint")
+    with connect(orders.dsn) as looking, ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
+        before = catalog.table_of(looking, oid)
+        altering.execute(FILLED)
+        look = pool.submit(catalog.table_of, looking, oid)
+        is_waited_for(orders)
+        altering.commit()
+        after = look.result(60)
+    assert before is not None
+    assert after is not None
+    assert [c.name for c in after.columns] == ["id", "note", "n", "c"]
+    assert after.leaves[0].storage != before.leaves[0].storage
+
+
+def test_a_table_that_was_unlogged_is_read_anew(
+    lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database
+) -> None:
+    orders.execute("create publication everything for all tables")
+    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("alter table orders set unlogged; update orders set n = -n")
+    jobs.settle()
+    assert jobs.table("public.orders").snapshot_id == before.snapshot_id
+    orders.execute("alter table orders set logged")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+    jobs.close()
 
 
 @pytest.mark.parametrize(
@@ -275,6 +336,13 @@ def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: 
             ),
             True,
         ),
+        (
+            (
+                "alter table p detach partition p_eu; update p_eu set n = -n;"
+                "alter table p attach partition p_eu for values in ('eu')"
+            ),
+            True,
+        ),
         ("alter table p detach partition p_eu", True),
         ("drop table p_us", True),
     ],
@@ -287,6 +355,22 @@ def test_partitions_come_and_go(jobs: Jobs, parts: Database, statement: str, aga
     parts.execute("update p set n = n + 1")
     jobs.settle()
     assert (jobs.table("public.p").snapshot_id != before.snapshot_id) == again
+    jobs.assert_equal("public.p")
+
+
+def test_a_table_with_an_unlogged_partition_is_kept_and_read_anew_when_it_is_logged(
+    jobs: Jobs, parts: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    jobs.settle()
+    before = jobs.table("public.p")
+    parts.execute("alter table p_eu set unlogged; update p set n = -n")
+    jobs.settle()
+    kept = jobs.table("public.p")
+    assert (kept.state, kept.snapshot_id) == (DONE, before.snapshot_id)
+    assert 'public.p is left out: its partition "public"."p_eu" is unlogged' in caplog.text
+    parts.execute("alter table p_eu set logged")
+    jobs.settle()
+    assert jobs.table("public.p").snapshot_id != before.snapshot_id
     jobs.assert_equal("public.p")
 
 

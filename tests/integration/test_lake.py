@@ -303,10 +303,13 @@ def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: 
     old = table(name)
     lake.tables.put(name, [old])
     lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN published_id")
+    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN columns.element.altered")
+    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    (changed,) = newer.tables.put(name, [old.after(published_id=4)])
+    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Leaf(5, "public.odd", 7, "8 9"),)}
+    (changed,) = newer.tables.put(name, [old.after(published_id=4, **learnt)])
     assert newer.tables.read(name) == {"t1": changed}
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING, Column, Leaf, SourceTable
-from ingest.postgres.generations import Seen, gone, reconcile
+from ingest.postgres.generations import Seen, gone, reconcile, unlogged
 
 ID, NAME = Column("id", 1, "integer"), Column("name", 2, "text")
 LEAF = Leaf(500, "public.orders", 900)
@@ -108,6 +108,62 @@ def test_a_column_that_was_there_but_not_published_comes_with_values() -> None:
     before = replace(TAKEN, attributes=3)
     (row,) = reconcile([Seen(ADDED)], known(before))
     assert row.state == QUEUED
+
+
+USING = replace(ORDERS, columns=(ID, replace(NAME, altered=8)))
+OLDER = replace(TAKEN, columns=(ID, replace(NAME, altered=7)))
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "state"),
+    [
+        (replace(USING, leaves=REWRITTEN), OLDER, QUEUED),
+        (USING, OLDER, DONE),
+        (replace(ORDERS, columns=OLDER.columns, leaves=REWRITTEN), OLDER, DONE),
+        (replace(USING, leaves=REWRITTEN), TAKEN, DONE),
+    ],
+    ids=["altered and rewritten", "altered", "rewritten", "registered by an older version"],
+)
+def test_a_column_that_was_altered_with_a_rewrite_has_other_values(
+    now: SourceTable, before: SourceTable, state: str
+) -> None:
+    (row,) = reconcile([Seen(now)], known(before))
+    assert row.state == state
+    assert (row.columns, row.leaves) == (now.columns, now.leaves)
+
+
+def attached(*transactions: str | None) -> list[SourceTable]:
+    """`TAKEN` with a leaf attached by each of these."""
+    return [replace(TAKEN, leaves=(replace(LEAF, attached=transaction),)) for transaction in transactions]
+
+
+def test_a_partition_that_was_detached_for_a_while_is_read_anew_though_it_is_empty_now() -> None:
+    before, now = attached("3 4", "3 5")
+    (row,) = reconcile([Seen(now, empty=frozenset([LEAF.leaf_id]))], known(before))
+    assert (row.state, row.leaves) == (QUEUED, now.leaves)
+    assert row.note == "partition public.orders was detached, and attached again"
+
+
+def test_when_a_partition_was_attached_is_learnt_from_a_lake_of_an_older_version() -> None:
+    before, now = attached(None, "3 5")
+    (row,) = reconcile([Seen(now)], known(before))
+    assert (row.state, row.leaves) == (DONE, now.leaves)
+
+
+def test_what_was_unlogged_is_read_anew_when_it_can_be() -> None:
+    (marked,) = unlogged([TAKEN.table_id, "never registered"], known(TAKEN))
+    assert marked == replace(TAKEN, unlogged=True, rev=4)
+    assert unlogged([TAKEN.table_id], known(marked)) == []
+    (row,) = reconcile([Seen(ORDERS)], known(marked))
+    assert (row.state, row.unlogged) == (QUEUED, None)
+    assert reconcile([Seen(ORDERS)], known(row)) == []
+
+
+def test_a_snapshot_of_what_is_unlogged_now_begins_anew() -> None:
+    (row,) = unlogged([TAKEN.table_id], known(replace(TAKEN, state=RUNNING)))
+    assert (row.state, row.unlogged) == (QUEUED, None)
+    assert unlogged([TAKEN.table_id], known(row)) == []
+    assert unlogged([TAKEN.table_id], known(replace(TAKEN, state=ENDED))) == []
 
 
 def test_a_snapshot_that_is_read_is_not_disturbed_by_what_needs_nothing() -> None:

@@ -1,0 +1,54 @@
+"""What keeps a table from being replicated, and what to do about it. Pure."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+
+from ingest.lake.tables import Column
+
+
+def of_table(
+    table: str,
+    readable: bool,
+    unlogged: Sequence[str],
+    foreign: Sequence[str],
+    identities: AbstractSet[str],
+    key: Sequence[str] | None,
+) -> str:
+    """What is wrong with a table as a whole; empty if nothing is.
+
+    All names are quoted. unlogged, foreign: which of its partitions are that; unlogged may name the table itself.
+    identities: the letters of its leaves, or its own if it has none.
+    """
+    if not readable:
+        return f"no permission to read it; GRANT USAGE ON SCHEMA, and GRANT SELECT ON {table}, to the role"
+    if unlogged:
+        which = "it" if unlogged[0] == table else f"its partition {unlogged[0]}"
+        return f"{which} is unlogged, so its changes are in no log; ALTER TABLE {unlogged[0]} SET LOGGED"
+    if foreign:
+        return f"its partition {foreign[0]} is a foreign table, whose changes are in no log of this server"
+    if len(identities) > 1:
+        return "its partitions differ in their replica identity; give all of them the same"
+    if "n" in identities or (identities & {"d", "i"} and key is None):
+        return (
+            "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
+            f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"
+        )
+    return ""
+
+
+def of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
+    """What is wrong with its columns; empty if nothing is.
+
+    whole: the identity holds all columns, and a generated one with them, on a server that minds.
+    """
+    names = {column.name for column in columns}
+    if not names:
+        return "it has no columns that could be replicated; leave it out of `tables`"
+    generated = sorted(set(key or ()) - names)
+    if generated or whole:
+        which = f" ({generated[0]})" if generated else ""
+        return (
+            f"its replica identity has a generated column{which}, so publishing it would make its updates and deletes "
+            "fail; give it a primary key without one, and REPLICA IDENTITY DEFAULT"
+        )
+    return ""
