@@ -89,7 +89,7 @@ FILLED = "alter table orders add c uuid default gen_random_uuid()"
 
 def is_waited_for(database: Database) -> None:
     """Waits until somebody waits for a lock on `orders`."""
-    waiting = "select from pg_locks where relation = 'orders'::regclass and not granted"
+    waiting = "select pid from pg_locks where relation = 'orders'::regclass and not granted"
     deadline = time.monotonic() + 60
     while not database.execute(waiting):
         assert time.monotonic() < deadline
