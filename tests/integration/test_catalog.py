@@ -456,10 +456,12 @@ def test_values_are_printed_alike_by_snapshot_and_stream(jobs: Jobs, database: D
     )
     database.execute("alter type mood add value 'new'")
     jobs.open()
+    has_xml = database.execute("select from pg_config where name = 'CONFIGURE' and setting ~ '--with-libxml'")
     inserts = [
         f"insert into typed (kind, c{n}) values ($k${kind}$k$, {value})"
         for n, (kind, values) in enumerate(TYPES.items())
         for value in _split(values)
+        if kind != "xml" or has_xml
     ]
     database.execute("; ".join(inserts))
     database.execute("insert into typed (kind, c45) values ('added', 'new')".replace("c45", _column("mood")))
