@@ -148,7 +148,7 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
         seen.append((landing.rows, len(jobs.events())))
 
     progress = jobs.stream(Hooks(after_land=look))
-    assert progress.landings > 3
+    assert progress.landings > 1  # those that wait for a commit are joined
     assert {visible for _, visible in seen} == {0}
     events = jobs.events()
     assert [e["commit_index"] for e in events] == list(range(20000))
