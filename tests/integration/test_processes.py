@@ -94,24 +94,24 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
 ) -> None:
     database.execute(BIG)
     jobs = Jobs(lake, source, settings.model_copy(update={"lease_seconds": 2.0}))
-    jobs.stream()
-    jobs.close()
-    arguments = ("snapshot", "--until-caught-up", "--sources", sources_of(source, tmp_path, lease=2))
-    paused = tidemark(tmp_path / "logs", *arguments)
-    try:
-        before = _stopped_with_a_chunk(paused, jobs)
-        other = jobs.snapshot()
-        table = jobs.table("public.big")
-        assert table.state == DONE
-        chunks = {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])}
-        assert other.rows < 3000, "what had landed was read again"
-        assert all(chunks[number] == chunk for number, chunk in before.items() if chunk.state == DONE)
-        assert any(chunk.attempt == 2 for chunk in chunks.values())
-        paused.send_signal(signal.SIGCONT)
-        assert paused.wait(120) == 0
-    finally:
-        paused.kill()
-        paused.wait()
+    sources, logs = sources_of(source, tmp_path, lease=2), tmp_path / "logs"
+    # Two processes read at two moments: the stream has to tell what changed between them.
+    with running(tidemark(logs, "stream", "--sources", sources)):
+        paused = tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources)
+        try:
+            before = _stopped_with_a_chunk(paused, jobs)
+            other = jobs.snapshot()
+            table = jobs.table("public.big")
+            assert table.state == DONE
+            chunks = {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])}
+            assert other.rows < 3000, "what had landed was read again"
+            assert all(chunks[number] == chunk for number, chunk in before.items() if chunk.state == DONE)
+            assert any(chunk.attempt == 2 for chunk in chunks.values())
+            paused.send_signal(signal.SIGCONT)
+            assert paused.wait(120) == 0
+        finally:
+            paused.kill()
+            paused.wait()
     assert jobs.table("public.big") == table, "it was marked done twice"
     assert {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])} == chunks
     jobs.stream()
