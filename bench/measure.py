@@ -53,8 +53,9 @@ def stopwatch() -> Iterator[Run]:
     run.cpu = {name: round(after[name] - before.get(name, 0.0), 2) for name in after}
     for process in _family():
         with suppress(psutil.Error, OSError):
-            name = _name(process)
-            run.peak[name] = max(run.peak.get(name, 0.0), _peak(process.pid))
+            if peak := _peak(process.pid):
+                name = _name(process)
+                run.peak[name] = max(run.peak.get(name, 0.0), peak)
 
 
 def program(name: str, command: Sequence[str]) -> Run:
@@ -101,4 +102,4 @@ def _peak(pid: int) -> float:
     """The largest resident size since the peak began anew, in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
     found = dict(line.partition(":")[::2] for line in lines)
-    return int(found.get("VmHWM", "0").split()[0]) / 1024  # one that has just ended has none
+    return int(found.get("VmHWM", "0").split()[0]) / 1024  # 0: it has just ended

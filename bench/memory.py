@@ -41,10 +41,10 @@ def results(place: Place) -> Iterator[Result]:
         clients.terminate()
         clients.wait()
     yield rates("snapshot beside a stream, 5M rows / 0.5M", found["ours"], found["other"], "rows/s")
-    measured = costs(found)
-    for process, peak in measured["peak_mib"]["ours"].items():
-        few = measured["peak_mib"]["other"].get(process)
-        yield Result(f"peak of {process}, 5M rows / 0.5M", peak, few, "MiB", MARK, higher_is_better=False)
+    peaks = costs(found)["peak_mib"]
+    for process in sorted(peaks["ours"].keys() & peaks["other"].keys()):
+        many, few = peaks["ours"][process], peaks["other"][process]
+        yield Result(f"peak of {process}, 5M rows / 0.5M", many, few, "MiB", MARK, higher_is_better=False)
     behind = max(run.stages["seconds behind"] for run in found["ours"])
     yield Result("stream behind by, at most, during 5M rows", behind, None, "s", higher_is_better=False)
 

@@ -42,7 +42,7 @@ class Result:
 
     def summary(self) -> str:
         """On one line, with the CPU seconds of each side."""
-        cpu = ", ".join(f"{side} {sum(seconds.values()):.1f}" for side, seconds in self.cpu_seconds.items())
+        cpu = ", ".join(f"{side} {sum(seconds.values()):.1f}" for side, seconds in self.cpu_seconds.items() if seconds)
         beside = "" if self.other is None else f" beside {_number(self.other)}"
         return f"{self.name}: {_number(self.ours)}{beside} {self.unit} (CPU seconds: {cpu or 'not measured'})"
 

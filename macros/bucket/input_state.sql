@@ -16,7 +16,7 @@
 {%- endmacro %}
 
 {#- What all definitions ask of their inputs, asked once in a run: {source.table: {waiting, changed_at}}. The model `row_state` asks
-    when it is done, before the definitions start. -#}
+    when it has brought something, before the definitions start. -#}
 {% macro input_states() -%}
     {%- set memory = tidemark.run_memory() -%}
     {%- if 'input_states' not in memory -%}

@@ -22,12 +22,8 @@
     {%- endif %}
     {%- set standing = tidemark.standing(model.name) -%}
     {%- if new and supersedes %}
-        {%- set moved = {} -%}
-        {%- for range in tidemark.ranges(model.name) -%}
-            {%- do moved.update({range.source: range}) -%}
-        {%- endfor -%}
         {%- call statement('supersede') -%}
-            {{ tidemark.delete_superseded(this, supersedes, moved) }}
+            {{ tidemark.delete_superseded(this, supersedes, tidemark.moved(model.name)) }}
         {%- endcall -%}
     {%- endif %}
     {{ run_hooks(post_hooks) }}

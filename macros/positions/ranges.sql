@@ -18,6 +18,15 @@
     {{ return(found) }}
 {%- endmacro %}
 
+{#- The ranges by source, as `of_its_checkpoint` has them. -#}
+{% macro moved(model_name) -%}
+    {%- set moved = {} -%}
+    {%- for range in tidemark.ranges(model_name) -%}
+        {%- do moved.update({range.source: range}) -%}
+    {%- endfor -%}
+    {{ return(moved) }}
+{%- endmacro %}
+
 {#- Ranges as a select of (source, checkpoint_id, lower_lsn, upper_lsn, since), for joins. -#}
 {% macro ranges_select(ranges) -%}
     select * from

@@ -22,6 +22,13 @@
     {{ return(lowest) }}
 {%- endmacro %}
 
+{#- What a data test of a model of `core` looks at: what the run brings to it, that is each moved source's newest checkpoint; in
+    a run that doesn't select the model, such as `dbt test`, that of all sources. -#}
+{% macro tested(model_name) -%}
+    {%- set selected = ('model.tidemark.' ~ model_name) in selected_resources -%}
+    {{ return(tidemark.moved(model_name) if selected else tidemark.standing(model_name)) }}
+{%- endmacro %}
+
 {#- Where a model stands by its marks alone. -#}
 {% macro published_standing(model_name) -%}
     {%- set standing = {} -%}

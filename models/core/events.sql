@@ -1,7 +1,7 @@
 {{ config(partition_by=['source']) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('events') %}
-{%- set last_seq = tidemark.highest(this, 'seq') %}
+{%- set last_seq = tidemark.highest(this, 'seq') if ranges else 0 %}
 
 {%- if not ranges and tidemark.is_built(this) %}
 {{ nothing_new() }}

@@ -1,7 +1,7 @@
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('tables') %}
 {%- set decisions = tidemark.decide_tables(source('raw', 'source_tables'), source('raw', 'wal_events'), this, ranges) %}
-{%- if tidemark.is_built(this) and tidemark.has_no_rows(decisions) %}
+{%- if tidemark.is_built(this) and (not ranges or tidemark.has_no_rows(decisions)) %}
 {{ nothing_new() }}
 {%- else %}
 {{ decisions }}

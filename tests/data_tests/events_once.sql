@@ -5,6 +5,6 @@ select
     commit_lsn,
     commit_index
 from {{ ref('events') }}
-where {{ tidemark.of_its_checkpoint(tidemark.standing('events')) }}
+where {{ tidemark.of_its_checkpoint(tidemark.tested('events')) }}
 group by source, writer, commit_lsn, commit_index
 having count(*) > 1

@@ -1,6 +1,6 @@
 -- No row twice among those that each source's newest checkpoint changed: older versions are deleted by the same keys.
 select row_key
 from {{ ref('row_state') }}
-where {{ tidemark.of_its_checkpoint(tidemark.standing('row_state')) }}
+where {{ tidemark.of_its_checkpoint(tidemark.tested('row_state')) }}
 group by source, table_id, row_key
 having count(*) > 1
