@@ -1,10 +1,15 @@
 -- No record of the log twice among the events of each source's newest checkpoint.
+{%- set tested = tidemark.tested('events') %}
+{%- if not tested %}
+{{ nothing_new() }}
+{%- else %}
 select
     source,
     writer,
     commit_lsn,
     commit_index
 from {{ ref('events') }}
-where {{ tidemark.of_its_checkpoint(tidemark.tested('events')) }}
+where {{ tidemark.of_its_checkpoint(tested) }}
 group by source, writer, commit_lsn, commit_index
 having count(*) > 1
+{%- endif %}

@@ -1,6 +1,11 @@
 -- No row twice among those that each source's newest checkpoint changed: older versions are deleted by the same keys.
+{%- set tested = tidemark.tested('row_state') %}
+{%- if not tested %}
+{{ nothing_new() }}
+{%- else %}
 select row_key
 from {{ ref('row_state') }}
-where {{ tidemark.of_its_checkpoint(tidemark.tested('row_state')) }}
+where {{ tidemark.of_its_checkpoint(tested) }}
 group by source, table_id, row_key
 having count(*) > 1
+{%- endif %}
