@@ -17,6 +17,7 @@ from ingest.chunktask import CHANGED, FAILED, FORBIDDEN, RESULTS, ChunkResult, T
 from ingest.errors import Failure
 from ingest.files import File
 from ingest.lake import Chunk
+from ingest.settings import JobSettings
 from ingest.snapshot import Read
 
 T = TypeVar("T")
@@ -38,18 +39,18 @@ def outcome(result: ChunkResult, chunk: Chunk) -> Read:
 class ChunkReader:
     """Has the executors read chunks of one source. module: what has `read_chunk`; secret: what opens the source."""
 
-    def __init__(self, spark: SparkSession, module: str, secret: str, connect_seconds: float) -> None:
+    def __init__(self, spark: SparkSession, module: str, secret: str, settings: JobSettings) -> None:
         self._spark = spark
         self._module = module
         self._secret = secret
-        self._connect_seconds = connect_seconds
+        self._settings = settings
 
-    def read(self, tasks: Iterable[tuple[int, Task]], workers: int) -> list[ChunkResult]:
-        """The results of weighed tasks, `workers` at once. Raises Failure if the executors can't work."""
-        shares = share_out(tasks, workers)
+    def read(self, weighed: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
+        """The results of tasks weighed in bytes. Raises Failure if the executors can't work."""
+        shares = share_out(weighed, self._workers(sum(weight for weight, _ in weighed)))
         if not shares:
             return []
-        read = _reader(self._module, self._secret, shares, self._connect_seconds)
+        read = _reader(self._module, self._secret, shares, self._settings.connect_seconds)
         numbers = self._spark.range(0, len(shares), 1, len(shares))
         try:
             return [
@@ -61,6 +62,15 @@ class ChunkReader:
                 "the snapshot",
                 "logs/spark.log says more; the package has to be installed on the executors",
             ) from error
+
+    def _workers(self, weight: int) -> int:
+        """How many are read at once. What no claim bounds leaves a core of a local Spark to other statements, such as
+        the one that renews the chunks' lease, and those of the stream.
+        """
+        workers = self._settings.snapshot_workers
+        if weight <= self._settings.snapshot_claim_bytes or getattr(self._spark, "_jvm", None) is None:
+            return workers
+        return max(1, min(workers, self._spark.sparkContext.defaultParallelism - 1))
 
 
 def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:

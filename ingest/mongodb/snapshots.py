@@ -40,7 +40,7 @@ class MongoCollections:
         self._client: Client | None = None
         self._at: int | None = None
         self._weights: dict[str, int] = {}
-        self._reader = ChunkReader(lake.spark, "ingest.mongodb.rows", self._uri, settings.connect_seconds)
+        self._reader = ChunkReader(lake.spark, "ingest.mongodb.rows", self._uri, settings)
 
     def survey(self) -> None:
         """See `Source`."""
@@ -80,7 +80,7 @@ class MongoCollections:
             else:
                 at = max(self._at, earliest(table, chunk))
                 tasks.append((self.weight(table, chunk), _task(table, chunk, collection, at, folder)))
-        for result in self._reader.read(tasks, self._settings.snapshot_workers):
+        for result in self._reader.read(tasks):
             if result.problem == NO_SNAPSHOT:
                 self.rest()
             yield outcome(result, claimed[result.snapshot_id, result.chunk])

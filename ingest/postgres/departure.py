@@ -94,6 +94,8 @@ class Departure:
         ):
             published = self._published(connection)
             was_moved = any(self._owners.get(oid, now) != now for oid, now in published.items())
+            # Its look knows nothing of one that came since, and has been moved on.
+            was_moved |= sharing.moved_since(self._lake, source, self._target or 0)
             if was_moved or publications.read(connection, self._publication):
                 raise Failure(
                     f"tables were moved while writer {writer} left",

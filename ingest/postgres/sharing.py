@@ -159,6 +159,11 @@ def share_out(
                 _log.info("%s moves from writer %d to writer %d", name, owner, writer)
 
 
+def moved_since(lake: Lake, source: PostgresSource, position: int) -> bool:
+    """Whether a table was moved after `position`, as far as the lake knows: not of a move that was cut off."""
+    return any(position < (table.moved_lsn or 0) < _UNKNOWN for table in lake.tables.read(source.name).values())
+
+
 def _ours(connection: Connection, lake: Lake, source: PostgresSource) -> dict[int, str]:
     """The publications of writers that count which we may alter: whatever is in them is waited for."""
     return publications.ours(connection, {w: source.publication_of(w) for w in lake.writers(source.name)})

@@ -47,7 +47,7 @@ class PostgresTables:
         self._link = Link(self._dsn, settings.connect_seconds)
         self._cancelled = threading.Event()
         self._survey = Survey(lake, source, self._link, self._cancelled.wait)
-        self._reader = ChunkReader(lake.spark, "ingest.postgres.rows", self._dsn, settings.connect_seconds)
+        self._reader = ChunkReader(lake.spark, "ingest.postgres.rows", self._dsn, settings)
 
     def survey(self) -> None:
         """See `Source`."""
@@ -120,7 +120,7 @@ class PostgresTables:
             for table, chunk in chunks
             if (chunk.snapshot_id, chunk.chunk) in claimed
         ]
-        for result in self._reader.read(tasks, self._settings.snapshot_workers):
+        for result in self._reader.read(tasks):
             if result.problem in (NO_SNAPSHOT, UNREACHABLE):
                 self.rest()
             yield outcome(result, claimed[result.snapshot_id, result.chunk])

@@ -2,6 +2,7 @@
 exported is the first tables'.
 """
 
+import logging
 import threading
 from collections.abc import Collection
 from functools import partial
@@ -13,13 +14,15 @@ from ingest.lake import Lake
 from ingest.positions import Position
 from ingest.postgres import sharing
 from ingest.postgres.catalog import watermark
-from ingest.postgres.connection import cannot_connect, connect
+from ingest.postgres.connection import CannotConnect, cannot_connect, connect
 from ingest.postgres.departure import Departure
 from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.snapshots import PostgresTables
 from ingest.postgres.writers import open_writers
 from ingest.settings import JobSettings
 from ingest.sourcejobs import SourceJobs, Stream
+
+_log = logging.getLogger(__name__)
 
 
 def open_jobs(
@@ -35,7 +38,10 @@ def open_jobs(
         positions, held = open_writers(lake, source, settings, running)
         if running is None or running:
             with connect(dsn, connect_seconds=seconds) as connection:
-                sharing.share_out(connection, lake, source)
+                try:
+                    sharing.share_out(connection, lake, source)
+                except CannotConnect as error:  # a move took longer than the server waits: another time
+                    _log.warning("source %s: its tables stay with the writers that they have (%s)", source.name, error)
     except psycopg.OperationalError as error:  # cut while it was talked to
         raise cannot_connect(dsn, error) from None
 

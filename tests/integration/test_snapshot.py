@@ -103,6 +103,32 @@ def test_truncate_in_the_middle(chunked: Jobs, accounts: Database) -> None:
     chunked.assert_equal("public.accounts")
 
 
+def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
+    lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
+) -> None:
+    """Rows without a key are read at once, however many. Two workers would have both cores of the tests' Spark."""
+    database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
+    database.execute("alter table keyless replica identity full")
+    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, lease_seconds=1.0))
+    claimed: list[Chunk] = []
+    with database.connect(autocommit=False) as connection:
+
+        def hold(chunks: Sequence[Chunk]) -> None:
+            connection.execute("lock table keyless in access exclusive mode")
+            claimed.extend(chunks)
+
+        thread = threading.Thread(target=jobs.snapshot, args=[SnapshotHooks(after_claim=hold)])
+        thread.start()
+        while not claimed or lake.chunks.read([claimed[0].snapshot_id])[0].rev == claimed[0].rev:
+            assert thread.is_alive()
+        connection.rollback()
+        thread.join()
+    assert len(claimed) > 1
+    jobs.stream()
+    jobs.assert_equal("public.keyless")
+    jobs.close()
+
+
 def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
