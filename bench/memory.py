@@ -36,7 +36,8 @@ def results(place: Place) -> Iterator[Result]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        found = {name: contest({name: side}, runs=2, warm_ups=1)[name] for name, side in sides.items()}
+        found = {name: contest({name: side}, place.runs)[name] for name, side in sides.items()}
+        assert clients.poll() is None, "pgbench has ended"
     finally:
         clients.terminate()
         clients.wait()
@@ -64,6 +65,6 @@ def both(dsn: str, table: str, rows: int, lake: str) -> Iterator[Run]:
             f"select max(unix_micros(ingested_at) - unix_micros(commit_ts)) / 1e6 from raw.wal_events "
             f"where source = '{source.name}'"
         ).collect()[0][0]
-        run.stages = {"seconds behind": float(behind or 0.0)}
+        run.stages = {"seconds behind": float(behind)}
         items.drop_slot(dsn, source.slot)
         yield run

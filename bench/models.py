@@ -95,10 +95,15 @@ def _with_stock_merge(replica: Replica, table: str) -> Project:
 
 
 def _stock_merge(table: str) -> str:
-    """What a dbt user would write for the rows now: incremental, `merge` on the key, the newest change of each."""
-    return f"""{{{{ config(materialized='incremental', incremental_strategy='merge', unique_key='row_key') }}}}
+    """What a dbt user would write for the rows now, over the same events and in a table of the same kind: incremental,
+    `merge` on the key, the newest change of each.
+    """
+    return f"""{{{{ config(
+    materialized='incremental', incremental_strategy='merge', unique_key='row_key',
+    tblproperties={{'format-version': '3', 'write.merge.mode': 'merge-on-read'}},
+) }}}}
 with changes as (
-    select row_key, op, columns, commit_lsn, commit_index from {{{{ source('raw', 'wal_events') }}}}
+    select row_key, op, columns, commit_lsn, commit_index from {{{{ ref('events') }}}}
     where source = '{table}'
     {{% if is_incremental() %}} and commit_lsn > (select max(commit_lsn) from {{{{ this }}}}) {{% endif %}}
     {{% if not is_incremental() %}}
