@@ -23,7 +23,7 @@ from tests.integration.replica import ROOT, Replica
 
 pytestmark = pytest.mark.slow
 
-KILLS = 6
+KILLS = 4
 SETTINGS = (
     "settings: {snapshot_chunk_bytes: 1MiB, snapshot_claim_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, "
     "announce_seconds: 0.5, lease_seconds: LEASE}"
@@ -141,7 +141,9 @@ def test_balances_agree_whichever_processes_are_killed(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three writers in two processes, two snapshot processes; some are killed and begun anew, again and again."""
+    """Three writers in two processes, two snapshot processes: one that reads a chunk and one that streams are killed and
+    begun anew, again and again.
+    """
     pgbench_tables(database)
     source = new_source(writers=3)
     replica = Replica(lake, source, settings, tmp_path / "project")
@@ -153,6 +155,7 @@ def test_balances_agree_whichever_processes_are_killed(
     positions: dict[tuple[int, int], int] = {}
     checked: list[dict[str, int]] = []
     persisted = 0
+    landed: list[Chunk] = []
     with pgbench(database, clients=8, rate=40):
         try:
             while not lake.writers(source.name):
@@ -169,9 +172,12 @@ def test_balances_agree_whichever_processes_are_killed(
                     now = lake.persisted(source.name) or 0
                     assert now >= persisted
                     positions, persisted = stored, now
-                    ended = [c for c, process in zip(commands, processes, strict=True) if process.poll() is not None]
-                    assert not ended, f"{ended} ended by themselves, see {logs}"
-                for victim in randomly.sample(range(len(commands)), randomly.randint(1, 2)):
+                    assert all(process.poll() is None for process in processes), f"one ended by itself, see {logs}"
+                assert lake.tables.queue(source.name, "asked for", ["public.pgbench_accounts"])
+                while (at_work := _reading(lake, source, processes)) is None:
+                    time.sleep(0.2)  # until one of them has claimed a chunk
+                landed += [chunk for chunk in _chunks(lake, source) if chunk.state == DONE]
+                for victim in (at_work, randomly.randrange(2)):
                     processes[victim].kill()
                     processes[victim].wait()
                     processes[victim] = tidemark(logs, *commands[victim], "--sources", sources)
@@ -181,3 +187,16 @@ def test_balances_agree_whichever_processes_are_killed(
                 process.wait()
     replica.sync()
     assert_pgbench_equals(replica, database)
+    now_landed = {(c.snapshot_id, c.chunk): c for c in lake.chunks.read({chunk.snapshot_id for chunk in landed})}
+    assert all(now_landed.get((c.snapshot_id, c.chunk), c) == c for c in landed), "what had landed was read again"
+
+
+def _chunks(lake: Lake, source: PostgresSource) -> list[Chunk]:
+    """Those of all snapshots that are under way or the last."""
+    return lake.chunks.read([str(t.snapshot_id) for t in lake.tables.read(source.name).values() if t.snapshot_id])
+
+
+def _reading(lake: Lake, source: PostgresSource, processes: list[subprocess.Popen[bytes]]) -> int | None:
+    """Which process reads a chunk now."""
+    pids = {int(str(chunk.owner).split(":")[1]) for chunk in _chunks(lake, source) if chunk.state == RUNNING}
+    return next((number for number, process in enumerate(processes) if process.pid in pids), None)
