@@ -307,8 +307,8 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 def tail(sources: str, target: str | None, token: str | None, source: str | None) -> None:
     """Print the changes of SOURCE as JSON lines, as soon as they are landed, until it is stopped.
 
-    Every change comes once, each writer's in the order of commits; between writers there is no order. Snapshot rows
-    are no changes.
+    Every change comes once, each writer's in the order of commits; between writers there is no order. (Of a table that
+    becomes a partition of another writer's they may come twice: docs/scaling.md.) Snapshot rows are no changes.
 
     The last line that a writer has of a transaction has a `token`, the others null. `--from TOKEN` goes on with what
     comes after that line, nothing twice and nothing left out: store the token with what was done with the lines. Where

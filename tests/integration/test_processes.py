@@ -141,8 +141,8 @@ def test_balances_agree_whichever_processes_are_killed(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three writers in two processes, two snapshot processes: one that reads a chunk and one that streams are killed and
-    begun anew, again and again.
+    """Three writers in two processes, two snapshot processes: one that reads a chunk and one that streams are killed,
+    again and again.
     """
     pgbench_tables(database)
     source = new_source(writers=3)
