@@ -1,4 +1,5 @@
 -- No record of the log twice among the events of each source's newest checkpoint.
+-- depends_on: {{ ref('events') }}
 {%- set tested = tidemark.tested('events') %}
 {%- if not tested %}
 {{ nothing_new() }}

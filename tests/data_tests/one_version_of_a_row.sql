@@ -1,4 +1,5 @@
 -- No row twice among those that each source's newest checkpoint changed: older versions are deleted by the same keys.
+-- depends_on: {{ ref('row_state') }}
 {%- set tested = tidemark.tested('row_state') %}
 {%- if not tested %}
 {{ nothing_new() }}
