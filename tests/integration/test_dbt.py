@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from dbt.cli.main import dbtRunner
+from dbt.contracts.graph.nodes import SingularTestNode
 
 from ingest import plan
 from ingest.config import PostgresSource
@@ -115,3 +116,22 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     assert message() == "definition changed, PUT 1, REMOVE 1"
     assert replica.bucket(one, "id, v") == [(f"{one}[]", 2, "b")]
     assert planned(replica, "unchanged") == {one}
+
+
+def test_data_tests_find_what_must_not_be(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key)")
+    replica = Replica(lake, source, settings, tmp_path)
+    replica.sync()
+    database.execute("insert into t values (1)")
+    replica.sync()
+    tests = [node for node in replica.project.manifest.nodes.values() if isinstance(node, SingularTestNode)]
+    assert all(node.depends_on.nodes for node in tests), "one would run before what it tests"
+    for table, test in (("core.events", "events_once"), ("core.row_state", "one_version_of_a_row")):
+        main = replica.spark.sql(f"select snapshot_id from {table}.refs where name = 'main'").collect()[0].snapshot_id
+        replica.spark.sql(f"insert into {table} select * from {table} where source = '{source.name}'")
+        with pytest.raises(Failure, match=test):
+            replica.model("test", "--select", test)
+        replica.spark.sql(f"call system.rollback_to_snapshot('{table}', {main})")
+        replica.model("test", "--select", test)
