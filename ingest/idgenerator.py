@@ -5,6 +5,7 @@ positions stored, and threads kept apart. What is stored is behind three protoco
 have the stream's sign. An id is allocated before its rows are written, and finished after they are committed.
 """
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import Protocol
 
 from ingest.errors import Failure
 from ingest.writers import Writers
+
+_log = logging.getLogger(__name__)
 
 
 class IdSequence(Protocol):
@@ -184,7 +187,8 @@ class IdGenerator:
 
     def _check_sequence(self, furthest: int, kept: Mapping[int, int]) -> None:
         # Read after the others, which go on meanwhile: only the sequence may be ahead.
-        if furthest > self._sequence.last():
+        if furthest > (last := self._sequence.last()):
+            _log.warning("%s was at %d, behind the tables: it is moved to %d", self._sequence.name, last, furthest)
             self._sequence.move(furthest)
         # Rows prove that their ids were given out. A position alone may be another stream's, or its rows are lost.
         position, writer = max(((p, w) for w, p in kept.items()), default=(0, 0))

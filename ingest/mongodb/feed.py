@@ -39,6 +39,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     if stored is not None:
         _check(stored, system, now, source)
         if stored.slot == level:
+            _log.info("source %s: all is landed up to %s", source.name, clustertime.readable(stored.position))
             return stored
         _log.warning("source %s: the stream is of %s now, before of %s", source.name, level, stored.slot)
         lake.tables.queue(source.name, "the stream is of another level")

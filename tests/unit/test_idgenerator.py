@@ -261,11 +261,12 @@ def test_writers_are_removed_added_and_added_back() -> None:
     assert (back.persisted, back.current_token(1), back.current_token(3)) == (6, 6, 6)
 
 
-def test_a_sequence_behind_a_table_is_repaired() -> None:
+def test_a_sequence_behind_a_table_is_repaired_and_said(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     disk.wrote(1, 3)
     disk.insert(1, 26)
     assert disk.start().allocate() == [27]
+    assert "ids was at 3, behind the tables: it is moved to 26" in caplog.text
 
 
 def test_the_minimal_local_token_is_not_moved_by_others() -> None:
