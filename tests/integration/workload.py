@@ -43,6 +43,14 @@ _KEY_TYPES = {
     "composite": {"a": "int", "b": "text"},
     "numeric": {"id": "numeric(10, 2)"},
 }
+# How a table tells its rows apart: which replica identities it can change to, and still do so.
+_SHAPES = {
+    "primary key": ("full", "default"),
+    "full": ("full",),
+    "both": ("full", "default"),
+    "index": ("full", "using index {table}_i"),
+    "partitions": (),
+}
 ROWS = 30
 
 
@@ -53,8 +61,7 @@ class Table:
     name: str
     kind: str
     columns: dict[str, str]
-    keyed: bool = True
-    partitioned: bool = False
+    shape: str
 
     def key(self, n: int) -> dict[str, str]:
         """The key of row n, as SQL expressions by column."""
@@ -85,19 +92,18 @@ class Workload:
         draw, self.made = self.randomly, self.made + 1
         kind = draw.choice(list(_KEYS))
         names = [f"c{i}" for i in range(draw.randint(1, 5))]
-        table = Table(f"t{self.made}", kind, {name: draw.choice(list(_VALUES)) for name in names})
-        table.columns["big"] = "text"
-        columns = {**_KEY_TYPES[kind], **table.columns}
-        order = list(columns)
+        columns = {name: draw.choice(list(_VALUES)) for name in names} | {"big": "text"}
+        types = {**_KEY_TYPES[kind], **columns}
+        order = list(types)
         draw.shuffle(order)
-        shape = draw.choice(["primary key", "full", "both", "index", "partitions"])
-        table.keyed, table.partitioned = shape != "full", shape == "partitions"
+        shape = draw.choice(list(_SHAPES))
+        table = Table(f"t{self.made}", kind, columns, shape)
         key = ", ".join(_KEYS[kind])
-        body = ", ".join(f"{name} {columns[name]}{' not null' if name in _KEYS[kind] else ''}" for name in order)
+        body = ", ".join(f"{name} {types[name]}{' not null' if name in _KEYS[kind] else ''}" for name in order)
         primary = f", primary key ({key})" if shape in ("primary key", "both", "partitions") else ""
-        by = f" partition by hash ({key.split(', ')[0]})" if table.partitioned else ""
+        by = f" partition by hash ({key.split(', ')[0]})" if shape == "partitions" else ""
         statements = [f"create table {table.name} ({body}{primary}){by}"]
-        if table.partitioned:
+        if shape == "partitions":
             statements += [
                 f"create table {table.name}_{i} partition of {table.name} for values with (modulus 2, remainder {i})"
                 for i in (0, 1)
@@ -138,14 +144,12 @@ class Workload:
             "drop and add": lambda: self._drop_and_add(table, column),
             "rename": lambda: self._rename_column(table, column),
             "widen": lambda: self._widen(table),
-            "identity": lambda: f"alter table {table.name} replica identity {draw.choice(['full', 'default'])}",
+            "identity": lambda: self._identify(table),
             "rewrite": lambda: f"vacuum full {table.name}",
             "truncate": lambda: f"truncate {table.name}",
             "table": lambda: self._replace(table),
         }
         statement = alterations[draw.choice(list(alterations))]()
-        if table.partitioned and statement.startswith(f"alter table {table.name} replica identity"):
-            return
         if statement:
             with self.database.connect() as connection:
                 self._do(connection, statement)
@@ -207,6 +211,12 @@ class Workload:
             return ""
         table.columns[narrow[0]] = "bigint"
         return f"alter table {table.name} alter {narrow[0]} type bigint"
+
+    def _identify(self, table: Table) -> str:
+        if not _SHAPES[table.shape]:
+            return ""
+        identity = self.randomly.choice(_SHAPES[table.shape]).format(table=table.name)
+        return f"alter table {table.name} replica identity {identity}"
 
     def _replace(self, table: Table) -> str:
         self.tables.remove(table)
