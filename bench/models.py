@@ -13,31 +13,36 @@ from bench.replica import Replica
 from bench.result import Result, durations
 from ingest.project import Project
 
-CHANGES, ROWS, MORE_ROWS = 100_000, 1_000_000, 10_000_000
+CHANGES, ROWS, MORE_ROWS, MOST_ROWS = 100_000, 1_000_000, 5_000_000, 10_000_000
 SIZE_MARK = 1.3
 DEFINITIONS = {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}
 
 
 def results(place: Place) -> Iterator[Result]:
-    """As many changes to a table and to one of ten times the rows; dbt's own `merge` on the larger."""
+    """The first build, then as many changes to each of three sizes; a full refresh beside the smallest, dbt's own
+    `merge` beside the largest.
+    """
     sides = {}
-    for name, rows in (("other", place.sized(ROWS)), ("ours", place.sized(MORE_ROWS))):
-        table = f"{name}_items"
-        items.make(place.dsn, table, rows)
+    for name, rows, beside in (("1M", ROWS, "refresh"), ("5M", MORE_ROWS, ""), ("10M", MOST_ROWS, "merge")):
+        table = f"items_{name}".lower()
+        items.make(place.dsn, table, place.sized(rows))
         arguments: dict[str, Any] = {
             "dsn": place.dsn,
             "table": table,
-            "rows": rows,
+            "rows": place.sized(rows),
             "changes": place.sized(CHANGES),
             "folder": place.new_folder(table),
-            "refreshed": name == "other",
+            "beside": beside,
         }
         sides[name] = Side("bench.models:changed", arguments)
     found = contest(sides, place.runs)
-    yield durations("models: 100k changes at 10M rows / at 1M", found["ours"], found["other"], SIZE_MARK)
-    refresh = _stage(found["other"], "full refresh")
-    yield durations("models: 100k changes at 1M / a full refresh of the definitions", found["other"], refresh)
-    state, merge = _stage(found["ours"], "row_state"), _stage(found["ours"], "stock_merge")
+    few, more, most = found.values()
+    yield durations("models: first build of 5M rows", _stage(more[:1], "first build"))
+    yield durations("models: 100k changes at 5M rows / at 1M", more, few)
+    yield durations("models: 100k changes at 10M rows / at 1M", most, few, SIZE_MARK)
+    refresh = _stage(few, "full refresh")
+    yield durations("models: 100k changes at 1M / a full refresh of the definitions", few, refresh)
+    state, merge = _stage(most, "row_state"), _stage(most, "stock_merge")
     yield durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)
 
 
@@ -45,19 +50,21 @@ def _stage(runs: list[Run], stage: str) -> list[Run]:
     return [Run(seconds=run.stages[stage]) for run in runs]
 
 
-def changed(dsn: str, table: str, rows: int, changes: int, folder: str, refreshed: bool) -> Iterator[Run]:
+def changed(dsn: str, table: str, rows: int, changes: int, folder: str, beside: str) -> Iterator[Run]:
     """Runs of dbt, each with as many changes all over the table: 80 % updates, 10 % inserts, 10 % deletes.
 
-    refreshed: each time all definitions are built from nothing after it.
+    beside: what is done each time after it. `refresh`: all definitions are built from nothing; `merge`: dbt's own.
     """
     replica = Replica(dsn, table, folder)
     for name, column in DEFINITIONS.items():
         replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
     replica.land()
     pipeline, project = replica.pipeline(), replica.project()
+    with stopwatch() as first:
+        pipeline.model()
     stock = _with_stock_merge(replica, table)
-    pipeline.model()
-    stock.invoke("run", "--select", "stock_merge")
+    if beside == "merge":
+        stock.invoke("run", "--select", "stock_merge")
     for number in count():
         _change(dsn, table, rows, changes, number)
         replica.land()
@@ -65,8 +72,10 @@ def changed(dsn: str, table: str, rows: int, changes: int, folder: str, refreshe
             made = pipeline.model()
         run.amount = changes
         run.stages = {outcome.name: outcome.seconds for outcome in made.outcomes}
-        run.stages |= {one.name: one.seconds for one in stock.invoke("run", "--select", "stock_merge")}
-        if refreshed:
+        run.stages["first build"] = first.seconds
+        if beside == "merge":
+            run.stages |= {one.name: one.seconds for one in stock.invoke("run", "--select", "stock_merge")}
+        if beside == "refresh":
             with stopwatch() as again:
                 project.invoke("run", "--full-refresh", "--select", *DEFINITIONS)
             run.stages["full refresh"] = again.seconds

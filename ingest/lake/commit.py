@@ -15,7 +15,14 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    stop_all,
+    wait_random_exponential,
+)
 
 # What Iceberg and its catalogs say when somebody else committed first, and nothing of ours was.
 _LOST_RACE = re.compile(
@@ -23,6 +30,7 @@ _LOST_RACE = re.compile(
     r"|SQLITE_BUSY|database is locked|UncheckedSQLException: Failed to (?:create|update)"
     r"|Found conflicting files|Missing required files"
 )
+_ATTEMPTS = 10
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
@@ -35,14 +43,16 @@ def lost_race(error: BaseException) -> bool:
 
 
 def retried(work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0) -> None:
-    """Does `work`, and again with back-off while other commits come first.
+    """Does `work`, and again with back-off while other commits come first: for `seconds`, and some times at least.
+
+    On a busy machine one attempt may take that long.
 
     unless: asked before it is done again; true when there is nothing to be won any more.
     """
     for attempt in Retrying(
         retry=retry_if_exception(lost_race),
         wait=wait_random_exponential(multiplier=0.05, max=2.0),
-        stop=stop_after_delay(seconds),
+        stop=stop_all(stop_after_delay(seconds), stop_after_attempt(_ATTEMPTS)),
         reraise=True,
     ):
         with attempt:
