@@ -29,6 +29,7 @@ from ingest.settings import JobSettings
 from ingest.yamlfile import KeyPath, Located, read
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
+SERVERS_OWN = ("admin", "config", "local")  # databases of MongoDB
 
 
 def _source_name(name: str) -> str:
@@ -53,6 +54,12 @@ def _pattern(pattern: str) -> str:
     head, dot, tail = pattern.partition(".")
     if not (head and dot and tail):
         raise ValueError('a pattern has two parts, as in "public.*"')
+    return pattern
+
+
+def _collections(pattern: str) -> str:
+    if _pattern(pattern).partition(".")[0] in SERVERS_OWN:
+        raise ValueError("the server's own databases (admin, config, local) are in no change stream")
     return pattern
 
 
@@ -135,7 +142,7 @@ class MongoSource(_Model):
 
     name: Annotated[str, AfterValidator(_source_name)]
     uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
-    collections: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    collections: Annotated[tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1)]
     soft_deletes: bool = True
     checkpoint_scope: Literal["definition", "source"] = "definition"
 

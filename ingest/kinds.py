@@ -7,7 +7,7 @@ from ingest.config import PostgresSource, Source
 from ingest.errors import UsageError
 from ingest.findings import Finding
 from ingest.lake import Lake
-from ingest.mongodb import clustertime
+from ingest.mongodb import clustertime, scope
 from ingest.mongodb import codegen as mongodb_codegen
 from ingest.mongodb import feed as mongodb_feed
 from ingest.mongodb import preflight as mongodb_preflight
@@ -34,7 +34,7 @@ def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
     """A source's tables, to be read without a stream."""
     if isinstance(source, PostgresSource):
         return snapshots.PostgresTables(lake, source, settings)
-    return mongodb_snapshots.MongoCollections(lake, source, settings, mongodb_feed.stored_level(lake, source))
+    return mongodb_snapshots.MongoCollections(lake, source, settings, scope.last(lake, source))
 
 
 def check(source: Source, settings: JobSettings) -> list[Finding]:

@@ -146,7 +146,7 @@ class Lake:
             MERGE INTO {ddl.POSITIONS} t
             USING (SELECT {values}) s
             ON t.source = {literal(position.source)} AND t.source = s.source AND t.writer = s.writer
-                AND t.slot = s.slot AND t.start_position > {after}
+                AND t.start_position > {after}
             WHEN MATCHED AND t.position < t.start_position THEN UPDATE SET *
             WHEN NOT MATCHED THEN INSERT *"""
         retried(lambda: self.spark.sql(statement))

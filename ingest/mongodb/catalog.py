@@ -8,12 +8,11 @@ from uuid import UUID
 from pymongo.errors import OperationFailure
 
 from ingest.change import table_id
-from ingest.config import MongoSource, has_wildcard
+from ingest.config import SERVERS_OWN, MongoSource, has_wildcard
 from ingest.lake.tables import Leaf, SourceTable
-from ingest.mongodb.connection import Client, said
+from ingest.mongodb.connection import RAW, Client, said
 from ingest.mongodb.server import is_internal, uuid_of
 
-_OF_SERVER = ("admin", "config", "local")
 KEY = ("_id",)
 ANY = "*"  # in place of a name: all of a database
 
@@ -75,8 +74,9 @@ def collections(client: Client, source: MongoSource) -> list[Collection]:
 
 def unreadable(client: Client, each: Collection) -> str:
     """Why a collection can't be read; empty if it can."""
+    one = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     try:
-        client[each.database][each.name].find_one({}, {"_id": 1})
+        client[each.database].command(one, codec_options=RAW)
         size(client, each)
     except OperationFailure as error:
         return f"it can't be read ({said(error)}); grant find and collStats on it"
@@ -93,7 +93,7 @@ def _databases(client: Client, source: MongoSource) -> list[str]:
     patterns = {pattern.partition(".")[0] for pattern in source.collections}
     literal = {name for name in patterns if not has_wildcard(name)}
     listed = client.list_database_names() if patterns - literal else []
-    return sorted(literal | {name for name in listed if name not in _OF_SERVER})
+    return sorted(literal | {name for name in listed if name not in SERVERS_OWN})
 
 
 def _listed(client: Client, database: str) -> Iterator[Collection]:

@@ -13,9 +13,11 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from bson.errors import BSONError
 
 from ingest.change import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
-from ingest.mongodb import clustertime, documents
+from ingest.errors import Failure
+from ingest.mongodb import clustertime, documents, elements
 from ingest.mongodb.catalog import generation, relation_id
 from ingest.mongodb.documents import Parsed
 from ingest.mongodb.server import is_internal
@@ -32,6 +34,9 @@ INVALIDATE = "invalidate"
 _AT_ONCE = 500
 LOOKED_UP_BYTES = 16 << 20
 
+# Where an event has its own bytes, beside what is parsed of them.
+_BYTES = ""
+
 Namespace = tuple[str, str]
 
 
@@ -43,9 +48,10 @@ class Found:
     size: int
 
 
-# Gives documents as they are at a position or later, by row key; asked for by row key and `_id`, a JSON text as in
-# events. Those that are gone are not there. None: there are several, and they are larger than LOOKED_UP_BYTES.
-LookUp = Callable[[Namespace, Mapping[str, str], int], Mapping[str, Found] | None]
+# Gives documents as they are at a position or later, by row key; asked for by their `_id`s, the same bytes as in events
+# (`elements.value`). Those that are gone are not there. None: there are several, and they are larger than
+# LOOKED_UP_BYTES.
+LookUp = Callable[[Namespace, Sequence[bytes], int], Mapping[str, Found] | None]
 
 
 @dataclass(frozen=True)
@@ -70,14 +76,14 @@ class _Record:
     document: Parsed | None = None
 
     @property
-    def identifier(self) -> Any:
-        """The parsed `_id` of a record that is of one document."""
-        return self.event["documentKey"]["_id"]
+    def identifier(self) -> bytes:
+        """The `_id` of a record that is of one document, as bytes."""
+        return elements.value(elements.value(self.event[_BYTES], b"documentKey")[1:], b"_id")
 
     @cached_property
     def row_key(self) -> str:
         """See `documents.row_key`."""
-        return documents.row_key(self.identifier)
+        return documents.row_key(self.event["documentKey"]["_id"])
 
     @property
     def missing(self) -> bool:
@@ -125,7 +131,7 @@ class Decoder:
         records: list[_Record] = []
         times = 0
         for raw in events:
-            event = self._whole(documents.parse(raw))
+            event = self._whole(self._event(raw))
             if event is None:
                 continue
             times += self._count(event)
@@ -135,6 +141,18 @@ class Decoder:
                 self._token = event["_id"]["_data"]
             records += self._records(event)
         return records, times
+
+    def _event(self, raw: bytes) -> Parsed:
+        try:
+            event = documents.parse(raw)
+        except BSONError as error:
+            raise Failure(
+                f"a change event can't be decoded ({error})",
+                f"source {self.source}, after {clustertime.readable(self._at)}",
+                "Correct the document, then run `tidemark resnapshot --all`",
+            ) from error
+        # Of a split event, the fragment that has it.
+        return {**event, _BYTES: raw} if "documentKey" in event else event
 
     def _whole(self, event: Parsed) -> Parsed | None:
         """The event, when the last of its fragments is there."""
@@ -159,13 +177,15 @@ class Decoder:
 
         The second has an ordinal of its own, whatever is selected.
         """
-        kind, place = event["operationType"], event.get("ns", {})
+        kind, place, uuid = event["operationType"], event.get("ns", {}), event.get("collectionUUID")
+        if uuid is None:  # the drop of a view or of a time series
+            return
         if kind in _ROWS or kind in _ENDS:
-            yield from self._of(kind, event, place, event["collectionUUID"])
+            yield from self._of(kind, event, place, uuid)
         if kind == RENAME:
             taken = event["to"]
             if self._is_wanted(taken):
-                table_id, _ = self._generation(event["collectionUUID"], _full_name(taken))
+                table_id, _ = self._generation(uuid, _full_name(taken))
                 self.renamed(table_id, self._at)
             if dropped := event.get("operationDescription", {}).get("dropTarget"):
                 self._index += 1
@@ -211,12 +231,12 @@ class Decoder:
     def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str], Found] | None:
         """The documents that records lack, by namespace and row key; None if they are too large for one batch."""
         missing = [record for record in records if record.missing]
-        wanted: dict[Namespace, dict[str, str]] = {}
+        wanted: dict[Namespace, dict[str, bytes]] = {}
         for record in missing:
-            wanted.setdefault(record.namespace, {})[record.row_key] = documents.json_text(record.identifier)
+            wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
         found: dict[tuple[Namespace, str], Found] = {}
-        for namespace, keys in wanted.items():
-            each = self.look_up(namespace, keys, missing[-1].at)
+        for namespace, identifiers in wanted.items():
+            each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
             if each is None:
                 return None
             found |= {(namespace, key): one for key, one in each.items()}

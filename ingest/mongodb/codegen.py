@@ -20,7 +20,6 @@ from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
 from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 SAMPLE = 1000
-_SAMPLE_BYTES = 16 << 20  # of each half, however large the documents
 # A nested document with more fields than this in the sample is a mapping of keys, not a record.
 _MOST_FIELDS = 50
 # What the one key of a value in canonical Extended JSON says of its type.
@@ -32,7 +31,6 @@ _KINDS = {
     "$oid": "object_id",
     "$date": "date",
     "$timestamp": "timestamp",
-    "$binary": "binary",
 }
 _TEXT, _NESTED = "text", "document"
 _ABOUT = {
@@ -92,15 +90,14 @@ def write_models(
 
 def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
     """The first and the last documents by `_id`: the same as long as the collection is, where a random sample isn't."""
-    raw = connection.raw(client, collection.database, collection.name)
     found: set[bytes] = set()
     for order in (1, -1):
-        size = 0
-        for each in raw.find().sort("_id", order).limit(SAMPLE // 2):
-            found.add(each.raw)
-            size += len(each.raw)
-            if size > _SAMPLE_BYTES:
-                break
+        # One reply, which has up to 16 MB.
+        half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
+        with client.start_session() as session:
+            find = {"find": collection.name, "sort": {"_id": order}, **half}
+            for reply in connection.replies(client, session, collection.database, find):
+                found.update(bytes(each.raw) for each in reply)
     return [documents.parse(each) for each in sorted(found)]
 
 
@@ -146,9 +143,9 @@ def kind_of(value: Any) -> str:
         return "boolean"
     if not isinstance(value, dict):
         return _TEXT
-    first = next(iter(value), "")
-    if first == "$binary" and value[first]["subType"] == "04":
-        return "uuid"
+    first, inner = next(iter(value.items()), ("", None))
+    if first == "$binary" and isinstance(inner, dict):
+        return "uuid" if inner.get("subType") == "04" else "binary"
     return _KINDS.get(first, _TEXT if first.startswith("$") else _NESTED)
 
 

@@ -3,12 +3,14 @@
 `client` is connected when it is given out. Errors name hosts, never the user or a password.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference
-from pymongo.collection import Collection
+from pymongo.client_session import ClientSession
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
@@ -42,6 +44,10 @@ _PASSING = {
 }
 
 
+# What PyMongo raises for connection strings, its options' own checks included.
+_WRONG = (PyMongoError, ValueError, KeyError, OSError)
+
+
 class CannotConnect(Failure):
     """The servers can't be reached, or don't let us in."""
 
@@ -50,7 +56,7 @@ def place(uri: str) -> str:
     """The hosts of a connection string, for messages."""
     try:
         hosts = parse_uri(uri, connect_timeout=2)["nodelist"] if uri.startswith("mongodb://") else []
-    except PyMongoError:
+    except _WRONG:
         hosts = []
     return ", ".join(f"{host}:{port}" for host, port in hosts) or uri.rpartition("@")[2].partition("/")[0]
 
@@ -70,16 +76,16 @@ def client(uri: str, connect_seconds: float = 10.0) -> Client:
             w="majority",
         )
         found.admin.command("ping")
-    except PyMongoError as error:
+    except _WRONG as error:
         if found is not None:
             found.close()
         raise _refused(uri, error) from None
     return found
 
 
-def _refused(uri: str, error: PyMongoError) -> UsageError | CannotConnect:
+def _refused(uri: str, error: Exception) -> UsageError | CannotConnect:
     """What a connection failed of, in one line."""
-    if isinstance(error, InvalidURI | ConfigurationError):
+    if isinstance(error, InvalidURI | ConfigurationError) or not isinstance(error, PyMongoError):
         return UsageError(f"the connection string is wrong ({error})", place(uri), "Correct uri in sources.yml")
     if isinstance(error, OperationFailure) and error.code in (UNAUTHORIZED, _AUTHENTICATION_FAILED):
         return CannotConnect(
@@ -90,9 +96,19 @@ def _refused(uri: str, error: PyMongoError) -> UsageError | CannotConnect:
     return CannotConnect(f"MongoDB can't be reached ({said(error)})", place(uri), "Check the address and the network")
 
 
-def raw(client: Client, database: str, name: str) -> Collection[RawBSONDocument]:
-    """A collection whose documents are read as BSON."""
-    return client[database].get_collection(name, codec_options=RAW)  # type: ignore[return-value]
+def replies(
+    client: Client, session: ClientSession, database: str, command: dict[str, Any]
+) -> Iterator[Sequence[RawBSONDocument]]:
+    """What a `find` or `aggregate` of a collection gives, reply by reply, as BSON.
+
+    By commands, as PyMongo's collections have no names such as `a..b`, which servers have.
+    """
+    cursor: Any = client[database].command(command, codec_options=RAW, session=session)["cursor"]
+    yield cursor["firstBatch"]
+    while cursor["id"]:
+        more = {"getMore": Int64(cursor["id"]), "collection": next(iter(command.values()))}
+        cursor = client[database].command(more, codec_options=RAW, session=session)["cursor"]
+        yield cursor["nextBatch"]
 
 
 def passes(error: PyMongoError) -> bool:

@@ -17,8 +17,10 @@ import orjson
 import pyarrow as pa
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
 
 from ingest.change import COLUMNS
+from ingest.mongodb import elements
 
 Parsed = dict[str, Any]
 _T = TypeVar("_T")
@@ -26,9 +28,9 @@ _T = TypeVar("_T")
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
 _INTS, _LONGS = 1 << 31, 1 << 63
 _DECIMAL128 = Context(prec=34, Emax=6144, Emin=-6176)
-_DOUBLE = re.compile(r'("\$numberDouble" : ")([^"]+)"')
-_REPLACING = CodecOptions[dict[str, Any]](
-    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_MS
+_DOUBLE = re.compile(r'("\$numberDouble" : ")(-?\d[\d.e+-]*)"')
+_ESCAPING = CodecOptions[dict[str, Any]](
+    unicode_decode_error_handler="backslashreplace", datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 _CANONICAL = json_util.JSONOptions(
     json_mode=json_util.JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -49,18 +51,26 @@ def uncollected(work: Callable[[], _T]) -> _T:
 
 
 def parse(raw: bytes | memoryview) -> Parsed:
-    """A BSON document as the Python form of its canonical Extended JSON: every value a text, list or mapping.
+    r"""A BSON document as the Python form of its canonical Extended JSON: every value a text, list or mapping.
 
-    Bytes that are no UTF-8, in a string that an old driver wrote, become U+FFFD.
+    Bytes that are no UTF-8, in a string that an old driver wrote, are escaped as in `\xff`, so that other bytes give
+    another text. Raises BSONError for what can't be read.
     """
     try:
         text = bsonjs.dumps(bytes(raw), mode=bsonjs.CANONICAL)
     except ValueError:
-        text = json_util.dumps(bson.decode(raw, _REPLACING), json_options=_CANONICAL)
+        text = json_util.dumps(_decoded(bytes(raw)), json_options=_CANONICAL)
     if "$numberDouble" in text:
         text = _DOUBLE.sub(_shortest, text)
     found: Parsed = orjson.loads(text)
     return found
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    try:
+        return bson.decode(raw, _ESCAPING)
+    except InvalidBSON:
+        return bson.decode(elements.readable(raw), _ESCAPING)
 
 
 def _shortest(found: re.Match[str]) -> str:

@@ -1,16 +1,14 @@
 """A MongoDB writer's stream as `EventBatch`es: checks where it may start, reads, decodes, looks documents up.
 
-`open_writer` finds out the level of the stream and stores the first position, so that `MongoFeed` finds it. The slot of
-a stored position is the stream's level: another one counts events in another way, so it is another incarnation.
+`open_writer` finds out the stream's scope and stores the first position, so that `MongoFeed` finds it.
 """
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
-import bson
-import bsonjs
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.change import EventBatch
@@ -18,67 +16,67 @@ from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED, QUEUED
-from ingest.mongodb import clustertime, connection, documents, server
+from ingest.mongodb import clustertime, connection, documents, elements, server
+from ingest.mongodb import scope as scopes
 from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Found, Namespace
 from ingest.mongodb.connection import Client
 from ingest.mongodb.reader import Reader
-from ingest.positions import Position, current
+from ingest.mongodb.scope import Scope
+from ingest.positions import Position
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
-_WRITER = 1
-
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
-    """Where the writer goes on. On the first time, and when the level of the stream is another one: from now, with new
-    snapshots of all that there is. Raises Failure for another deployment, or one whose log is behind.
+    """Where the writer goes on.
+
+    On the first time, and when the stream is of another level: from now, with new snapshots of all that there is. When
+    it selects others: from where it was, with new snapshots of those. Raises Failure for another deployment, or one
+    whose log is behind.
     """
-    system, level, now = _ask(source, settings)
-    stored = _stored(lake, source)
+    system, scope, now = _ask(source, settings)
+    stored = scopes.stored(lake, source)
+    begun = Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now)
     if stored is not None:
         _check(stored, system, now, source)
-        if stored.slot == level:
+        if stored.slot == scope.slot:
             _log.info("source %s: all is landed up to %s", source.name, clustertime.readable(stored.position))
             return stored
-        _log.warning("source %s: the stream is of %s now, before of %s", source.name, level, stored.slot)
-        lake.tables.queue(source.name, "the stream is of another level")
-    position = Position(source.name, _WRITER, level, system, 1, now, now)
+        _log.warning("source %s: the stream is of %s now, before of %s", source.name, scope.slot, stored.slot)
+        before = Scope.of(stored.slot)
+        # Of one that has not moved yet, the next would not be told apart by where they begin.
+        if before.level == scope.level and stored.position > stored.start_position:
+            scopes.select_anew(lake, source, before, scope, stored.position)
+            begun = replace(begun, start_position=stored.position, position=stored.position, token=stored.token)
+        else:
+            lake.tables.queue(source.name, "the stream is another one")
     # Another process may begin at this moment as well; the stream is one.
-    lake.begin(position, stored.start_position if stored else -1)
-    begun = _stored(lake, source)
-    assert begun is not None
-    return begun
+    lake.begin(begun, stored.start_position if stored else -1)
+    scopes.hold(lake, source, scope)
+    found = scopes.stored(lake, source)
+    assert found is not None
+    return found
 
 
 def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
     """A new beginning: the stream goes on from now, and all collections are queued. Raises Failure if the log is behind
     what is landed.
     """
-    system, level, now = _ask(source, settings)
-    stored = _stored(lake, source)
+    system, scope, now = _ask(source, settings)
+    stored = scopes.stored(lake, source)
     if stored is not None and now < stored.position:
         raise _behind(stored, now, source)
     lake.tables.queue(source.name, "the log was lost")
-    lake.store(Position(source.name, _WRITER, level, system, 1, now, now))
+    lake.store(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
 
 
-def stored_level(lake: Lake, source: MongoSource) -> str:
-    """The level of the source's stream as it was last, or will be first."""
-    stored = _stored(lake, source)
-    return server.CLUSTER if stored is None else stored.slot
-
-
-def _stored(lake: Lake, source: MongoSource) -> Position | None:
-    return current(lake.positions(source.name)).get((source.name, _WRITER))
-
-
-def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, str, int]:
-    """The deployment's name, the level that a stream may be opened of, and the position now."""
+def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, Scope, int]:
+    """The deployment's name, what a stream of it is to be of, and the position now."""
     uri = source.uri.get_secret_value()
     with connection.client(uri, settings.connect_seconds) as client:
         system = server.identify(client, connection.place(uri))
-        return system, stream_level(client, source), server.operation_time(client)
+        return system, Scope(stream_level(client, source), source.collections), server.operation_time(client)
 
 
 def stream_level(client: Client, source: MongoSource) -> str:
@@ -106,7 +104,7 @@ def stream_level(client: Client, source: MongoSource) -> str:
 
 
 def _probe(client: Client, level: str) -> None:
-    database, stage = server.stream_of(client, level)
+    database, stage = server.stream_of(client, level, **server.STREAM)
     with client.start_session() as session:
         command = {"aggregate": 1, "pipeline": [stage], "cursor": {"batchSize": 0}}
         cursor = database.command(command, session=session)["cursor"]
@@ -114,10 +112,12 @@ def _probe(client: Client, level: str) -> None:
 
 
 def _not_opened(error: PyMongoError, source: MongoSource) -> Failure:
+    grant = "Grant find and changeStream on {db: '', collection: ''}"
+    version = "MongoDB 6.0 is needed, and its featureCompatibilityVersion: setFeatureCompatibilityVersion"
     return Failure(
         f"no change stream can be opened ({connection.said(error)})",
         f"source {source.name}",
-        "Grant find and changeStream on {db: '', collection: ''}",
+        grant if connection.code(error) == connection.UNAUTHORIZED else version,
     )
 
 
@@ -218,13 +218,12 @@ class MongoFeed:
             if self._lake.tables.put(self._source, [known.queued("it was renamed, and has its name again")]):
                 return
 
-    def _look_up(self, namespace: Namespace, keys: Mapping[str, str], at: int) -> Mapping[str, Found] | None:
+    def _look_up(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
         """See `LookUp`. Asks again for as long as the deployment can't be reached."""
         database, name = namespace
-        wanted = bson.decode(bsonjs.loads(f'{{"ids": [{",".join(keys.values())}]}}'), connection.EXACT)["ids"]
         while True:
             try:
-                return self._found(namespace, wanted, at)
+                return self._found(namespace, identifiers, at)
             except (PyMongoError, connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not connection.passes(error):
                     raise Failure(
@@ -236,18 +235,20 @@ class MongoFeed:
                 if self._cancelled.wait(1.0):
                     raise _GivenUp from error
 
-    def _found(self, namespace: Namespace, wanted: list[Any], at: int) -> Mapping[str, Found] | None:
+    def _found(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
         """The documents as a majority has them, on a member that is no further behind than the stream."""
         self._client = self._client or self._connect()
         found: dict[str, Found] = {}
         size = 0
+        database, name = namespace
+        as_of = {"level": "majority", "afterClusterTime": clustertime.timestamp(at)}
+        find = {"find": name, "filter": elements.one_of(identifiers), "readConcern": as_of}
         with self._client.start_session() as session:
             if self._reader.cluster_time is not None:
                 session.advance_cluster_time(self._reader.cluster_time)
-            session.advance_operation_time(clustertime.timestamp(at))
-            for each in connection.raw(self._client, *namespace).find({"_id": {"$in": wanted}}, session=session):
+            for each in chain.from_iterable(connection.replies(self._client, session, database, find)):
                 size += len(each.raw)
-                if size > LOOKED_UP_BYTES and len(wanted) > 1:
+                if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
                 document = documents.parse(each.raw)
                 found[documents.row_key(document["_id"])] = Found(document, len(each.raw))

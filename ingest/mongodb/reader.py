@@ -23,6 +23,7 @@ from ingest.errors import Failure
 from ingest.mongodb import clustertime, connection, server
 from ingest.mongodb.changes import INVALIDATE, Events
 from ingest.mongodb.connection import RAW, Client
+from ingest.mongodb.scope import Scope
 from ingest.positions import Position
 
 _log = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class _Cursor:
 
 
 class Reader(threading.Thread):
-    """Reads a stream from a stored position on, whose slot is its level: `cluster`, or a database's name.
+    """Reads a stream from a stored position on.
 
     connect: a client that is connected. heartbeat_seconds: of silence, before the heartbeat is written.
     """
@@ -63,7 +64,7 @@ class Reader(threading.Thread):
     def __init__(self, position: Position, connect: Callable[[], Client], heartbeat_seconds: float) -> None:
         super().__init__(name=f"change stream {position.source}", daemon=True)
         self._source = position.source
-        self._level = position.slot
+        self._level = Scope.of(position.slot).level
         self._position = position.position
         self._known = position.token
         self._connect = connect
@@ -155,9 +156,7 @@ class Reader(threading.Thread):
                 raise
 
     def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Any]:
-        database, stage = server.stream_of(
-            client, self._level, fullDocument="whenAvailable", showExpandedEvents=True, **start
-        )
+        database, stage = server.stream_of(client, self._level, **server.STREAM, **start)
         pipeline = [stage]
         version = tuple(client.server_info()["versionArray"])
         if version >= (7,) or (6, 0, 9) <= version < (6, 1):

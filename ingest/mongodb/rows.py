@@ -16,7 +16,6 @@ import pyarrow as pa
 from bson.errors import BSONError
 from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
-from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from ingest.change import SNAPSHOT_ROWS
@@ -34,7 +33,7 @@ from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
 from ingest.mongodb import connection, documents
 from ingest.mongodb.clustertime import timestamp
-from ingest.mongodb.connection import RAW, Client
+from ingest.mongodb.connection import Client
 from ingest.mongodb.server import uuid_of
 
 _PARSED_AT_ONCE = 500
@@ -80,7 +79,7 @@ def _rows(landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> pa.Table:
     return landed.table(keys, documents.columns(parsed))
 
 
-def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:
+def _batches(client: Client, task: Task) -> Iterator[Sequence[RawBSONDocument]]:
     """The documents, reply by reply."""
     command: dict[str, Any] = {"hint": {"_id": 1}}
     for bound, value in (("min", task["lower"]), ("max", task["upper"])):
@@ -93,18 +92,11 @@ def _batches(client: Client, task: Task) -> Iterator[list[RawBSONDocument]]:
     yield from _found(client, task, command)
 
 
-def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[RawBSONDocument]]:
+def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[Sequence[RawBSONDocument]]:
     database, _, name = task["table_name"].partition(".")
     at = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
     with client.start_session() as session:
-        of: Database[dict[str, Any]] = client[database]
-        first = {"find": name, **find, "readConcern": at}
-        cursor: Any = of.command(first, codec_options=RAW, session=session)["cursor"]
-        yield cursor["firstBatch"]
-        while cursor["id"]:
-            more = {"getMore": int(cursor["id"]), "collection": name}
-            cursor = of.command(more, codec_options=RAW, session=session)["cursor"]
-            yield cursor["nextBatch"]
+        yield from connection.replies(client, session, database, {"find": name, **find, "readConcern": at})
 
 
 def _uuid(client: Client, full_name: str) -> UUID | None:

@@ -14,6 +14,8 @@ from ingest.errors import Failure
 from ingest.mongodb.clustertime import position
 from ingest.mongodb.connection import OLDEST_SERVER, Client, said
 
+# How a change stream is asked for, at whatever level.
+STREAM = {"fullDocument": "whenAvailable", "showExpandedEvents": True}
 CLUSTER = "cluster"  # the level of a stream that is not of one database alone
 # The heartbeat's collection, in the stream's database; in this one if the stream is of the cluster.
 _DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"

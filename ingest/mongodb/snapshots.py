@@ -17,6 +17,7 @@ from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.mongodb import catalog, connection, documents, server
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
+from ingest.mongodb.scope import Scope
 from ingest.mongodb.survey import Survey
 from ingest.settings import JobSettings
 from ingest.snapshot import Bounds, Plan, Read, Unreachable, chunk_count, earliest
@@ -30,13 +31,13 @@ _LAST = '{"$maxKey":1}'
 
 
 class MongoCollections:
-    """One source's collections. level: of its stream."""
+    """One source's collections. scope: of its stream."""
 
-    def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, level: str) -> None:
+    def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: Scope) -> None:
         self._settings = settings
         self._uri = source.uri.get_secret_value()
-        self._level = level
-        self._survey = Survey(lake, source, level)
+        self._level = scope.level
+        self._survey = Survey(lake, source, scope)
         self._client: Client | None = None
         self._at: int | None = None
         self._weights: dict[str, int] = {}
@@ -71,6 +72,8 @@ class MongoCollections:
         if self._at is None:
             with self._reachable() as client:
                 self._at = server.operation_time(client)
+        if any(table.table_id not in self._survey.seen for table, _ in chunks):
+            self.survey()  # another process may have begun what was made since
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         tasks = []
         for table, chunk in chunks:
@@ -143,8 +146,10 @@ class MongoCollections:
 def _boundaries(client: Client, collection: Collection, count: int) -> list[str]:
     """The `_id`s, as JSON, that divide a collection into `count` ranges; fewer if it has fewer documents."""
     pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
-    raw = connection.raw(client, collection.database, collection.name)
-    found = [documents.parse(each.raw) for each in raw.aggregate(pipeline)]
+    command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
+    with client.start_session() as session:
+        replies = connection.replies(client, session, collection.database, command)
+        found = [documents.parse(each.raw) for reply in replies for each in reply]
     sample = [key for key in dict.fromkeys(documents.json_text(each["_id"]) for each in found) if key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]

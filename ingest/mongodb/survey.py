@@ -10,28 +10,30 @@ from ingest.config import MongoSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED
 from ingest.mongodb import catalog, server
+from ingest.mongodb import scope as scopes
 from ingest.mongodb.connection import Client
+from ingest.mongodb.scope import Scope
 
 _log = logging.getLogger(__name__)
 
 
 class Survey:
-    """The collections of one source. level: of its stream.
+    """The collections of one source. scope: of its stream.
 
     After `all`: seen: those that can be replicated, by table_id. obstacles: why others can't, by table_id where they
     have one.
     """
 
-    def __init__(self, lake: Lake, source: MongoSource, level: str) -> None:
+    def __init__(self, lake: Lake, source: MongoSource, scope: Scope) -> None:
         self.seen: dict[str, catalog.Collection] = {}
         self.obstacles: dict[str, str] = {}
         self._lake = lake
         self._source = source
-        self._level = level
+        self._scope = scope
         self._reported: set[str] = set()
 
     def all(self, client: Client) -> None:
-        """Look at all collections that are selected."""
+        """Look at all collections that are selected. Raises Failure if the stream selects others by now."""
         name = self._source.name
         found = catalog.collections(client, self._source)
         known = self._lake.tables.read(name)
@@ -54,7 +56,9 @@ class Survey:
             for row in known.values()
             if (database := row.table_name.partition(".")[0]) in unlisted
         }
-        self._lake.tables.put(name, [*self._new(known), *self._gone(client, known, present, unlisted)])
+        if rows := [*self._new(known), *self._gone(client, known, present, unlisted)]:
+            scopes.hold(self._lake, self._source, self._scope)
+            self._lake.tables.put(name, rows)
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
@@ -80,7 +84,7 @@ class Survey:
         ]
         if not gone:
             return []
-        at = server.watermark(client, self._level)
+        at = server.watermark(client, self._scope.level)
         for row in gone:
             _log.warning("%s (%s) is no longer there, or selected; its rows leave", row.table_name, row.table_id)
         return [row.after(state=ENDED, ended_lsn=at) for row in gone]

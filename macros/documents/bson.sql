@@ -46,13 +46,20 @@
 
 {#- Binary data of any subtype. -#}
 {% macro bson_binary(text) -%}
-    unbase64(nullif(regexp_extract({{ text }}, '^\\{"\\$binary":\\{"base64":"([^"]*)"', 1), ''))
+    if(
+        {{ text }} like '{"$binary":{"base64":"%',
+        unbase64(regexp_extract({{ text }}, '^\\{"\\$binary":\\{"base64":"([^"]*)"', 1)),
+        null
+    )
 {%- endmacro %}
 
-{#- UUIDs (binary of subtype 4), as people write them. -#}
+{#- UUIDs (16 bytes of binary, subtype 4), as people write them. -#}
 {% macro bson_uuid(text) -%}
-    regexp_replace(
-        lower(hex({{ tidemark.bson_binary(text) }})), '^(.{8})(.{4})(.{4})(.{4})(.{12})$', '$1-$2-$3-$4-$5'
+    {%- set digits = "lower(hex(" ~ tidemark.bson_binary(text) ~ "))" -%}
+    if(
+        {{ text }} like '{"$binary":{"base64":"________________________","subType":"04"}}',
+        regexp_replace({{ digits }}, '^(.{8})(.{4})(.{4})(.{4})(.{12})$', '$1-$2-$3-$4-$5'),
+        null
     )
 {%- endmacro %}
 

@@ -6,7 +6,8 @@
 {%- endmacro %}
 
 {#- How our tables are kept: staged by default (`write.wap.enabled`: a run's writes go to its branch), and deleted from by
-    merge-on-read, so that the cost follows the changes and not the table. One task reads 64 small files (by default 4). -#}
+    merge-on-read, so that the cost follows the changes and not the table. One task reads 64 small files (by default 4).
+    Paths don't have the partition's values in them: names of tables can be longer than those of folders. -#}
 {% macro iceberg_table(staged=true, partitioning='') -%}
     using iceberg
     {{ partitioning }}
@@ -19,6 +20,8 @@
         'write.distribution-mode' = 'none',
         'write.metadata.delete-after-commit.enabled' = 'true',
         'write.metadata.previous-versions-max' = '20',
+        'write.object-storage.enabled' = '{{ 'true' if partitioning | trim else 'false' }}',
+        'write.object-storage.partitioned-paths' = 'false',
         'commit.manifest.min-count-to-merge' = '10',
         'read.split.open-file-cost' = '262144'
     )

@@ -16,6 +16,7 @@ from ingest.config import MongoSource
 from ingest.lake.tables import DONE
 from ingest.mongodb import connection, server
 from ingest.mongodb.feed import MongoFeed, open_writer, start_over
+from ingest.mongodb.scope import Scope
 from ingest.mongodb.snapshots import MongoCollections
 from ingest.positions import persisted
 from ingest.snapshot import SnapshotHooks, Snapshotter
@@ -50,7 +51,7 @@ class MongoJobs(replay.Jobs):
 
     def watermark(self) -> int:
         with connection.client(self.source.uri.get_secret_value(), 5) as client:
-            return server.watermark(client, self.position().slot)
+            return server.watermark(client, Scope.of(self.position().slot).level)
 
     def position(self) -> Any:
         return open_writer(self.lake, self.source, self.settings)
@@ -70,7 +71,7 @@ class MongoJobs(replay.Jobs):
         return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        collections = MongoCollections(self.lake, self.source, self.settings, self.position().slot)
+        collections = MongoCollections(self.lake, self.source, self.settings, Scope.of(self.position().slot))
         return Snapshotter(self.lake, collections, self.source.name, self.settings, hooks)
 
     def lake_documents(self, name: str) -> Counter[Document]:

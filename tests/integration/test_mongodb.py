@@ -237,17 +237,68 @@ def test_every_type_is_kept_in_canonical_form_by_snapshot_and_stream(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_bytes_that_are_no_utf8_do_not_stop_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["snapshot", "stream"])
+def test_what_no_driver_can_read_is_kept_and_stops_nothing(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, is_streamed: bool
+) -> None:
+    jobs = mongo_jobs
+    texts = encode({"_id": 1, "text": "abcd"}).replace(b"abcd", b"a\xff\xfed")
+    binary = encode({"_id": 2, "old": Binary(b"1234567", 0)}).replace(b"\x00" + b"1234567", b"\x02" + b"1234567")
+    keys = [encode({"_id": "abcd", "v": 0}).replace(b"abcd", b"abc" + end) for end in (b"\xff", b"\xfe")]
+    shop.a.insert_one({"_id": 0})
+    if is_streamed:
+        jobs.settle()
+    shop.a.insert_many([RawBSONDocument(each) for each in (texts, binary, *keys)])
+    if not is_streamed:
+        jobs.settle()
+    shop.a.update_many({}, {"$set": {"v": 1}})
+    jobs.stream()
+    found = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
+    one = '{"$numberInt":"1"}'
+    assert found == {
+        '{"$numberInt":"0"}': {"_id": '{"$numberInt":"0"}', "v": one},
+        one: {"_id": one, "text": '"a\\\\xff\\\\xfed"', "v": one},
+        '{"$numberInt":"2"}': {
+            "_id": '{"$numberInt":"2"}',
+            "old": '{"$binary":{"base64":"MTIzNDU2Nw==","subType":"00"}}',
+            "v": one,
+        },
+        **{f'"abc\\\\x{end}"': {"_id": f'"abc\\\\x{end}"', "v": one} for end in ("ff", "fe")},
+    }
+
+
+def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.far.insert_one({"_id": {"until": DatetimeMS(8_640_000_000_000_000)}})
+    for command in ({"insert": "a..b", "documents": [{"_id": 0}]}, {"insert": "end.", "documents": [{"_id": 0}]}):
+        shop.command(command)
+    assert {finding.level for finding in check(jobs.source, jobs.settings)} == {"ok", "warning"}
+    jobs.settle()
+    for name in ("a..b", "end."):
+        shop.command({"update": name, "updates": [{"q": {"_id": 0}, "u": {"$set": {"v": 1}}}]})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "far"))
+    for name in names(jobs, "a..b", "end."):
+        (document,) = jobs.lake_documents(name)
+        assert dict(document)["v"] == '{"$numberInt":"1"}'
+
+
+def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
-    broken = encode({"_id": 1, "text": "abcd"}).replace(b"abcd", b"a\xff\xfed")
-    shop.a.insert_one(RawBSONDocument(broken))
-    shop.a.insert_one({"_id": 2})
+    for database in (shop, mongo[f"{jobs.source.name}_other"]):
+        database.create_collection("view", viewOn="a", pipeline=[])
+        database.create_collection("series", timeseries={"timeField": "t"})
+        database.series.insert_one({"t": datetime.now(timezone.utc)})
+        database.view.drop()
+        database.series.drop()
+    shop.a.insert_one({"_id": 1})
     jobs.stream()
-    found = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
-    assert found['{"$numberInt":"1"}']["text"] == '"a\ufffd\ufffdd"'
-    assert len(found) == 3
+    jobs.assert_same(mongo, *names(jobs, "a"))
+    mongo.drop_database(f"{jobs.source.name}_other")
 
 
 def test_an_update_whose_document_is_gone_by_look_up_changes_nothing(
@@ -480,6 +531,55 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
     jobs.assert_same(mongo, *names(jobs, "a", "late"))
 
 
+def test_a_collection_that_the_stream_passed_over_is_read_anew(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    shop.a.insert_one({"_id": 0})
+    shop.b.insert_one({"_id": 0})
+    jobs.settle()
+    shop.b.insert_one({"_id": 1})
+    jobs.stream()
+    kept = jobs.table(*names(jobs, "b")).snapshot_id
+    # The stream alone is given less, and more again: nobody surveys meanwhile.
+    jobs.source = b_alone
+    shop.a.delete_one({"_id": 0})
+    shop.b.insert_one({"_id": 2})
+    jobs.stream()
+    jobs.source = everything
+    shop.a.insert_one({"_id": 1})
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+    assert jobs.table(*names(jobs, "b")).snapshot_id == kept, "what was selected all the time is not read again"
+
+
+def test_processes_with_different_files_do_not_go_by_one_another(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.lake.lake.PRUNE_POSITIONS", 1)
+    jobs = mongo_jobs
+    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    jobs.source = b_alone
+    shop.b.insert_one({"_id": 0})
+    jobs.settle()
+    shop.b.insert_one({"_id": 1})
+    jobs.stream()
+    stream, snapshotter = jobs.writer(), jobs.snapshotter()
+    # Another process is started with more.
+    jobs.source = everything
+    shop.a.insert_one({"_id": 0})
+    jobs.snapshotter().run(until_done=True)
+    shop.a.delete_one({"_id": 0})
+    shop.a.insert_one({"_id": 1})
+    with pytest.raises(Failure, match="the stream was begun anew by another process"):
+        stream.run(until=jobs.watermark())
+    with pytest.raises(Failure, match="another process streams"):
+        snapshotter.run(until_done=True)
+    jobs.settle()
+    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+
+
 def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
     mongo: Client,
     new_mongo_source: Callable[..., MongoSource],
@@ -651,7 +751,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough_and_its_lack_is_named(
             root.shop.a.insert_one({"_id": 2})
             jobs.settle()
             jobs.assert_same(root, "shop.a")
-            assert jobs.position().slot == "shop"
+            assert jobs.position().slot == 'shop ["shop.*"]'
             # A database that is dropped ends its stream; another begins behind that.
             root.drop_database("shop")
             root.shop.a.insert_one({"_id": 3})

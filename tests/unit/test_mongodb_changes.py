@@ -1,14 +1,17 @@
 """The decoder of change stream events, fed with scripted ones."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from bson import Binary, encode
 from bson.datetime_ms import DatetimeMS
 from bson.timestamp import Timestamp
 
 from ingest.change import EVENTS
+from ingest.errors import Failure
+from ingest.mongodb import documents, elements
 from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Events, Found, Namespace
 
 ORDERS = uuid.UUID(int=1)
@@ -19,7 +22,7 @@ class Source:
 
     def __init__(self, now: Mapping[str, Found] | None = None) -> None:
         self.now = now or {}
-        self.asked: list[tuple[Namespace, list[str], int]] = []
+        self.asked: list[tuple[Namespace, list[Any], int]] = []
         self.catalogue = 0
         self.renamed: list[tuple[str, int]] = []
         self.batches: list[int] = []
@@ -32,11 +35,16 @@ class Source:
             lambda table_id, at: self.renamed.append((table_id, at & 0xFF)),
         )
 
-    def look_up(self, namespace: Namespace, keys: Mapping[str, str], at: int) -> Mapping[str, Found] | None:
-        self.asked.append((namespace, list(keys.values()), at & 0xFF))
-        found = {key: self.now[key] for key in keys if key in self.now}
-        is_large = sum(each.size for each in found.values()) > LOOKED_UP_BYTES and len(keys) > 1
+    def look_up(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
+        asked = elements.one_of(identifiers)["_id"]["$in"]
+        self.asked.append((namespace, asked, at & 0xFF))
+        found = {key: self.now[key] for each in asked if (key := self.key_of(each)) in self.now}
+        is_large = sum(each.size for each in found.values()) > LOOKED_UP_BYTES and len(asked) > 1
         return None if is_large else found
+
+    @staticmethod
+    def key_of(identifier: Any) -> str:
+        return documents.row_key(documents.parse(encode({"_id": identifier}))["_id"])
 
     def told(self) -> None:
         self.catalogue += 1
@@ -104,7 +112,7 @@ def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gon
         event("replace", (5, 4), 1, fullDocument={"_id": 1, "v": "whole"}),
         event("update", (5, 5), 1),
     )
-    assert source.asked == [(("shop", "orders"), ['{"$numberInt":"1"}', '{"$numberInt":"2"}'], 5)]
+    assert source.asked == [(("shop", "orders"), [1, 2], 5)]
     assert [(r["commit_lsn"] & 0xFF, r["op"], r["columns"].get("v")) for r in found] == [
         (1, "update", '"now"'),
         (3, "update", '"image"'),
@@ -219,3 +227,19 @@ def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
     found = source.feed(rename, event("delete", (5, 1)))
     assert [r["commit_index"] for r in found] == [2]
     assert source.renamed == []
+
+
+def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
+    source = Source()
+    drop = event("drop", (5, 1), collection="shop.view")
+    del drop["collectionUUID"], drop["documentKey"]
+    (found,) = source.feed(drop, event("insert", (5, 1), fullDocument={"_id": 1}))
+    assert (found["op"], found["commit_index"]) == ("insert", 1)
+
+
+def test_an_event_that_nobody_can_decode_is_told_of() -> None:
+    source = Source()
+    broken = encode(event("insert", (5, 2), fullDocument={"_id": 1, "x": "abc"})).replace(b"\x02x\0", b"\x20x\0")
+    source.feed(event("insert", (5, 1), fullDocument={"_id": 1}))
+    with pytest.raises(Failure, match="can't be decoded"):
+        list(source.decoder.feed(Events([broken], 5 << 32 | 2)))

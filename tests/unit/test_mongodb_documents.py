@@ -87,9 +87,13 @@ def test_row_keys_tell_values_apart_not_the_types_of_numbers(identifiers: list[A
     assert keys == {f"[{spelled}]"}
 
 
-def test_bytes_that_are_no_utf8_are_replaced() -> None:
+def test_bytes_that_are_no_utf8_are_escaped() -> None:
     raw = encode({"x": "abcd"}).replace(b"abcd", b"a\xff\xfed")
-    assert documents.parse(raw) == {"x": "a��d"}
+    assert documents.parse(raw) == {"x": r"a\xff\xfed"}
+
+
+def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
+    assert documents.parse(encode({"x": {"$numberDouble": " 1_0 "}})) == {"x": {"$numberDouble": " 1_0 "}}
 
 
 def test_positions_and_timestamps_are_the_same_numbers() -> None:
