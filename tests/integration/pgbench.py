@@ -22,7 +22,7 @@ def pgbench_tables(database: Database) -> None:
 def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
     """With clients that do so many transactions a second together."""
     running = subprocess.Popen(
-        [_PROGRAM, "-n", "-c", str(clients), "-R", str(rate), "-T", "550", database.dsn],
+        [_PROGRAM, "-n", "-c", str(clients), "-R", str(rate), "-T", "1500", database.dsn],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )

@@ -23,7 +23,7 @@ from tests.integration.replica import ROOT, Replica
 
 pytestmark = pytest.mark.slow
 
-KILLS = 4
+KILLS = 3
 SETTINGS = (
     "settings: {snapshot_chunk_bytes: 1MiB, snapshot_claim_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, "
     "announce_seconds: 0.5, lease_seconds: LEASE}"
