@@ -76,6 +76,8 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
     # `/` and `@` in a URI's password end it early, and its rest would show as a host or a port.
     if not re.fullmatch(r"[\d,]*", str(parameters.get("port") or "")):
         raise ValueError("the port is not a number: percent-encode what is special in the password")
+    if "://" in text and any("@" in str(parameters.get(part) or "")[1:] for part in ("host", "dbname")):
+        raise ValueError("an @ in the host or the database: percent-encode what is special in the password")
     return dsn
 
 
@@ -193,7 +195,8 @@ def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None
     parsed = {name: _source(file, name, body) for name, body in sources.items()}
     _check_slots(file, parsed)
     settings: KeyPath = ("settings",)
-    jobs = _mapping(file, settings, top.get("settings") or {}, JobSettings.model_fields)
+    given = top.get("settings")
+    jobs = _mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
     return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
 
 

@@ -80,6 +80,8 @@ def verify(
     Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
     was read within `wait_seconds`.
     """
+    if not lake.tables.read(name):
+        raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.survey()
     wanted = _wanted(lake, name, table_names)
     plans = source.plan(wanted) if wanted else []

@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 
+_LONGEST = 200  # with a hash and `.sql` well below the 255 that file systems take
 OURS = ("_row_key", "_checkpoint_id", "_columns")
 
 # Spark's reserved words: `select keyword from sql_keywords() where reserved` under
@@ -25,15 +26,15 @@ _RESERVED = frozenset(_RESERVED_WORDS.split())
 def model_names(source: str, tables: Mapping[str, str]) -> dict[str, str]:
     """Tables by the name of their model, `stg_<source>__<short>`. tables: what each is called in short.
 
-    A table whose name another has got already gets a hash behind it.
+    A table whose name another has got already gets a hash behind it, and so does one that no file could be called.
     """
     # Those whose names need no change come first: nothing takes theirs.
     ordered = sorted(tables, key=lambda table: (_plain(tables[table]) != tables[table], table))
     names: dict[str, str] = {}
     for table in ordered:
         name = f"stg_{source}__{_plain(tables[table])}"
-        if name in names:
-            name += "_" + hashlib.sha256(table.encode()).hexdigest()[:6]
+        if name in names or len(name) > _LONGEST:
+            name = f"{name[:_LONGEST]}_" + hashlib.sha256(table.encode()).hexdigest()[:6]
         names[name] = table
     return dict(sorted(names.items()))
 

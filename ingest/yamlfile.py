@@ -58,6 +58,8 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
         data = None if node is None else walker.value(node, ())
     except yaml.YAMLError as error:
         raise syntax_error(path, error) from None
+    except RecursionError:
+        raise UsageError("no valid settings (nested too deep)", str(path), "Write it as the README shows") from None
     return Located(path, data, walker.lines)
 
 
@@ -108,7 +110,10 @@ class _Walker:
         return result
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
-        return self._loader.construct_object(node)
+        try:
+            return self._loader.construct_object(node)
+        except ValueError:  # such as a day that there isn't
+            raise UsageError("a value that can't be read", self._at(node, ()), "Put it in quotes") from None
 
     def _expand(self, text: str, keys: KeyPath) -> str:
         def replace(match: re.Match[str]) -> str:

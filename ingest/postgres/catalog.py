@@ -73,7 +73,11 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
        pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text, c.relnatts::int,
        EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND NOT a.attisdropped AND a.attgenerated <> '')
-         AND current_setting('server_version_num')::int >= 180000
+         AND current_setting('server_version_num')::int >= 180000,
+       concat(n.nspname, c.relname) LIKE '%%.%%' AND EXISTS (
+           SELECT FROM pg_class d JOIN pg_namespace m ON m.oid = d.relnamespace
+           WHERE d.oid <> c.oid AND d.relkind IN ('r', 'p') AND NOT d.relispartition
+             AND concat(m.nspname, '.', d.relname) = concat(n.nspname, '.', c.relname))
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
@@ -225,7 +229,7 @@ def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTa
 
 
 def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated = found.root
+    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated, shared = found.root
     leaves, columns = found.leaves, tuple(found.columns)
     # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
     # counts.
@@ -237,7 +241,7 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
     quoted = f'"{schema}"."{name}"'
     unlogged = [quoted] if persistence != "p" else [leaf.quoted for leaf in leaves if leaf.persistence != "p"]
     foreign = [leaf.quoted for leaf in leaves if leaf.kind == "f"]
-    problem = problems.of_table(quoted, readable, unlogged, foreign, identities, key)
+    problem = problems.of_name(shared) or problems.of_table(quoted, readable, unlogged, foreign, identities, key)
     named = tuple(Leaf(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
     return CatalogTable(
         oid=oid,

@@ -36,6 +36,7 @@ SESSION_SETTINGS = MappingProxyType(
         "idle_in_transaction_session_timeout": "0",
         "idle_session_timeout": "0",
         "row_security": "off",
+        "quote_all_identifiers": "off",
     }
 )
 # The lower bound of the server's version: pgoutput's messages, ctid range scans, publication row
@@ -71,6 +72,9 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
     if version < OLDEST_SERVER:
         connection.close()
         raise Failure(f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later")
+    # PGDATESTYLE and PGTZ come after the options.
+    command(connection, f"SET datestyle = '{SESSION_SETTINGS['datestyle']}'")
+    command(connection, f"SET timezone = '{SESSION_SETTINGS['timezone']}'")
     if version >= 170000:  # an older one would refuse it among the options
         command(connection, "SET transaction_timeout = 0")
     return connection

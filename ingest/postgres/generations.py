@@ -104,11 +104,16 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
 
 def _why(table: Seen, before: SourceTable) -> str:
     """Why the table's rows have to be read anew; empty if they need not be."""
-    if before.published_id is not None and table.row.published_id not in (before.published_id, before.moving_id):
-        return "it had been taken out of its publication"
+    if before.published_id is not None and not _is_published_as(before, table.row.published_id or 0):
+        return "it had been taken out of its publication, or that was altered"
     if before.unlogged:
         return _UNLOGGED
     return _why_columns(table, before) or _why_leaves(table, before.leaves)
+
+
+def _is_published_as(before: SourceTable, published_id: int) -> bool:
+    """A lake of an older version has the lower half of the number alone."""
+    return not {published_id, published_id & 0xFFFFFFFF}.isdisjoint({before.published_id, before.moving_id})
 
 
 def _why_columns(table: Seen, before: SourceTable) -> str:

@@ -36,6 +36,13 @@ def of_table(
     return ""
 
 
+def of_name(shared: bool) -> str:
+    """What is wrong with a table's name, if another one of the database is written alike; empty if nothing is."""
+    if shared:
+        return 'its name is that of another table too, as in "a.b".c and a."b.c"; rename one of them'
+    return ""
+
+
 def of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
     """What is wrong with its columns; empty if nothing is.
 

@@ -22,8 +22,9 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 class Published:
     """What is sent of one table or leaf: columns by name, of which rows, and by whose publications.
 
-    published_id: another one after it was taken out and put in again. writers: more than one if a person has put it
-    into several, or attached it to a table of another's, which brings each change more than once.
+    published_id: another one after it was taken out and put in again, or the publication altered. writers: more than
+    one if a person has put it into several, or attached it to a table of another's, which brings each change more than
+    once.
     """
 
     columns: tuple[str, ...]
@@ -106,22 +107,25 @@ def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool
     return {name: commented and mine and not everything for name, _, _, everything, commented, mine in rows}
 
 
+# Of a publication: another number after it was renamed or given other options, be it there and back.
+_ALTERED = "((p.xmin::text::bigint & 2147483647) << 32)"
+
 # A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
-_PUBLISHED = """
+_PUBLISHED = f"""
 SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
     (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
     (SELECT max(s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
-    p.oid)::bigint
+    p.oid)::bigint + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE p.pubname = ANY (%(names)s)
 UNION ALL
-SELECT p.pubname, c.oid::bigint, '{}', NULL, r.oid::bigint
+SELECT p.pubname, c.oid::bigint, '{{}}', NULL, r.oid::bigint + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_rel r ON r.prpubid = p.oid
 JOIN pg_class c ON c.oid = r.prrelid AND c.relkind = 'p'
@@ -164,8 +168,8 @@ def holds(published: Mapping[int, Published], table: CatalogTable) -> bool:
     return table.oid in published or (bool(leaves) and all(leaves))
 
 
-_MEMBERS = """
-SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint,
+_MEMBERS = f"""
+SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint + {_ALTERED},
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
        pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE'),
@@ -258,7 +262,7 @@ def swap(connection: Connection, old: str, new: str, member: Member) -> int:
         what += sql.SQL(f" WHERE ({member.row_filter})")  # as the server gives it
     connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(new), what))
     row = connection.execute(
-        "SELECT r.oid::bigint FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
+        f"SELECT r.oid::bigint + {_ALTERED} FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
         "WHERE p.pubname = %s AND r.prrelid = %s::oid",
         [new, member.oid],
     ).fetchone()

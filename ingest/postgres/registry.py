@@ -8,7 +8,7 @@ before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import psycopg
 
@@ -42,6 +42,7 @@ class CatalogRegistry:
         wait: Callable[[float], bool],
     ) -> None:
         self.unselected: set[str] = set()
+        self._renamed: set[str] = set()
         self._roots: dict[str, int] = {}
         self._source = source
         self._selects = selects
@@ -57,6 +58,11 @@ class CatalogRegistry:
         info = describe(self._source, relation, now, known)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
+        row = self._survey.known.get(info.table_id)
+        if now and row and has_other_names(relation, now, row):
+            self._renamed.add(info.table_id)
+        else:
+            self._renamed.discard(info.table_id)
         self._roots[info.table_id] = now.oid if now else relation.oid
         return info
 
@@ -64,9 +70,13 @@ class CatalogRegistry:
         """Read what the lake says of the tables now."""
         self._survey.refreshed()
 
-    def has_strays(self, table_ids: Iterable[str]) -> bool:
-        """Whether one of these generations is not registered, or has ended, though its table is there."""
-        ended = [table_id for table_id in table_ids if not self._is_live(table_id)]
+    def has_strays(self, changed: Mapping[str, int]) -> bool:
+        """Whether one of these generations, changed up to these positions, is not registered, or has ended, though its
+        table is there; or had other names for its columns.
+        """
+        if any(self._is_missing(self._survey.known.get(table_id), lsn) for table_id, lsn in self._of_renamed(changed)):
+            return True
+        ended = [table_id for table_id in changed if not self._is_live(table_id)]
         roots = {row.relation_id for row in self._survey.known.values()} if ended else set()
         return any(self._roots.get(table_id) in roots for table_id in ended)
 
@@ -74,21 +84,29 @@ class CatalogRegistry:
         """Changes of these generations, up to these positions, are to be landed.
 
         Those of one that is not registered, or has ended, are missing from the generation that the table is now: its
-        identity, key or name was switched to and fro between two looks. That one is to be read anew.
+        identity, key or name was switched to and fro between two looks. So are values under another name of their
+        column. The table is to be read anew.
         """
-        unknown = {table_id: lsn for table_id, lsn in changed.items() if self.has_strays([table_id])}
-        rows = list(self._survey.refreshed().values())
-        switched = [
-            row.queued("its identity, key or name had been another one for a while")
-            for table_id, lsn in unknown.items()
+        strays = {table_id: lsn for table_id, lsn in changed.items() if self.has_strays({table_id: lsn})}
+        rows = self._survey.refreshed().values()
+        switched = {
+            row.table_id: row.queued("its identity, key, name or a column's name had been another one for a while")
+            for table_id, lsn in strays.items()
             for row in rows
             if row.relation_id == self._roots.get(table_id)
-            and row.table_id != table_id
-            and row.state in (RUNNING, DONE)
-            and lsn >= (row.snapshot_lsn or 0)
-        ]
-        if self._survey.put(switched):
+            and (row.table_id != table_id or table_id in self._renamed)
+            and self._is_missing(row, lsn)
+        }
+        if self._survey.put(list(switched.values())):
             self._queued()
+
+    def _of_renamed(self, changed: Mapping[str, int]) -> list[tuple[str, int]]:
+        return [(table_id, lsn) for table_id, lsn in changed.items() if table_id in self._renamed]
+
+    @staticmethod
+    def _is_missing(row: SourceTable | None, lsn: int) -> bool:
+        """Whether what was changed at a position elsewhere is not in a generation's rows."""
+        return row is not None and row.state in (RUNNING, DONE) and lsn >= (row.snapshot_lsn or 0)
 
     def _is_live(self, table_id: str) -> bool:
         row = self._survey.known.get(table_id)
@@ -122,6 +140,17 @@ def describe(source: str, relation: Relation, now: CatalogTable | None, known: S
     key = _key(relation, now, known)
     generation = table_id(source, root, name, key, relation.identity)
     return TableInfo(generation, name, relation.oid, key, whole)
+
+
+def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
+    """Whether columns of the stream's relation were renamed, and back by now. Pure.
+
+    What both the catalogue and the lake have, and the stream hasn't, may be younger than the change; what the stream
+    has alone may have been dropped since. Only a renamed one is both.
+    """
+    names, there = set(relation.column_names), {column.name for column in now.columns}
+    lacking = there.intersection(column.name for column in known.columns) - names
+    return bool(lacking and names - there - set(known.dropped or ()))
 
 
 def _holds(table: SourceTable, oid: int) -> bool:

@@ -109,8 +109,22 @@ class Survey:
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Puts rows in raw.source_tables; gives those that are there after it."""
         put = self._lake.tables.put(self._source.name, rows)
+        for row in put:
+            self._tell_types(row)
         self.known |= {row.table_id: row for row in put}
         return put
+
+    def _tell_types(self, row: SourceTable) -> None:
+        """What staging views, which are a person's to edit, may not fit any more."""
+        before = self.known.get(row.table_id)
+        kinds = {column.attnum: column.type for column in before.columns} if before else {}
+        for column in row.columns:
+            if (was := kinds.get(column.attnum, column.type)) != column.type:
+                _log.warning(
+                    "%s: column %s is of type %s now, before of %s; its staging view may still cast it to that "
+                    "(`tidemark codegen --force` writes it anew)",
+                    *(row.table_name, column.name, column.type, was),
+                )
 
     def _seen(self, table: CatalogTable) -> Seen:
         row = table.row(self._source.name)

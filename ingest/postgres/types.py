@@ -1,9 +1,9 @@
 """How a column's text, as Postgres prints it, becomes a value of Spark's.
 
-Pure. Where Spark's type holds every value, a plain `cast` raises if the column's type has changed
-since: nothing is lost in silence. What Spark can't hold (NaN in a decimal; infinity, BC and years
-past 294247 in dates and times) becomes NULL, and the view keeps its text. Types that Spark has no
-equal of stay text.
+Pure. Where Spark's type holds every value, it is a plain `cast`, which raises for what it can't read. It may
+round what a column that has another type by now has: the survey warns of that. What Spark can't hold (NaN in a
+decimal; infinity, BC and years past 294247 in dates and times) becomes NULL, and the view keeps its text. Types
+that Spark has no equal of stay text.
 """
 
 import re

@@ -52,7 +52,7 @@
     {%- do tidemark.report(
         plan.standing,
         plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
-        tables=staged,
+        staged=staged,
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
         rows=done.put + done.removed

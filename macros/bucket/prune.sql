@@ -6,7 +6,7 @@
     {%- set marks = tidemark.marks() -%}
     {%- set rows = api.Relation.create(schema='buckets', identifier=definition) -%}
     {%- set last_op = tidemark.highest(tidemark.ops_relation(rows), 'op_id') -%}
-    {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'refs': {}, 'definition_hash': none, 'columns': []} -%}
+    {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
     {%- do tidemark.commit_manifest(
         [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
         [tidemark.newest_publication(marks)]

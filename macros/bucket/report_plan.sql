@@ -6,7 +6,7 @@
         message=plan.reason,
         code=tojson({
             'standing': {},
-            'refs': {},
+            'staged': [],
             'seen': tidemark.newest_publication(tidemark.marks()),
             'definition_hash': plan.definition_hash,
             'state': 'unchanged' if plan.is_published else 'changed' if plan.since else 'new',

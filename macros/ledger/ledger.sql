@@ -28,6 +28,6 @@
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do persist_docs(this, model) -%}
-    {%- do tidemark.report(standing, 'appended' if new else 'nothing new', tables=[this | string] if new else []) -%}
+    {%- do tidemark.report(standing, 'appended' if new else 'nothing new', staged=[this | string] if new else []) -%}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}

@@ -4,10 +4,7 @@
 -#}
 {% macro commit_manifest(models, seen) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- set refs = tidemark.refs([publications]) -%}
-    {%- for model in models -%}
-        {%- do refs.update(model.report.refs) -%}
-    {%- endfor -%}
+    {%- set refs = tidemark.refs([publications] + models | map(attribute='report.staged') | sum(start=[])) -%}
     {%- set manifest = tidemark.manifest(models, refs) -%}
     {%- set publication_id = tidemark.append_manifest(manifest, refs.get(publications, {}).get('main'), seen) -%}
     {%- do refs.setdefault(publications, {}).update({tidemark.branch(): none}) -%}

@@ -16,7 +16,7 @@
     {%- do tidemark.drop_staged(results, passed) -%}
     {%- set marks = tidemark.marks() -%}
     {%- set news = [] -%}
-    {%- for model in passed if model.report.refs or tidemark.has_moved(model, marks) -%}
+    {%- for model in passed if model.report.staged or tidemark.has_moved(model, marks) -%}
         {%- do news.append(model) -%}
     {%- endfor -%}
     {%- if news -%}

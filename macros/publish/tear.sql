@@ -21,7 +21,7 @@
 
 {#- How a manifest says that a log was dropped, and what its last op was. -#}
 {% macro dropped_log(definition, relation, last_op) -%}
-    {%- set report = {'standing': {}, 'refs': {}, 'definition_hash': none, 'columns': {'last_op': last_op}} -%}
+    {%- set report = {'standing': {}, 'staged': [], 'definition_hash': none, 'columns': {'last_op': last_op}} -%}
     {{ return({'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier ~ '__ops'], 'report': report}) }}
 {%- endmacro %}
 

@@ -21,7 +21,7 @@
     {%- else -%}
         {%- set mark = marks[model].values() | first -%}
         {%- set report = {
-            'standing': tidemark.published_standing(model), 'refs': refs,
+            'standing': tidemark.published_standing(model), 'staged': [table],
             'definition_hash': mark.definition_hash, 'columns': mark.columns,
         } -%}
         {%- set models = [{'name': model, 'tables': [table], 'report': report}] -%}

@@ -528,8 +528,9 @@ def test_unchanged_toast_values_are_kept(jobs: Jobs, database: Database, identit
         ("alter table orders replica identity full", "alter table orders replica identity default"),
         ("alter table orders rename to other", "alter table other rename to orders"),
         ("alter table orders drop constraint orders_pkey", "alter table orders add primary key (id)"),
+        ("alter table orders rename n to m", "alter table orders rename m to n"),
     ],
-    ids=["identity", "name", "key"],
+    ids=["identity", "name", "key", "column"],
 )
 def test_what_was_changed_between_two_alterations_that_nobody_saw_is_not_lost(
     jobs: Jobs, orders: Database, statements: tuple[str, str]
@@ -537,12 +538,75 @@ def test_what_was_changed_between_two_alterations_that_nobody_saw_is_not_lost(
     jobs.settle()
     before = jobs.table("public.orders")
     orders.execute(statements[0])
-    name = "other" if "rename" in statements[0] else "orders"
-    orders.execute(f"insert into {name} (id) values (77)")
+    name = "other" if "other" in statements[0] else "orders"
+    orders.execute(f"insert into {name} values (77, 'x', 7)")
     orders.execute(statements[1])
     jobs.settle()
     assert jobs.table("public.orders").table_id == before.table_id
     jobs.assert_equal("public.orders")
+
+
+def test_a_key_that_is_swapped_step_by_step_while_nobody_looks_is_read_anew_once(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("alter table orders drop constraint orders_pkey; insert into orders values (77, 'x', 1)")
+    orders.execute("alter table orders replica identity full; update orders set n = 5 where id = 77")
+    orders.execute("alter table orders add primary key (id); alter table orders replica identity default")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_column_renamed_and_back_in_one_transaction_is_read_anew_only_if_rows_were_changed(
+    jobs: Jobs, orders: Database
+) -> None:
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("begin; alter table orders rename n to m; alter table orders rename m to n; commit")
+    orders.execute("update orders set n = 6 where id = 1")
+    jobs.settle()
+    assert jobs.table("public.orders").snapshot_id == before.snapshot_id
+    orders.execute(
+        "begin; alter table orders rename n to m; update orders set m = 9 where id = 1; "
+        "alter table orders rename m to n; commit"
+    )
+    jobs.settle()
+    assert jobs.table("public.orders").snapshot_id != before.snapshot_id
+    jobs.assert_equal("public.orders")
+
+
+@pytest.mark.parametrize(
+    ("there", "back"),
+    [
+        ("{name} rename to {name}_x", "{name}_x rename to {name}"),
+        ("{name} set (publish = 'insert')", "{name} set (publish = 'insert, update, delete, truncate')"),
+    ],
+    ids=["name", "options"],
+)
+def test_a_publication_altered_to_and_fro_has_its_tables_read_anew(
+    jobs: Jobs, orders: Database, there: str, back: str
+) -> None:
+    jobs.settle()
+    orders.execute(f"alter publication {there.format(name=jobs.source.publication)}")
+    orders.execute("delete from orders where id = 1; update orders set n = 0 where id = 2")
+    orders.execute(f"alter publication {back.format(name=jobs.source.publication)}")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_tables_whose_names_are_written_alike_are_left_out_and_named(
+    jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.execute('create schema "public.a"; create table "public.a".b (id int primary key)')
+    orders.execute('create table "a.b" (id int primary key)')
+    jobs.settle()
+    assert "public.a.b is left out: its name is that of another table too" in caplog.text
+    jobs.assert_equal("public.orders")
+
+
+def test_a_type_that_changes_is_told_of(jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture) -> None:
+    jobs.settle()
+    orders.execute("alter table orders alter n type numeric(12, 4)")
+    jobs.settle()
+    assert "column n is of type numeric(12,4) now, before of integer" in caplog.text
 
 
 def test_a_table_without_a_key_is_read_anew_when_its_columns_are_others(jobs: Jobs, database: Database) -> None:

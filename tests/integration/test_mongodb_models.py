@@ -4,8 +4,10 @@ from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+from bson import Binary
 
 from ingest.config import MongoSource, PostgresSource
 from ingest.lake import Lake
@@ -38,9 +40,18 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     shop.orders.insert_many(
         [{"_id": n, "customer": {"id": n % 3}, "total": n * 0.5, "placed": placed, "open": True} for n in range(20)]
     )
+    shop.files.insert_many(
+        [
+            {"_id": 0, "ref": Binary(UUID(int=5).bytes, 4), "data": Binary(b"")},
+            {"_id": 1, "ref": Binary(UUID(int=5).bytes, 4), "data": Binary(b"\x00\xff")},
+        ]
+    )
     database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
     customers = replica.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
     write_models(mongo_source, settings, replica.folder / "models/staging")
+    # What codegen has not seen, and no folder can be called.
+    shop["漢" * 40].insert_one({"_id": 0})
+    shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
     orders = f"stg_{mongo_source.name}__orders"
     by_customer = replica.definition(
         "by_customer",
@@ -81,6 +92,8 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     assert_equal()
     (moment,) = replica.rows(f"select distinct placed from buckets.{by_customer}")
     assert moment[0].replace(tzinfo=timezone.utc) == placed
+    files = replica.rows(f"select _id, ref, data from staging.stg_{mongo_source.name}__files order by _id")
+    assert files == [(0, str(UUID(int=5)), b""), (1, str(UUID(int=5)), b"\x00\xff"), (2, None, None)]
     with mongo.start_session() as session, session.start_transaction():
         shop.orders.update_one({"_id": 1}, {"$set": {"customer.id": 3}}, session=session)
         shop.orders.update_one({"_id": 2}, {"$set": {"open": False}}, session=session)

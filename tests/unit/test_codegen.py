@@ -175,6 +175,13 @@ def test_names_of_models_are_plain_and_never_collide() -> None:
     }
 
 
+def test_a_name_that_no_file_could_have_is_cut_and_told_apart() -> None:
+    tables = {f"public.{'t' * 240}{number}": f"{'t' * 240}{number}" for number in range(3)}
+    names = model_names("shop", tables)
+    assert sorted(names.values()) == sorted(tables)
+    assert max(map(len, names)) < 250
+
+
 def test_odd_names_are_pardoned_to_sqlfluff_and_plain_ones_need_no_pardon() -> None:
     odd = table("t'\\", {"id": "bigint", "a b": "text", "x" * 63: "numeric(1,1)"})
     head = staging_models(SHOP, [odd], {})["stg_shop__t__.sql"].splitlines()

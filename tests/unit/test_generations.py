@@ -61,6 +61,13 @@ def test_a_table_that_we_moved_to_another_writer_is_no_other() -> None:
     assert again.state == QUEUED
 
 
+def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> None:
+    seen = Seen(replace(ORDERS, published_id=5 << 32 | 77))
+    (row,) = reconcile([seen], known(TAKEN))
+    assert row == replace(TAKEN, published_id=5 << 32 | 77, rev=4)
+    assert reconcile([seen], known(row)) == []
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -68,6 +75,7 @@ def test_a_table_that_we_moved_to_another_writer_is_no_other() -> None:
         ({"columns": (replace(ID, type="bigint"), NAME)}, "column id was of type integer"),
         ({"columns": (ID, replace(NAME, attnum=3)), "attributes": 3}, "dropped and added again"),
         ({"published_id": 78}, "taken out of its publication"),
+        ({"published_id": 5 << 32 | 78}, "taken out of its publication"),
         ({"leaves": ()}, "partition public.orders was detached or dropped"),
         ({"leaves": (LEAF, Leaf(501, "public.p", 901))}, "partition public.p was attached"),
     ],
