@@ -34,7 +34,7 @@ def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
     """A source's tables, to be read without a stream."""
     if isinstance(source, PostgresSource):
         return snapshots.PostgresTables(lake, source, settings)
-    return mongodb_snapshots.MongoCollections(lake, source, settings, scope.last(lake, source))
+    return mongodb_snapshots.MongoCollections(lake, source, settings, scope.given(lake, source))
 
 
 def check(source: Source, settings: JobSettings) -> list[Finding]:

@@ -151,8 +151,9 @@ class Decoder:
                 f"source {self.source}, after {clustertime.readable(self._at)}",
                 "Correct the document, then run `tidemark resnapshot --all`",
             ) from error
-        # Of a split event, the fragment that has it.
-        return {**event, _BYTES: raw} if "documentKey" in event else event
+        if "documentKey" in event:  # of a split event, in one of its fragments
+            event[_BYTES] = raw
+        return event
 
     def _whole(self, event: Parsed) -> Parsed | None:
         """The event, when the last of its fragments is there."""

@@ -53,7 +53,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
             lake.tables.queue(source.name, "the stream is another one")
     # Another process may begin at this moment as well; the stream is one.
     lake.begin(begun, stored.start_position if stored else -1)
-    scopes.hold(lake, source, scope)
+    scopes.confirm(lake, source, scope)
     found = scopes.stored(lake, source)
     assert found is not None
     return found

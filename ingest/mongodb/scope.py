@@ -50,13 +50,13 @@ def stored(lake: Lake, source: MongoSource) -> Position | None:
     return current(lake.positions(source.name)).get((source.name, WRITER))
 
 
-def last(lake: Lake, source: MongoSource) -> Scope:
+def given(lake: Lake, source: MongoSource) -> Scope:
     """The scope that this process gives the source, at the level that its stream has or will have first."""
     found = stored(lake, source)
     return Scope(server.CLUSTER if found is None else Scope.of(found.slot).level, source.collections)
 
 
-def hold(lake: Lake, source: MongoSource, scope: Scope) -> None:
+def confirm(lake: Lake, source: MongoSource, scope: Scope) -> None:
     """Raises Failure if the stream is of another scope by now."""
     found = stored(lake, source)
     if found is not None and found.slot != scope.slot:

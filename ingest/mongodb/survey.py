@@ -57,7 +57,7 @@ class Survey:
             if (database := row.table_name.partition(".")[0]) in unlisted
         }
         if rows := [*self._new(known), *self._gone(client, known, present, unlisted)]:
-            scopes.hold(self._lake, self._source, self._scope)
+            scopes.confirm(self._lake, self._source, self._scope)
             self._lake.tables.put(name, rows)
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:

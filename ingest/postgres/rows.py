@@ -29,6 +29,17 @@ from ingest.postgres import copytext
 from ingest.postgres.connection import CannotConnect, Connection, connect, copy_out
 from ingest.rowkey import row_keys
 
+# What a server says of a snapshot that is not there, or was let go of.
+_SNAPSHOT_ERRORS = (
+    psycopg.errors.InvalidParameterValue,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+    psycopg.errors.UndefinedObject,
+)
+
+
+class _NoSnapshot(Exception):
+    """The exported snapshot is gone."""
+
 
 @dataclass(frozen=True)
 class ChunkTask:
@@ -91,7 +102,7 @@ def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
             return ChunkResult(task.snapshot_id, task.chunk, problem=CHANGED, detail=changed)
         path = file.path if file.rows else None
         return ChunkResult(task.snapshot_id, task.chunk, path, file.rows, file.size, task.read_lsn)
-    except (Failure, ValueError, psycopg.Error) as error:
+    except (Failure, ValueError, psycopg.Error, _NoSnapshot) as error:
         if sink is not None:
             sink.abandon()
         return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
@@ -99,7 +110,10 @@ def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
 
 def _begin(connection: Connection, task: ChunkTask) -> None:
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-    connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(task.snapshot)))
+    try:
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(task.snapshot)))
+    except _SNAPSHOT_ERRORS as error:
+        raise _NoSnapshot(_said(error)) from error
 
 
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
@@ -174,13 +188,7 @@ def _kind(error: Exception) -> str:
         return FORBIDDEN
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
         return CHANGED
-    text = str(error)
-    if "snapshot" in text and isinstance(
-        error,
-        psycopg.errors.InvalidParameterValue
-        | psycopg.errors.ObjectNotInPrerequisiteState
-        | psycopg.errors.UndefinedObject,
-    ):
+    if isinstance(error, _NoSnapshot):
         return NO_SNAPSHOT
     if isinstance(error, psycopg.OperationalError):
         return UNREACHABLE

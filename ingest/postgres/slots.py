@@ -219,7 +219,7 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     text = error.diag.message_primary or str(error)
     if "wal_level" in text:
         return Failure(text, slot, "Set wal_level = logical in the server's configuration and restart it")
-    if "replication slots are in use" in text:
+    if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
         return Failure(text, slot, "Drop a slot that nobody uses, or raise max_replication_slots")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return Failure(text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION")

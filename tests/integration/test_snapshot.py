@@ -172,6 +172,19 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     jobs.close()
 
 
+def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Jobs, accounts: Database) -> None:
+    holder = "datname = current_database() and state = 'idle in transaction'"
+
+    def cut() -> None:
+        assert accounts.execute(f"select pg_terminate_backend(pid) from pg_stat_activity where {holder}") == [(True,)]
+        accounts.execute("update accounts set balance = 20 where id in (1, 250)")
+
+    with chunked.streaming():
+        chunked.snapshot(SnapshotHooks(after_claim=call_once(cut)))
+    chunked.stream()
+    chunked.assert_equal("public.accounts")
+
+
 def done_chunks(jobs: Jobs) -> dict[int, int]:
     """Of the running or done snapshot: the attempts that were named done, by chunk."""
     tables = jobs.lake.tables.read(jobs.source.name).values()
