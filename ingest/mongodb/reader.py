@@ -170,7 +170,7 @@ class Reader(threading.Thread):
         raw = reply["firstBatch"] if "firstBatch" in reply else reply["nextBatch"]
         token = reply["postBatchResumeToken"]
         position = clustertime.of_token(token["_data"])
-        self._put(Events([event.raw for event in raw], position))
+        self._put(Events([bytes(event.raw) for event in raw], position))  # of a large reply they are views
         if self._token is None or token["_data"] != self._token["_data"]:
             # Before anything follows an invalidation, the token is still that of it.
             self._after_invalidate = False
