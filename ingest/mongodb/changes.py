@@ -4,54 +4,39 @@ No I/O: documents that an event doesn't carry come from a function that is given
 all events of its clusterTime, whatever becomes of it, so a replay gives every record the same pair.
 """
 
-from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 from bson.errors import BSONError
 
 from ingest.change import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
 from ingest.errors import Failure
-from ingest.mongodb import clustertime, documents, elements
+from ingest.mongodb import clustertime, documents, elements, levels
 from ingest.mongodb.catalog import generation, relation_id
-from ingest.mongodb.documents import Parsed
+from ingest.mongodb.documents import Documents
+from ingest.mongodb.elements import Value
+from ingest.mongodb.events import RENAME, Event, Fragments, Namespace
 from ingest.mongodb.server import is_internal
 
 _ROWS = {"insert": INSERT, "update": UPDATE, "replace": UPDATE, "delete": DELETE}
 # What takes all documents of a collection away; a renamed one has another name, so it is another table.
-RENAME = "rename"
 _ENDS = ("drop", RENAME)
 # After these the catalogue is to be looked at.
 _CATALOGUE = (*_ENDS, "create", "dropDatabase")
-INVALIDATE = "invalidate"
 
-# Events that are parsed at a time, and so the most that a batch has looked up; the BSON bytes of what is.
-_AT_ONCE = 500
+# Events that are read at a time, and so the most that a batch has looked up; the BSON bytes of what is.
+_AT_ONCE = 2000
 LOOKED_UP_BYTES = 16 << 20
 
-# Where an event has its own bytes, beside what is parsed of them.
-_BYTES = ""
-
-Namespace = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Found:
-    """A document that was looked up; size: of its BSON, in bytes."""
-
-    document: Parsed
-    size: int
-
-
-# Gives documents as they are at a position or later, by row key; asked for by their `_id`s, the same bytes as in events
-# (`elements.value`). Those that are gone are not there. None: there are several, and they are larger than
-# LOOKED_UP_BYTES.
-LookUp = Callable[[Namespace, Sequence[bytes], int], Mapping[str, Found] | None]
+# Gives documents as they are at a position or later, by row key; asked for by their `_id`s. Those that are gone are not
+# there. None: there are several, and they are larger than LOOKED_UP_BYTES.
+LookUp = Callable[[Namespace, Sequence[Value], int], Mapping[str, bytes] | None]
 
 
 @dataclass(frozen=True)
@@ -62,28 +47,28 @@ class Events:
     position: int
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Record:
-    """A row of raw.wal_events to be; its document is yet to be looked up if `missing`."""
+    """A row of raw.wal_events to be; its document is yet to be looked up if `missing`. key: see `Event`; of a TRUNCATE
+    there is none. row_key: what comes of it, told of many at once.
+    """
 
     at: int
     index: int
     op: str
-    event: Parsed
+    commit_ts: int
+    transaction: int | None
     namespace: Namespace
     table_id: str
-    leaf_id: int
-    document: Parsed | None = None
+    leaf_id: int | None
+    key: bytes | None
+    document: bytes | None
+    row_key: str | None = None
 
     @property
-    def identifier(self) -> bytes:
-        """The `_id` of a record that is of one document, as bytes."""
-        return elements.value(elements.value(self.event[_BYTES], b"documentKey")[1:], b"_id")
-
-    @cached_property
-    def row_key(self) -> str:
-        """See `documents.row_key`."""
-        return documents.row_key(self.event["documentKey"]["_id"])
+    def identifier(self) -> Value:
+        """The `_id` of the document that was changed."""
+        return elements.value(self.key or b"", b"_id")
 
     @property
     def missing(self) -> bool:
@@ -105,15 +90,15 @@ class Decoder:
     _at_once: int = _AT_ONCE
     _at: int = 0
     _index: int = 0
-    _token: str | None = None
-    _fragments: Parsed = field(default_factory=dict)
-    _tables: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
+    _newest: Event | None = None
+    _fragments: Fragments = field(default_factory=Fragments)
+    _tables: dict[tuple[UUID, str], tuple[str, int]] = field(default_factory=dict)
 
     def feed(self, events: Events) -> Iterator[EventBatch]:
         """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
         before, times, end = self._at, 0, len(events.raw)
         for at in range(0, max(end, 1), _AT_ONCE):
-            records, begun = documents.uncollected(partial(self._parsed, events.raw[at : at + _AT_ONCE]))
+            records, begun = documents.uncollected(partial(self._read, events.raw[at : at + _AT_ONCE]))
             times += begun
             for whole, ends in self._with_documents(records):
                 is_last = ends and at + _AT_ONCE >= end
@@ -123,93 +108,76 @@ class Decoder:
                     position=position,
                     transactions=times if is_last else 0,
                     in_transaction=self._at >= position if is_last else True,
-                    token=self._token if is_last else None,
+                    token=self._newest.token if is_last and self._newest else None,
                 )
 
-    def _parsed(self, events: Sequence[bytes]) -> tuple[list[_Record], int]:
+    def _read(self, raw: Sequence[bytes]) -> tuple[list[_Record], int]:
         """The records of some events, and how many clusterTimes begin with them."""
         records: list[_Record] = []
         times = 0
-        for raw in events:
-            event = self._whole(self._event(raw))
-            if event is None:
-                continue
-            times += self._count(event)
-            if event["operationType"] in _CATALOGUE:
+        for event in self._fragments.whole(levels.split(raw)):
+            times += self._count(event.at)
+            kind = event.kind
+            if kind in _CATALOGUE:
                 self.catalogue()
-            if event["operationType"] in _ROWS:
-                self._token = event["_id"]["_data"]
-            records += self._records(event)
+            if kind in _ROWS:
+                self._newest = event
+            records += self._records(kind, event)
+        of_rows = [record for record in records if record.key is not None]
+        keys = Documents([record.key or b"" for record in of_rows]).row_keys()
+        for record, key in zip(of_rows, keys.to_pylist(), strict=True):
+            record.row_key = key
         return records, times
 
-    def _event(self, raw: bytes) -> Parsed:
-        try:
-            event = documents.parse(raw)
-        except BSONError as error:
-            raise Failure(
-                f"a change event can't be decoded ({error})",
-                f"source {self.source}, after {clustertime.readable(self._at)}",
-                "Correct the document, then run `tidemark resnapshot --all`",
-            ) from error
-        if "documentKey" in event:  # of a split event, in one of its fragments
-            event[_BYTES] = raw
-        return event
-
-    def _whole(self, event: Parsed) -> Parsed | None:
-        """The event, when the last of its fragments is there."""
-        split = event.pop("splitEvent", None)
-        if split is None:
-            return event
-        self._fragments |= event
-        if split["fragment"] != split["of"]:
-            return None
-        whole, self._fragments = self._fragments, {}
-        return whole
-
-    def _count(self, event: Parsed) -> bool:
-        """Give the event its ordinal; whether it begins a clusterTime."""
-        at = clustertime.of_parsed(event["clusterTime"])
+    def _count(self, at: int) -> bool:
+        """Give an event its ordinal; whether it begins a clusterTime."""
         begins = at != self._at
         self._at, self._index = at, 0 if begins else self._index + 1
         return begins
 
-    def _records(self, event: Parsed) -> Iterator[_Record]:
+    def _records(self, kind: str, event: Event) -> Iterator[_Record]:
         """An event's records: of a renamed collection's name, then of the name that it took from another, if it did.
 
         The second has an ordinal of its own, whatever is selected.
         """
-        kind, place, uuid = event["operationType"], event.get("ns", {}), event.get("collectionUUID")
+        uuid = event.uuid
         if uuid is None:  # the drop of a view or of a time series
             return
-        if kind in _ROWS or kind in _ENDS:
-            yield from self._of(kind, event, place, uuid)
+        if kind in _ROWS:
+            if self._is_wanted(event.namespace):
+                yield self._row(_ROWS[kind], event, uuid)
+        elif kind in _ENDS:
+            yield from self._end(event, event.namespace, uuid)
         if kind == RENAME:
-            taken = event["to"]
-            if self._is_wanted(taken):
-                table_id, _ = self._generation(uuid, _full_name(taken))
+            if self._is_wanted(event.taken):
+                table_id, _ = self._generation(uuid, event.taken)
                 self.renamed(table_id, self._at)
-            if dropped := event.get("operationDescription", {}).get("dropTarget"):
+            if dropped := event.dropped:
                 self._index += 1
-                yield from self._of(kind, event, taken, dropped)
+                yield from self._end(event, event.taken, dropped)
 
-    def _of(self, kind: str, event: Parsed, place: Parsed, uuid: Parsed) -> Iterator[_Record]:
-        if self._is_wanted(place):
-            table_id, leaf_id = self._generation(uuid, _full_name(place))
-            op = _ROWS.get(kind, TRUNCATE)
-            # Of a deleted document the key alone is known.
-            document = event["documentKey"] if op == DELETE else event.get("fullDocument")
-            namespace = place["db"], place["coll"]
-            yield _Record(self._at, self._index, op, event, namespace, table_id, leaf_id, document)
+    def _row(self, op: str, event: Event, uuid: UUID) -> _Record:
+        table_id, leaf_id = self._generation(uuid, event.namespace)
+        # Of a deleted document the key alone is known.
+        document = event.key if op == DELETE else event.document
+        return self._record(op, event, event.namespace, table_id, leaf_id, event.key, document)
 
-    def _is_wanted(self, place: Parsed) -> bool:
-        return not is_internal(place["coll"]) and self.selects(_full_name(place))
+    def _end(self, event: Event, namespace: Namespace, uuid: UUID) -> Iterator[_Record]:
+        if self._is_wanted(namespace):
+            table_id, _ = self._generation(uuid, namespace)
+            yield self._record(TRUNCATE, event, namespace, table_id, None, None, None)
 
-    def _generation(self, binary_uuid: Parsed, name: str) -> tuple[str, int]:
-        binary = binary_uuid["$binary"]["base64"]
-        if (binary, name) not in self._tables:
-            uuid = UUID(bytes=b64decode(binary))
-            self._tables[binary, name] = generation(self.source, uuid, name), relation_id(uuid)
-        return self._tables[binary, name]
+    def _record(self, op: str, event: Event, *rest: Any) -> _Record:
+        return _Record(self._at, self._index, op, event.commit_ts, event.transaction, *rest)
+
+    def _is_wanted(self, namespace: Namespace) -> bool:
+        return not is_internal(namespace[1]) and self.selects(".".join(namespace))
+
+    def _generation(self, uuid: UUID, namespace: Namespace) -> tuple[str, int]:
+        name = ".".join(namespace)
+        if (uuid, name) not in self._tables:
+            self._tables[uuid, name] = generation(self.source, uuid, name), relation_id(uuid)
+        return self._tables[uuid, name]
 
     def _with_documents(self, records: Sequence[_Record]) -> Iterator[tuple[list[_Record], bool]]:
         """With the documents looked up that updates lack, each as it is now, in parts that fit into memory; whether it
@@ -229,70 +197,75 @@ class Decoder:
                 return
             self._at_once = min(2 * self._at_once, _AT_ONCE)
 
-    def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str], Found] | None:
+    def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str | None], bytes] | None:
         """The documents that records lack, by namespace and row key; None if they are too large for one batch."""
         missing = [record for record in records if record.missing]
-        wanted: dict[Namespace, dict[str, bytes]] = {}
+        wanted: dict[Namespace, dict[str | None, Value]] = {}
         for record in missing:
             wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
-        found: dict[tuple[Namespace, str], Found] = {}
+        found: dict[tuple[Namespace, str | None], bytes] = {}
         for namespace, identifiers in wanted.items():
             each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
             if each is None:
                 return None
             found |= {(namespace, key): one for key, one in each.items()}
         # A document is written as often as it was changed.
-        size = sum(found[key].size for record in missing if (key := (record.namespace, record.row_key)) in found)
+        size = sum(len(found.get((record.namespace, record.row_key), b"")) for record in missing)
         return None if size > LOOKED_UP_BYTES and len(records) > 1 else found
 
     def _table(self, records: Sequence[_Record]) -> pa.Table:
-        count = len(records)
         same = {
             "source": self.source,
             "writer": self.writer,
             "partial": False,
+            "prev_row_key": None,
             "ingested_at": datetime.now(timezone.utc),
         }
-        arrays: dict[str, pa.Array] = {
-            name: pa.repeat(pa.scalar(value, EVENTS.field(name).type), count) for name, value in same.items()
+        values = {
+            "commit_lsn": [r.at for r in records],
+            "commit_index": [r.index for r in records],
+            "change_lsn": [r.index for r in records],
+            "commit_ts": [r.commit_ts for r in records],
+            "xid": [r.transaction for r in records],
+            "op": [r.op for r in records],
+            "table_name": [".".join(r.namespace) for r in records],
+            "table_id": [r.table_id for r in records],
+            "leaf_id": [r.leaf_id for r in records],
+            "row_key": [r.row_key for r in records],
         }
-        values: dict[str, Iterable[Any]] = {
-            "commit_lsn": (r.at for r in records),
-            "commit_index": (r.index for r in records),
-            "change_lsn": (r.index for r in records),
-            "commit_ts": (_wall_time(r) for r in records),
-            "xid": (_transaction(r.event) for r in records),
-            "op": (r.op for r in records),
-            "table_name": (".".join(r.namespace) for r in records),
-            "table_id": (r.table_id for r in records),
-            "leaf_id": (None if r.op == TRUNCATE else r.leaf_id for r in records),
-            "row_key": (None if r.op == TRUNCATE else r.row_key for r in records),
-            "prev_row_key": (None for _ in records),
-        }
-        arrays |= {name: pa.array(list(each), EVENTS.field(name).type) for name, each in values.items()}
-        arrays["columns"] = documents.columns(None if r.op == TRUNCATE else r.document for r in records)
+        kinds = {name: EVENTS.field(name).type for name in EVENTS.names}
+        arrays = {name: pa.repeat(pa.scalar(value, kinds[name]), len(records)) for name, value in same.items()}
+        arrays |= {name: pa.array(each, kinds[name]) for name, each in values.items()}
+        arrays["columns"] = self._columns(records)
         return pa.Table.from_arrays([arrays[name] for name in EVENTS.names], schema=EVENTS)
 
+    def _columns(self, records: Sequence[_Record]) -> pa.Array:
+        """Null for what has no document."""
+        given = np.array([r.document is not None for r in records], np.bool_)
+        try:
+            found = Documents([r.document for r in records if r.document is not None]).columns()
+        except BSONError:
+            raise self._undecodable(records) from None
+        return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
-def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str], Found]) -> Iterator[_Record]:
+    def _undecodable(self, records: Sequence[_Record]) -> Failure:
+        """Names the first document that can't be read."""
+        for record in records:
+            try:
+                documents.parse(record.document or elements.document(()))
+            except BSONError as error:
+                return Failure(
+                    f"a document can't be decoded ({error})",
+                    f"source {self.source}, {'.'.join(record.namespace)} {record.row_key}, "
+                    f"changed at {clustertime.readable(record.at)}",
+                    "Correct the document, then run `tidemark resnapshot --all`",
+                )
+        raise AssertionError("one of them could not be read")
+
+
+def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:
     for record in records:
         if not record.missing:
             yield record
         elif one := found.get((record.namespace, record.row_key)):
-            yield replace(record, document=one.document)
-
-
-def _full_name(place: Parsed) -> str:
-    return f"{place['db']}.{place['coll']}"
-
-
-def _wall_time(record: _Record) -> int:
-    """Microseconds since 1970."""
-    wall = record.event.get("wallTime")
-    return int(wall["$date"]["$numberLong"]) * 1000 if wall else (record.at >> 32) * 1_000_000
-
-
-def _transaction(event: Parsed) -> int | None:
-    """The transaction's number in its session, if it was one."""
-    number = event.get("txnNumber")
-    return None if number is None else int(next(iter(number.values())))
+            yield replace(record, document=one)

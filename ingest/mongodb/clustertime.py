@@ -20,12 +20,6 @@ def timestamp(at: int) -> Timestamp:
     return Timestamp(at >> 32, at & _LOW)
 
 
-def of_parsed(value: dict[str, Any]) -> int:
-    """The position of a parsed `{"$timestamp": {"t": ..., "i": ...}}`."""
-    found = value["$timestamp"]
-    return int(found["t"]) << 32 | int(found["i"])
-
-
 def of_token(data: Any) -> int:
     """The clusterTime in a resume token's `_data`: all events before it have been given out when the server gives it.
 

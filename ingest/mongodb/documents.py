@@ -1,30 +1,39 @@
 """BSON documents as the lake keeps them: canonical Extended JSON, whole or by top-level field. Pure.
 
-libbson (bsonjs) writes the JSON; doubles are then given the shortest text that reads back as the same number, as
-everywhere else in the lake. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
+`parse` reads one, however odd: libbson (bsonjs) writes the JSON; doubles are then given the shortest text that reads
+back as the same number, as everywhere else in the lake. `Documents` reads many at once, by `levels` and `texts`, and
+those that these leave out by `parse`. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
 
 import gc
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any, TypeVar
 
 import bson
 import bsonjs
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidBSON
 
 from ingest.change import COLUMNS
-from ingest.mongodb import elements
+from ingest.mongodb import elements, texts
+from ingest.mongodb.levels import I64, Page, walk
 
 Parsed = dict[str, Any]
 _T = TypeVar("_T")
 
+_NULL = 0x0A
+# Types whose values are spelled in one way only, and have no number in their JSON: string, ObjectId, boolean, and an int,
+# which is as it is to be.
+_SPELLED = np.zeros(256, np.bool_)
+_SPELLED[[0x02, 0x07, 0x08, 0x10]] = True
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
 _INTS, _LONGS = 1 << 31, 1 << 63
 _DECIMAL128 = Context(prec=34, Emax=6144, Emin=-6176)
@@ -120,23 +129,59 @@ def _number(kind: str, text: str) -> Parsed:
     return {"$numberDecimal": str(exact.normalize(_DECIMAL128))}
 
 
-def columns(documents: Iterable[Mapping[str, Any] | None]) -> pa.Array:
-    """Parsed documents as `columns` of the raw tables: each top-level field's JSON, null for null.
+class Documents:
+    """Some documents, of less than 2 GiB. Raises BSONError when one can't be read."""
 
-    None, of a record without a document, gives a null.
-    """
-    offsets: list[int | None] = []
+    def __init__(self, raw: Sequence[bytes]) -> None:
+        page = Page(raw)
+        level = walk(page, page.start, page.end)
+        written, sound = texts.values(page, level)
+        names, known = texts.names(page, level)
+        self._whole = level.whole
+        self._whole[level.owner[~(sound & known)]] = False
+        kept = np.flatnonzero(self._whole[level.owner])
+        self._owner = level.owner[kept]
+        self._kind = level.kind[kept]
+        self._names, self._texts = (each.take(pa.array(kept)) for each in (names, written))
+        others = np.flatnonzero(~self._whole).tolist()
+        self._parsed = uncollected(lambda: [parse(raw[place]) for place in others])
+
+    def row_keys(self) -> pa.Array:
+        """The row key of each one's `_id`."""
+        at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
+        written = self._texts.take(pa.array(at))
+        plain = _SPELLED[self._kind[at]]
+        if not plain.all():
+            others = [json_text(_spelled(orjson.loads(each))) for each in written.filter(pa.array(~plain)).to_pylist()]
+            written = pc.replace_with_mask(written, pa.array(~plain), pa.array(others, pa.string()))
+        found = pc.binary_join_element_wise("[", written, "]", "")
+        return self._in_order(found, pa.array([row_key(each["_id"]) for each in self._parsed], pa.string()))
+
+    def columns(self) -> pa.Array:
+        """`columns` of the raw tables: each top-level field's JSON, null for null."""
+        offsets = np.searchsorted(self._owner, np.append(np.flatnonzero(self._whole), len(self._whole)))
+        nulls = pa.array(self._kind == _NULL)
+        found = _map(offsets, self._names, pc.if_else(nulls, None, self._texts))
+        return self._in_order(found, _columns(self._parsed))
+
+    def _in_order(self, found: pa.Array, parsed: pa.Array) -> pa.Array:
+        """What was found of all documents; of those that were parsed it comes last."""
+        if not self._parsed:
+            return found
+        place = np.argsort(np.argsort(~self._whole, kind="stable"))
+        return pa.concat_arrays([found, parsed]).take(pa.array(place))
+
+
+def _columns(parsed: Sequence[Mapping[str, Any]]) -> pa.Array:
     names: list[str] = []
     values: list[str | None] = []
-    for document in documents:
-        if document is None:
-            offsets.append(None)
-            continue
-        offsets.append(len(names))
-        # Lists: after any other iterable a list gives its spare room back, and is copied for the next document.
+    offsets = [0]
+    for document in parsed:
         names += list(document)
-        # Texts: bytes of orjson's keep the place of the kilobyte that it wrote them into.
         values += [None if value is None else json_text(value) for value in document.values()]
-    offsets.append(len(names))
-    entries = pa.array(names, pa.string()), pa.array(values, pa.string())
-    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), *entries).cast(COLUMNS)
+        offsets.append(len(names))
+    return _map(np.array(offsets), pa.array(names, pa.string()), pa.array(values, pa.string()))
+
+
+def _map(offsets: I64, names: pa.Array, values: pa.Array) -> pa.Array:
+    return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, values).cast(COLUMNS)

@@ -16,10 +16,13 @@ from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED, QUEUED
-from ingest.mongodb import clustertime, connection, documents, elements, server
+from ingest.mongodb import clustertime, connection, elements, server
 from ingest.mongodb import scope as scopes
-from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Found, Namespace
+from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder
 from ingest.mongodb.connection import Client
+from ingest.mongodb.documents import Documents
+from ingest.mongodb.elements import Value
+from ingest.mongodb.events import Namespace
 from ingest.mongodb.reader import Reader
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
@@ -218,7 +221,7 @@ class MongoFeed:
             if self._lake.tables.put(self._source, [known.queued("it was renamed, and has its name again")]):
                 return
 
-    def _look_up(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
+    def _look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
         """See `LookUp`. Asks again for as long as the deployment can't be reached."""
         database, name = namespace
         while True:
@@ -235,10 +238,10 @@ class MongoFeed:
                 if self._cancelled.wait(1.0):
                     raise _GivenUp from error
 
-    def _found(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
+    def _found(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
         """The documents as a majority has them, on a member that is no further behind than the stream."""
         self._client = self._client or self._connect()
-        found: dict[str, Found] = {}
+        found: list[bytes] = []
         size = 0
         database, name = namespace
         as_of = {"level": "majority", "afterClusterTime": clustertime.timestamp(at)}
@@ -250,6 +253,6 @@ class MongoFeed:
                 size += len(each.raw)
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
-                document = documents.parse(each.raw)
-                found[documents.row_key(document["_id"])] = Found(document, len(each.raw))
-        return found
+                found.append(bytes(each.raw))
+        keys = Documents([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
+        return dict(zip(keys.to_pylist(), found, strict=True))

@@ -21,8 +21,9 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.errors import Failure
 from ingest.mongodb import clustertime, connection, server
-from ingest.mongodb.changes import INVALIDATE, Events
+from ingest.mongodb.changes import Events
 from ingest.mongodb.connection import RAW, Client
+from ingest.mongodb.events import INVALIDATE
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
 

@@ -6,7 +6,7 @@ has to be the one that was registered.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from functools import partial
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -31,12 +31,14 @@ from ingest.chunktask import (
 )
 from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
-from ingest.mongodb import connection, documents
+from ingest.mongodb import connection
 from ingest.mongodb.clustertime import timestamp
 from ingest.mongodb.connection import Client
+from ingest.mongodb.documents import Documents
 from ingest.mongodb.server import uuid_of
 
-_PARSED_AT_ONCE = 500
+# Documents that are read at a time stay in the processor's cache.
+_READ_AT_ONCE = 2000
 
 
 def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
@@ -66,17 +68,14 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
 
 
 def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> None:
-    """One row group of a reply, which is parsed in parts that stay in the processor's cache."""
-    slices = [batch[at : at + _PARSED_AT_ONCE] for at in range(0, len(batch), _PARSED_AT_ONCE)]
-    parts = [documents.uncollected(partial(_rows, landed, each)) for each in slices]
+    """One row group of a reply."""
+    raw = (bytes(each.raw) for each in batch)
+    parts = []
+    while some := list(islice(raw, _READ_AT_ONCE)):
+        read = Documents(some)
+        parts.append(landed.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
-
-
-def _rows(landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> pa.Table:
-    parsed = [documents.parse(each.raw) for each in batch]
-    keys = pa.array([documents.row_key(each["_id"]) for each in parsed], pa.string())
-    return landed.table(keys, documents.columns(parsed))
 
 
 def _batches(client: Client, task: Task) -> Iterator[Sequence[RawBSONDocument]]:

@@ -12,7 +12,10 @@ from bson.timestamp import Timestamp
 from ingest.change import EVENTS
 from ingest.errors import Failure
 from ingest.mongodb import documents, elements
-from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Events, Found, Namespace
+from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Events
+from ingest.mongodb.elements import Value
+from ingest.mongodb.events import Namespace
+from ingest.mongodb.levels import LEAST
 
 ORDERS = uuid.UUID(int=1)
 
@@ -20,7 +23,7 @@ ORDERS = uuid.UUID(int=1)
 class Source:
     """A decoder, and what it asks and tells."""
 
-    def __init__(self, now: Mapping[str, Found] | None = None) -> None:
+    def __init__(self, now: Mapping[str, bytes] | None = None) -> None:
         self.now = now or {}
         self.asked: list[tuple[Namespace, list[Any], int]] = []
         self.catalogue = 0
@@ -35,11 +38,11 @@ class Source:
             lambda table_id, at: self.renamed.append((table_id, at & 0xFF)),
         )
 
-    def look_up(self, namespace: Namespace, identifiers: Sequence[bytes], at: int) -> Mapping[str, Found] | None:
+    def look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
         asked = elements.one_of(identifiers)["_id"]["$in"]
         self.asked.append((namespace, asked, at & 0xFF))
         found = {key: self.now[key] for each in asked if (key := self.key_of(each)) in self.now}
-        is_large = sum(each.size for each in found.values()) > LOOKED_UP_BYTES and len(asked) > 1
+        is_large = sum(map(len, found.values())) > LOOKED_UP_BYTES and len(asked) > 1
         return None if is_large else found
 
     @staticmethod
@@ -62,6 +65,10 @@ class Source:
 
 def key(number: int) -> str:
     return f'[{{"$numberInt":"{number}"}}]'
+
+
+def large(number: int, size: int) -> bytes:
+    return encode({"_id": number, "v": "x" * size})
 
 
 def event(kind: str, at: tuple[int, int], key: int = 1, collection: str = "shop.orders", **more: Any) -> dict[str, Any]:
@@ -104,7 +111,7 @@ def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
 
 
 def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gone_are_left_out() -> None:
-    source = Source({key(1): Found({"_id": {"$numberInt": "1"}, "v": "now"}, 20)})
+    source = Source({key(1): encode({"_id": 1, "v": "now"})})
     found = source.feed(
         event("update", (5, 1), 1),
         event("update", (5, 2), 2),
@@ -186,7 +193,7 @@ def test_times_and_transactions_are_kept() -> None:
 
 
 def test_documents_too_large_for_one_batch_come_in_several_of_which_the_last_proves_the_position() -> None:
-    source = Source({key(n): Found({"_id": {"$numberInt": str(n)}}, LOOKED_UP_BYTES // 3) for n in range(1, 9)})
+    source = Source({key(n): large(n, LOOKED_UP_BYTES // 3 - 100) for n in range(1, 9)})
     source.feed(event("delete", (4, 9)))
     found = source.feed(*(event("update", (5, n), n) for n in range(1, 9)))
     assert [row["row_key"] for row in found] == [key(n) for n in range(1, 9)]
@@ -195,7 +202,7 @@ def test_documents_too_large_for_one_batch_come_in_several_of_which_the_last_pro
 
 
 def test_a_large_document_changed_often_is_written_in_several_batches() -> None:
-    source = Source({key(1): Found({"_id": {"$numberInt": "1"}}, LOOKED_UP_BYTES)})
+    source = Source({key(1): large(1, LOOKED_UP_BYTES)})
     assert len(source.feed(*(event("update", (5, n)) for n in range(1, 5)))) == 4
     assert source.batches == [1, 1, 1, 1]
 
@@ -237,9 +244,27 @@ def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
     assert (found["op"], found["commit_index"]) == ("insert", 1)
 
 
-def test_an_event_that_nobody_can_decode_is_told_of() -> None:
+def test_a_document_that_nobody_can_decode_is_named() -> None:
     source = Source()
-    broken = encode(event("insert", (5, 2), fullDocument={"_id": 1, "x": "abc"})).replace(b"\x02x\0", b"\x20x\0")
-    source.feed(event("insert", (5, 1), fullDocument={"_id": 1}))
-    with pytest.raises(Failure, match="can't be decoded"):
-        list(source.decoder.feed(Events([broken], 5 << 32 | 2)))
+    broken = encode(event("insert", (5, 2), 7, fullDocument={"_id": 7, "x": "abc"})).replace(b"\x02x\0", b"\x20x\0")
+    good = encode(event("insert", (5, 1), fullDocument={"_id": 1}))
+    with pytest.raises(Failure, match="can't be decoded") as told:
+        list(source.decoder.feed(Events([good, broken], 5 << 32 | 2)))
+    assert "shop.orders" in told.value.where
+    assert key(7) in told.value.where
+
+
+def test_what_events_say_is_the_same_however_many_come_at_once() -> None:
+    """Many are read by vectors, few one by one."""
+    kinds = ("insert", "update", "replace", "delete")
+    told = [
+        event(kinds[n % 4], (5, 1 + n // 3), n % 40, fullDocument={"_id": n % 40, "v": n, "w": [n, {"x": "ä"}]})
+        for n in range(4 * LEAST)
+    ]
+    at_once, one_by_one = Source(), Source()
+    together = at_once.feed(*told)
+    assert [len({row["commit_index"] for row in together}), len(together)] == [3, len(told)]
+    apart = [row for each in told for row in one_by_one.feed(each)]
+    for row in (*together, *apart):
+        del row["ingested_at"]
+    assert together == apart

@@ -2,17 +2,21 @@
 
 import json
 import math
+import random
 from typing import Any
 
 import pytest
-from bson import Decimal128, Int64, ObjectId, Regex, encode, json_util
+from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, encode, json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
+from bson.errors import BSONError
 from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.mongodb import clustertime, documents
+from ingest.mongodb.documents import Documents
+from ingest.mongodb.levels import LEAST
 
 _DATES = DatetimeConversion.DATETIME_MS
 _EXACT = CodecOptions[dict[str, Any]](datetime_conversion=_DATES)
@@ -58,9 +62,82 @@ def test_a_string_that_looks_like_a_double_stays() -> None:
     assert documents.parse(encode({"x": {"$numberDouble": "no number"}})) == {"x": {"$numberDouble": "no number"}}
 
 
-def test_columns_tell_null_from_absent_and_a_record_without_document_from_both() -> None:
-    found = documents.columns([{"a": None, "b": {"$numberInt": "1"}}, {}, None]).to_pylist()
-    assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], [], None]
+def test_columns_tell_null_from_absent() -> None:
+    found = Documents([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
+    assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
+
+
+def _fields(raw: bytes) -> list[tuple[str, str | None]]:
+    parsed = documents.parse(raw).items()
+    return [(name, None if value is None else documents.json_text(value)) for name, value in parsed]
+
+
+def _same(raw: list[bytes]) -> None:
+    """They are read as `parse` reads each of them."""
+    found = Documents(raw)
+    assert found.columns().to_pylist() == [_fields(each) for each in raw]
+    assert found.row_keys().to_pylist() == [documents.row_key(documents.parse(each)["_id"]) for each in raw]
+
+
+_odd_names = st.text(st.characters(exclude_categories=["Cs"]), max_size=5).filter(lambda name: "\0" not in name)
+_odd_values = st.one_of(
+    st.sampled_from(
+        [
+            *(MinKey(), MaxKey(), Code("f()"), Code("f()", {"x": 1}), DBRef("c", 1), Regex("a.*b", "xim")),
+            *(Binary(bytes(16), 4), Binary(b"old", 2), Int64(2**40), Int64(7), Decimal128("1.10")),
+            'a"b\\c\x1f\0',
+            {"$numberDouble": "1.50"},
+            {"$date": 1},
+            [[]],
+            {},
+            1e-5,
+            -0.0,
+            1e10,
+            1e300,
+        ]
+    ),
+    _values,
+)
+
+
+@given(
+    st.lists(
+        st.tuples(_odd_values, st.dictionaries(_odd_names.filter(lambda name: name != "_id"), _odd_values, max_size=5)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.randoms(use_true_random=False),
+)
+def test_many_documents_are_read_as_one_by_one(kinds: list[tuple[Any, dict[str, Any]]], order: random.Random) -> None:
+    raw = [encode({"_id": key, **rest}, codec_options=_EXACT) for key, rest in kinds] * (LEAST + 5)
+    order.shuffle(raw)
+    _same(raw)
+
+
+def test_what_is_odd_is_read_by_itself_among_many() -> None:
+    usual = encode({"_id": 1, "x": "abcd", "y": {"z": [1.5, "é"]}})
+    twice = encode({"_id": 1, "x": 1, "y": 2}).replace(b"y", b"x")
+    odd = [
+        usual.replace(b"abcd", b"a\xff\xfed"),
+        usual.replace("é".encode(), b"\xe9\xe9"),
+        twice,
+        encode({"_id": 1, "x": {"a": 1, "b": 2}}).replace(b"b", b"a"),
+        encode({"_id": {"$a": 1}, "$x": 1}),
+        encode({"_id": 1, **{f"f{n}": n for n in range(2 * LEAST)}}),
+        encode({"_id": 1, "x": [list(range(2 * LEAST))]}),
+    ]
+    _same([usual] * LEAST + odd + [usual] * LEAST)
+    _same([*odd, usual] * LEAST)
+
+
+@pytest.mark.parametrize("cut", [b"\x10", b"\x02\xff\xff\xff\xff", b"\x05\xf0", b"\x0b"])
+def test_what_is_broken_is_an_error_of_bson(cut: bytes) -> None:
+    usual = encode({"_id": 1, "x": "abcd"})
+    broken = encode({"_id": 1, "x": "abcdefgh"}).replace(
+        b"\x02x\0\x09\0\0\0", (cut[:1] + b"x\0" + cut[1:]).ljust(7, b"\xff")
+    )
+    with pytest.raises(BSONError):
+        Documents([usual] * LEAST + [broken] * LEAST)
 
 
 ALIKE: list[tuple[list[Any], str]] = [
@@ -99,7 +176,6 @@ def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
 def test_positions_and_timestamps_are_the_same_numbers() -> None:
     at = clustertime.position(Timestamp(1_700_000_000, 7))
     assert clustertime.timestamp(at) == Timestamp(1_700_000_000, 7)
-    assert clustertime.of_parsed({"$timestamp": {"t": 1_700_000_000, "i": 7}}) == at
     assert clustertime.of_token(f"82{at:016X}2B0429296E1404") == at
     assert clustertime.readable(at) == "2023-11-14T22:13:20Z+7"
 
