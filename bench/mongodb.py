@@ -22,7 +22,7 @@ from ingest.positions import Position
 from ingest.settings import JobSettings
 
 DATABASE = "bench"
-DOCUMENTS, CHANGES = 500_000, 300_000
+DOCUMENTS, CHANGES = 2_000_000, 300_000
 SNAPSHOT_MARK, STREAM_MARK = 0.3, 0.5
 _BATCH = 5000
 

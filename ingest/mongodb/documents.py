@@ -30,8 +30,7 @@ Parsed = dict[str, Any]
 _T = TypeVar("_T")
 
 _NULL = 0x0A
-# Types whose values are spelled in one way only, and have no number in their JSON: string, ObjectId, boolean, and an int,
-# which is as it is to be.
+# Types whose values are row keys as they are: string, ObjectId, boolean, int.
 _SPELLED = np.zeros(256, np.bool_)
 _SPELLED[[0x02, 0x07, 0x08, 0x10]] = True
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")

@@ -33,8 +33,9 @@ class Element:
 
 
 def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
-    """The elements of the document that begins at `start`, in order. Raises InvalidBSON for a type that there isn't, and
-    for one that has no end.
+    """The elements of the document that begins at `start`, in order.
+
+    Raises InvalidBSON for a type that there isn't, and a document that has no end.
     """
     at = start + 4
     try:

@@ -6,6 +6,7 @@ is better read by itself. https://bsonspec.org/spec.html
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,16 +38,19 @@ class Page:
         self.start: I64 = self.end - size
         self.u8 = np.frombuffer(self.buffer, np.uint8)
         self.u32, self.i32, self.i64, self.f64 = map(self._overlapping, ("<u4", "<i4", "<i8", "<f8"))
-        self._nul = np.flatnonzero(self.u8 == 0)
 
     def _overlapping(self, form: str) -> npt.NDArray[Any]:
         """A view in which a number of type `form` begins at every byte."""
         kind = np.dtype(form)
         return np.ndarray((len(self.buffer) - kind.itemsize + 1,), kind, self.buffer, strides=(1,))
 
+    @cached_property
+    def _nuls(self) -> I64:
+        return np.flatnonzero(self.u8 == 0)
+
     def nul(self, at: I64) -> I64:
         """Where the first zero byte is from each position on."""
-        return self._nul[np.searchsorted(self._nul, at)]
+        return self._nuls[np.searchsorted(self._nuls, at)]
 
 
 @dataclass(frozen=True)
