@@ -123,9 +123,9 @@ class Decoder:
             if kind in _ROWS:
                 self._newest = event
             records += self._records(kind, event)
-        of_rows = [record for record in records if record.key is not None]
-        keys = Documents([record.key or b"" for record in of_rows]).row_keys()
-        for record, key in zip(of_rows, keys.to_pylist(), strict=True):
+        of_rows = [(record, record.key) for record in records if record.key is not None]
+        keys = self._documents(of_rows).row_keys().to_pylist()
+        for (record, _), key in zip(of_rows, keys, strict=True):
             record.row_key = key
         return records, times
 
@@ -241,26 +241,29 @@ class Decoder:
 
     def _columns(self, records: Sequence[_Record]) -> pa.Array:
         """Null for what has no document."""
+        found = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
         given = np.array([r.document is not None for r in records], np.bool_)
-        try:
-            found = Documents([r.document for r in records if r.document is not None]).columns()
-        except BSONError:
-            raise self._undecodable(records) from None
         return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
-    def _undecodable(self, records: Sequence[_Record]) -> Failure:
-        """Names the first document that can't be read."""
-        for record in records:
-            try:
-                documents.parse(record.document or elements.document(()))
-            except BSONError as error:
-                return Failure(
-                    f"a document can't be decoded ({error})",
-                    f"source {self.source}, {'.'.join(record.namespace)} {record.row_key}, "
-                    f"changed at {clustertime.readable(record.at)}",
-                    "Correct the document, then run `tidemark resnapshot --all`",
-                )
-        raise AssertionError("one of them could not be read")
+    def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> Documents:
+        """Documents that records have. Raises Failure, which names the first that can't be read."""
+        try:
+            return Documents([each for _, each in raw])
+        except BSONError:
+            for record, each in raw:
+                self._check(record, each)
+            raise
+
+    def _check(self, record: _Record, raw: bytes) -> None:
+        try:
+            documents.parse(raw)
+        except BSONError as error:
+            raise Failure(
+                f"a document can't be decoded ({error})",
+                f"source {self.source}, {'.'.join(record.namespace)} {record.row_key or ''}, "
+                f"changed at {clustertime.readable(record.at)}",
+                "Correct the document, then run `tidemark resnapshot --all`",
+            ) from error
 
 
 def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:

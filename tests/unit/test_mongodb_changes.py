@@ -244,14 +244,30 @@ def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
     assert (found["op"], found["commit_index"]) == ("insert", 1)
 
 
+def broken(at: tuple[int, int], **changed: Any) -> bytes:
+    """An event in which a string called `x` is of a type that there isn't."""
+    return encode(event("insert", at, **changed)).replace(b"\x02x\0", b"\x20x\0")
+
+
 def test_a_document_that_nobody_can_decode_is_named() -> None:
     source = Source()
-    broken = encode(event("insert", (5, 2), 7, fullDocument={"_id": 7, "x": "abc"})).replace(b"\x02x\0", b"\x20x\0")
     good = encode(event("insert", (5, 1), fullDocument={"_id": 1}))
+    events = [good, broken((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
     with pytest.raises(Failure, match="can't be decoded") as told:
-        list(source.decoder.feed(Events([good, broken], 5 << 32 | 2)))
+        list(source.decoder.feed(Events(events, 5 << 32 | 2)))
+    assert f"shop.orders {key(7)}, changed at" in told.value.where
+
+
+def test_an_identifier_that_nobody_can_decode_is_told_of() -> None:
+    events = [broken((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
+    with pytest.raises(Failure, match="can't be decoded") as told:
+        list(Source().decoder.feed(Events(events, 5 << 32 | 2)))
     assert "shop.orders" in told.value.where
-    assert key(7) in told.value.where
+
+
+def test_a_document_that_is_not_wanted_need_not_be_decoded() -> None:
+    events = [broken((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
+    assert [batch.events.num_rows for batch in Source().decoder.feed(Events(events, 5 << 32 | 2))] == [0]
 
 
 def test_what_events_say_is_the_same_however_many_come_at_once() -> None:
