@@ -17,6 +17,7 @@ from ingest.config import MongoSource
 from ingest.mongodb import clustertime, server
 from ingest.mongodb.connection import client as connected
 from ingest.mongodb.connection import place
+from ingest.mongodb.scope import WRITER, Scope
 from ingest.mongodb.source import open_jobs
 from ingest.positions import Position
 from ingest.settings import JobSettings
@@ -88,7 +89,8 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
         source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
         with connected(uri, 10.0) as client:
             system = server.identify(client, place(uri))
-        opened.store(Position(source.name, 1, server.CLUSTER, system, 1, start, start))
+        scope = Scope(server.CLUSTER, source.collections)
+        opened.store(Position(source.name, WRITER, scope.slot, system, 1, start, start))
         yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
 
 

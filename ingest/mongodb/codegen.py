@@ -12,7 +12,7 @@ from typing import Any
 from ingest.config import MongoSource
 from ingest.errors import one_line
 from ingest.lake.sql import literal
-from ingest.mongodb import catalog, connection, documents
+from ingest.mongodb import catalog, connection, cursors, documents
 from ingest.mongodb.connection import Client
 from ingest.mongodb.documents import Parsed
 from ingest.settings import JobSettings
@@ -96,8 +96,7 @@ def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
         half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
         with client.start_session() as session:
             find = {"find": collection.name, "sort": {"_id": order}, **half}
-            for reply in connection.replies(client, session, collection.database, find):
-                found.update(bytes(each.raw) for each in reply)
+            found.update(*cursors.replies(client, session, collection.database, find))
     return [documents.parse(each) for each in sorted(found)]
 
 

@@ -3,14 +3,11 @@
 `client` is connected when it is given out. Errors name hosts, never the user or a password.
 """
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, ReadPreference
-from pymongo.client_session import ClientSession
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
@@ -94,21 +91,6 @@ def _refused(uri: str, error: Exception) -> UsageError | CannotConnect:
     if isinstance(error, ServerSelectionTimeoutError):
         return CannotConnect("no primary of a replica set answers", place(uri), "Check the address and `replicaSet`")
     return CannotConnect(f"MongoDB can't be reached ({said(error)})", place(uri), "Check the address and the network")
-
-
-def replies(
-    client: Client, session: ClientSession, database: str, command: dict[str, Any]
-) -> Iterator[Sequence[RawBSONDocument]]:
-    """What a `find` or `aggregate` of a collection gives, reply by reply, as BSON.
-
-    By commands, as PyMongo's collections have no names such as `a..b`, which servers have.
-    """
-    cursor: Any = client[database].command(command, codec_options=RAW, session=session)["cursor"]
-    yield cursor["firstBatch"]
-    while cursor["id"]:
-        more = {"getMore": Int64(cursor["id"]), "collection": next(iter(command.values()))}
-        cursor = client[database].command(more, codec_options=RAW, session=session)["cursor"]
-        yield cursor["nextBatch"]
 
 
 def passes(error: PyMongoError) -> bool:

@@ -29,7 +29,6 @@ from ingest.mongodb.levels import I64, Page, walk
 Parsed = dict[str, Any]
 _T = TypeVar("_T")
 
-_NULL = 0x0A
 # Types whose values are row keys as they are: string, ObjectId, boolean, int.
 _SPELLED = np.zeros(256, np.bool_)
 _SPELLED[[0x02, 0x07, 0x08, 0x10]] = True
@@ -134,21 +133,22 @@ class Documents:
     def __init__(self, raw: Sequence[bytes]) -> None:
         page = Page(raw)
         level = walk(page, page.start, page.end)
-        written, sound = texts.values(page, level)
-        names, known = texts.names(page, level)
+        self._texts, sound = texts.values(page, level, nulls=True)
+        self._names, known = texts.names(page, level)
+        self._owner, self._kind = level.owner, level.kind
         self._whole = level.whole
-        self._whole[level.owner[~(sound & known)]] = False
-        kept = np.flatnonzero(self._whole[level.owner])
-        self._owner = level.owner[kept]
-        self._kind = level.kind[kept]
-        self._names, self._texts = (each.take(pa.array(kept)) for each in (names, written))
+        if not (sound & known).all():
+            self._whole[level.owner[~(sound & known)]] = False
+            kept = np.flatnonzero(self._whole[level.owner])
+            self._owner, self._kind = level.owner[kept], level.kind[kept]
+            self._names, self._texts = (each.take(pa.array(kept)) for each in (self._names, self._texts))
         others = np.flatnonzero(~self._whole).tolist()
         self._parsed = uncollected(lambda: [parse(raw[place]) for place in others])
 
     def row_keys(self) -> pa.Array:
         """The row key of each one's `_id`."""
         at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
-        written = self._texts.take(pa.array(at))
+        written = self._texts.take(pa.array(at)).fill_null("null")
         plain = _SPELLED[self._kind[at]]
         if not plain.all():
             others = [json_text(_spelled(orjson.loads(each))) for each in written.filter(pa.array(~plain)).to_pylist()]
@@ -159,9 +159,7 @@ class Documents:
     def columns(self) -> pa.Array:
         """`columns` of the raw tables: each top-level field's JSON, null for null."""
         offsets = np.searchsorted(self._owner, np.append(np.flatnonzero(self._whole), len(self._whole)))
-        nulls = pa.array(self._kind == _NULL)
-        found = _map(offsets, self._names, pc.if_else(nulls, None, self._texts))
-        return self._in_order(found, _columns(self._parsed))
+        return self._in_order(_map(offsets, self._names, self._texts), _columns(self._parsed))
 
     def _in_order(self, found: pa.Array, parsed: pa.Array) -> pa.Array:
         """What was found of all documents; of those that were parsed it comes last."""

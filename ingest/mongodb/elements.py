@@ -5,6 +5,7 @@ https://bsonspec.org/spec.html
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import TypeAlias
 
 from bson.errors import InvalidBSON
@@ -14,12 +15,14 @@ from bson.raw_bson import RawBSONDocument
 Value: TypeAlias = tuple[int, bytes]
 Fields: TypeAlias = dict[bytes, Value]
 
+NULL = 0x0A
 _DOCUMENT, _ARRAY, _BINARY, REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0F
 # How many bytes values have whose type alone tells it; how many others have besides what they begin by saying. A
 # pattern is two texts, each up to its zero byte.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
 BESIDES = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
 _GENERIC, _OLD = 0x00, 0x02
+_SIZE = Struct("<i")
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,17 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
 def fields(document: bytes) -> Fields:
     """A document's values by their names; of a name that is there twice the last one."""
     return {each.name: (each.kind, document[each.start : each.end]) for each in elements(document)}
+
+
+def members(array: bytes) -> list[bytes]:
+    """The documents of an array that has nothing else."""
+    found = []
+    at = 4
+    while array[at] == _DOCUMENT:
+        start = array.index(0, at + 1) + 1
+        at = start + _SIZE.unpack_from(array, start)[0]
+        found.append(array[start:at])
+    return found
 
 
 def value(document: bytes, name: bytes) -> Value:

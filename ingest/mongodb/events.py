@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TypeAlias
 from uuid import UUID
 
-from ingest.mongodb.elements import Fields, Value, fields
+from ingest.mongodb.elements import NULL, Fields, Value, fields
 
 RENAME = "rename"
 INVALIDATE = "invalidate"
@@ -20,14 +20,14 @@ Namespace: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A whole event."""
+    """An event, or a fragment of one, which may have nothing but its token and one large field."""
 
     raw: Fields
 
     @property
     def kind(self) -> str:
-        """Its `operationType`."""
-        return _text(self.raw[b"operationType"])
+        """Its `operationType`; empty if a fragment has none."""
+        return _text(self.raw.get(b"operationType", _NO_TEXT))
 
     @property
     def at(self) -> int:
@@ -80,8 +80,8 @@ class Event:
     @property
     def document(self) -> bytes | None:
         """The document after the change, if the event has it."""
-        kind, own = self.raw.get(b"fullDocument", (_NULL, b""))
-        return None if kind == _NULL else own
+        kind, own = self.raw.get(b"fullDocument", (NULL, b""))
+        return None if kind == NULL else own
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Fragments:
                 yield Event(complete)
 
 
-_NULL = 0x0A
+_NO_TEXT: Value = 0x02, b"\1\0\0\0\0"
 
 
 def _text(value: Value) -> str:

@@ -16,7 +16,7 @@ from ingest.config import MongoSource, has_wildcard
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED, QUEUED
-from ingest.mongodb import clustertime, connection, elements, server
+from ingest.mongodb import clustertime, connection, cursors, elements, server
 from ingest.mongodb import scope as scopes
 from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder
 from ingest.mongodb.connection import Client
@@ -249,10 +249,10 @@ class MongoFeed:
         with self._client.start_session() as session:
             if self._reader.cluster_time is not None:
                 session.advance_cluster_time(self._reader.cluster_time)
-            for each in chain.from_iterable(connection.replies(self._client, session, database, find)):
-                size += len(each.raw)
+            for each in chain.from_iterable(cursors.replies(self._client, session, database, find)):
+                size += len(each)
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
-                found.append(bytes(each.raw))
+                found.append(each)
         keys = Documents([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
         return dict(zip(keys.to_pylist(), found, strict=True))

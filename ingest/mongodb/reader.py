@@ -20,10 +20,11 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.errors import Failure
-from ingest.mongodb import clustertime, connection, server
+from ingest.mongodb import clustertime, connection, cursors, elements, server
 from ingest.mongodb.changes import Events
-from ingest.mongodb.connection import RAW, Client
-from ingest.mongodb.events import INVALIDATE
+from ingest.mongodb.connection import Client
+from ingest.mongodb.cursors import Reply
+from ingest.mongodb.events import INVALIDATE, Event
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
 
@@ -45,10 +46,10 @@ class _Cursor:
     session: ClientSession
     identifier: Int64
 
-    def next(self) -> Any:
-        """The next reply's `cursor`; may have no events."""
+    def next(self) -> Reply:
+        """The next reply; may have no events."""
         command = {"getMore": self.identifier, "collection": "$cmd.aggregate", "maxTimeMS": _AWAIT_MILLISECONDS}
-        return self.database.command(command, codec_options=RAW, session=self.session)["cursor"]
+        return cursors.ask(self.database, self.session, command)
 
     def close(self) -> None:
         """Let the server forget it."""
@@ -122,7 +123,7 @@ class Reader(threading.Thread):
                     return
                 reply = cursor.next()
 
-    def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Any]:
+    def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Reply]:
         if self._token is not None:
             return self._begin(
                 client, session, {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
@@ -137,13 +138,9 @@ class Reader(threading.Thread):
         until = time.monotonic() + _CHECK_SECONDS
         try:
             cursor, reply = self._begin(client, session, start)
-            while (
-                int(reply["id"])
-                and not (reply.get("firstBatch") or reply.get("nextBatch"))
-                and time.monotonic() < until
-            ):
+            while reply.identifier and not reply.documents and time.monotonic() < until:
                 reply = cursor.next()
-            if int(reply["id"]):
+            if reply.identifier:
                 cursor.close()
         except OperationFailure as error:
             if error.code == connection.NOT_IN_LOG:
@@ -156,34 +153,34 @@ class Reader(threading.Thread):
             if error.code not in connection.HISTORY_LOST:  # older than the log is, which may begin before our position
                 raise
 
-    def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Any]:
+    def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Reply]:
         database, stage = server.stream_of(client, self._level, **server.STREAM, **start)
         pipeline = [stage]
         version = tuple(client.server_info()["versionArray"])
         if version >= (7,) or (6, 0, 9) <= version < (6, 1):
             pipeline.append({"$changeStreamSplitLargeEvent": {}})
         command = {"aggregate": 1, "pipeline": pipeline, "cursor": {}, "readConcern": {"level": "majority"}}
-        reply = database.command(command, codec_options=RAW, session=session)["cursor"]
-        return _Cursor(database, session, Int64(reply["id"])), reply
+        reply = cursors.ask(database, session, command)
+        return _Cursor(database, session, Int64(reply.identifier)), reply
 
-    def _take(self, client: Client, reply: Any) -> bool:
+    def _take(self, client: Client, reply: Reply) -> bool:
         """Hand a reply over; whether the cursor is at its end."""
-        raw = reply["firstBatch"] if "firstBatch" in reply else reply["nextBatch"]
-        token = reply["postBatchResumeToken"]
+        raw, token = reply.documents, reply.token
+        assert token is not None  # a change stream's replies have one
         position = clustertime.of_token(token["_data"])
-        self._put(Events([bytes(event.raw) for event in raw], position))  # of a large reply they are views
+        self._put(Events(raw, position))
         if self._token is None or token["_data"] != self._token["_data"]:
             # Before anything follows an invalidation, the token is still that of it.
             self._after_invalidate = False
         self._token = token
         if raw:
             self._spoke = time.monotonic()
-            # A fragment of a split event may have nothing but its token and one large field.
-            self._after_invalidate = raw[-1].get("operationType") == INVALIDATE
-            if not server.is_ours(raw[-1].get("ns", {})):
-                self._newest = clustertime.of_token(raw[-1]["_id"]["_data"])
+            last = Event(elements.fields(raw[-1]))
+            self._after_invalidate = last.kind == INVALIDATE
+            if last.namespace[1] != server.HEARTBEAT:
+                self._newest = clustertime.of_token(last.token)
         self._beat(client, position)
-        return int(reply["id"]) == 0
+        return reply.identifier == 0
 
     def _beat(self, client: Client, position: int) -> None:
         """When nothing has followed the last event for a while: it can't be seen before something does."""

@@ -6,7 +6,6 @@ has to be the one that was registered.
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
-from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +14,6 @@ import bsonjs
 import pyarrow as pa
 from bson.errors import BSONError
 from bson.max_key import MaxKey
-from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
 from ingest.change import SNAPSHOT_ROWS
@@ -31,7 +29,7 @@ from ingest.chunktask import (
 )
 from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
-from ingest.mongodb import connection
+from ingest.mongodb import connection, cursors
 from ingest.mongodb.clustertime import timestamp
 from ingest.mongodb.connection import Client
 from ingest.mongodb.documents import Documents
@@ -67,18 +65,17 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
-def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[RawBSONDocument]) -> None:
+def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
     """One row group of a reply."""
-    raw = (bytes(each.raw) for each in batch)
     parts = []
-    while some := list(islice(raw, _READ_AT_ONCE)):
-        read = Documents(some)
+    for at in range(0, len(batch), _READ_AT_ONCE):
+        read = Documents(batch[at : at + _READ_AT_ONCE])
         parts.append(landed.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
 
 
-def _batches(client: Client, task: Task) -> Iterator[Sequence[RawBSONDocument]]:
+def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
     """The documents, reply by reply."""
     command: dict[str, Any] = {"hint": {"_id": 1}}
     for bound, value in (("min", task["lower"]), ("max", task["upper"])):
@@ -91,11 +88,11 @@ def _batches(client: Client, task: Task) -> Iterator[Sequence[RawBSONDocument]]:
     yield from _found(client, task, command)
 
 
-def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[Sequence[RawBSONDocument]]:
+def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
     database, _, name = task["table_name"].partition(".")
     at = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
     with client.start_session() as session:
-        yield from connection.replies(client, session, database, {"find": name, **find, "readConcern": at})
+        yield from cursors.replies(client, session, database, {"find": name, **find, "readConcern": at})
 
 
 def _uuid(client: Client, full_name: str) -> UUID | None:

@@ -105,11 +105,6 @@ def is_internal(name: str) -> bool:
     return name == HEARTBEAT or name.startswith(("system.", "tmp.agg_out."))
 
 
-def is_ours(event_or_collection: Mapping[str, Any]) -> bool:
-    """Whether a namespace (`db`, `coll`) is the heartbeat's."""
-    return event_or_collection.get("coll") == HEARTBEAT
-
-
 def uuid_of(listed: Mapping[str, Any]) -> UUID | None:
     """The UUID of an entry of listCollections; None for a view."""
     found = listed.get("info", {}).get("uuid")

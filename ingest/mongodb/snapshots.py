@@ -14,7 +14,7 @@ from ingest.chunkreader import ChunkReader, outcome
 from ingest.chunktask import NO_SNAPSHOT, Task
 from ingest.config import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
-from ingest.mongodb import catalog, connection, documents, server
+from ingest.mongodb import catalog, connection, cursors, documents, server
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
 from ingest.mongodb.scope import Scope
@@ -148,8 +148,8 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     with client.start_session() as session:
-        replies = connection.replies(client, session, collection.database, command)
-        found = [documents.parse(each.raw) for reply in replies for each in reply]
+        replies = cursors.replies(client, session, collection.database, command)
+        found = [documents.parse(each) for reply in replies for each in reply]
     sample = [key for key in dict.fromkeys(documents.json_text(each["_id"]) for each in found) if key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from ingest.mongodb import elements
 from ingest.mongodb.levels import I64, Level, Mask, Page, walk
 
-# Texts without nulls, and which of them are right.
+# Texts, and which of them are right.
 Texts: TypeAlias = tuple[pa.Array, Mask]
 
 _ESCAPED = np.zeros(256, np.bool_)
@@ -42,8 +42,8 @@ class Spans:
 _Writer: TypeAlias = Callable[[Spans], Texts]
 
 
-def values(page: Page, level: Level) -> Texts:
-    """The values of elements."""
+def values(page: Page, level: Level, *, nulls: bool = False) -> Texts:
+    """The values of elements. nulls: null for those that are, not its JSON."""
     sound = np.ones(len(level.kind), np.bool_)
     parts, places = [pa.array([], pa.string())], [np.empty(0, np.int64)]
     for kind in np.flatnonzero(np.bincount(level.kind)).tolist():
@@ -52,7 +52,9 @@ def values(page: Page, level: Level) -> Texts:
         texts, sound[at] = write(Spans(page, level.start[at], level.end[at]))
         parts.append(texts)
         places.append(at)
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(places)))), sound
+    order = np.empty(len(level.kind), np.int64)
+    order[np.concatenate(places)] = np.arange(len(order))
+    return pa.concat_arrays(parts).take(pa.array(order, mask=level.kind == elements.NULL if nulls else None)), sound
 
 
 def names(page: Page, level: Level) -> Texts:
@@ -219,7 +221,7 @@ _WRITERS: Mapping[int, _Writer] = {
     0x07: _object_id,
     0x08: _boolean,
     0x09: _date,
-    0x0A: _null,
+    elements.NULL: _null,
     0x0B: _by_libbson(0x0B),
     0x10: _int,
     0x11: _timestamp,
