@@ -17,11 +17,12 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from itertools import chain
 from typing import Protocol
 
 from ingest.errors import Failure
 from ingest.lake import Chunk, File, Folder, Lake, SourceTable
-from ingest.lake.chunks import Count
+from ingest.lake.chunks import Count, claimed_by
 from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.lacking import lacking
 from ingest.lake.leases import Lease
@@ -220,7 +221,7 @@ class Snapshotter:
                 self.given_up[table.table_id] = why
             elif table.state == QUEUED:
                 queued.append(table)
-        self._begin(queued)
+        self._read(self._begin(queued))
         while not self._stop.is_set():
             work = self._work()
             self._finish(work)
@@ -238,18 +239,18 @@ class Snapshotter:
         left = [t for t in tables if t.is_pending]
         return sorted((t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name)
 
-    def _begin(self, queued: Sequence[SourceTable]) -> None:
-        """Plan snapshots under new ids, then claim the tables for them."""
+    def _begin(self, queued: Sequence[SourceTable]) -> list[tuple[SourceTable, Chunk]]:
+        """Plan snapshots under new ids, then claim the tables for them; gives the chunks that were planned as ours."""
         plans = self._source.plan(queued) if queued else []
         if not plans:
-            return
+            return []
         before = {table.table_id: table for table in queued}
-        chunks: list[Chunk] = []
+        chunks: dict[str, list[Chunk]] = {}
         rows: list[SourceTable] = []
         for plan in plans:
             table = before[plan.table.table_id]
             snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
-            chunks += chunks_of(table, snapshot_id, plan.chunks)
+            chunks[snapshot_id] = chunks_of(table, snapshot_id, plan.chunks)
             rows.append(
                 table.after(
                     state=RUNNING,
@@ -262,16 +263,19 @@ class Snapshotter:
                     dropped=None,
                 )
             )
+        work = _Work({str(row.snapshot_id): row for row in rows}, chunks)
+        ours = claimed_by(self._wanted(work), self._owner(), self._settings.lease_seconds)
+        planned = list({(c.snapshot_id, c.chunk): c for c in chain(*chunks.values(), ours)}.values())
         # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
-        if chunks:
-            self._lake.chunks.plan(chunks)
-        self._hooks.after_plan(chunks)
-        won = {row.snapshot_id for row in self._lake.tables.put(self._name, rows)}
-        self._lake.chunks.drop(str(row.snapshot_id) for row in rows if row.snapshot_id not in won)
-        for row in rows:
-            if row.snapshot_id in won:
-                count = sum(chunk.snapshot_id == row.snapshot_id for chunk in chunks)
-                _log.info("snapshot of %s: %d chunks", row.table_name, count)
+        if planned:
+            self._lake.chunks.plan(planned)
+        self._hooks.after_plan(planned)
+        won = {str(row.snapshot_id) for row in self._lake.tables.put(self._name, rows)}
+        self._lake.chunks.drop(work.tables.keys() - won)
+        for snapshot_id, row in work.tables.items():
+            if snapshot_id in won:
+                _log.info("snapshot of %s: %d chunks", row.table_name, len(chunks[snapshot_id]))
+        return self._to_read(work, [chunk for chunk in ours if chunk.snapshot_id in won])
 
     def _work(self) -> _Work:
         """What is running, as of now."""
@@ -282,7 +286,24 @@ class Snapshotter:
         return _Work(tables, chunks)
 
     def _claim(self, work: _Work) -> list[tuple[SourceTable, Chunk]]:
-        """A group of chunks that are ours now, to be landed by one commit."""
+        """A group of chunks that are ours now."""
+        wanted = self._wanted(work)
+        if not wanted:
+            return []
+        return self._to_read(work, self._lake.chunks.claim(wanted, self._owner(), self._settings.lease_seconds))
+
+    def _to_read(self, work: _Work, claimed: Sequence[Chunk]) -> list[tuple[SourceTable, Chunk]]:
+        if claimed:
+            self._hooks.after_claim(claimed)
+        return [(work.tables[chunk.snapshot_id], chunk) for chunk in claimed]
+
+    def _owner(self) -> str:
+        """Another one for each claim."""
+        self._claims += 1
+        return f"{self._me}:{self._claims}"
+
+    def _wanted(self, work: _Work) -> list[Chunk]:
+        """A group of chunks that are free, to be landed by one commit."""
         now = datetime.now(timezone.utc)
         most = self._settings.snapshot_claim_bytes
         wanted: list[Chunk] = []
@@ -298,16 +319,12 @@ class Snapshotter:
                     break
                 wanted.append(chunk)
                 weight += size
-        if not wanted:
-            return []
-        self._claims += 1
-        owner = f"{self._me}:{self._claims}"
-        claimed = self._lake.chunks.claim(wanted, owner, self._settings.lease_seconds)
-        self._hooks.after_claim(claimed)
-        return [(work.tables[chunk.snapshot_id], chunk) for chunk in claimed]
+        return wanted
 
     def _read(self, group: Sequence[tuple[SourceTable, Chunk]]) -> None:
         """Read claimed chunks, land them in one commit, name them done."""
+        if not group:
+            return
         began = time.monotonic()
         folder = self._lake.landing_folder(SNAPSHOT_ROWS)
         with Lease(self._lake.chunks, [c for _, c in group], self._settings.lease_seconds) as lease:

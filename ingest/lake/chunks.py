@@ -6,7 +6,7 @@ raw.source_tables. A lease decides only when somebody else may try; what counts 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -48,6 +48,12 @@ class Chunk:
         """Whether it may be tried: never begun, or its reader has let the lease run out."""
         lapsed = self.lease_until is not None and self.lease_until < now
         return self.state == QUEUED or (self.state == RUNNING and lapsed)
+
+
+def claimed_by(chunks: Iterable[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
+    """`chunks` that are not there yet as `owner`'s."""
+    until = _until(lease_seconds)
+    return [replace(chunk, state=RUNNING, owner=owner, attempt=1, lease_until=until) for chunk in chunks]
 
 
 class Count(NamedTuple):
@@ -105,12 +111,12 @@ class ChunkTable:
             chunks,
             owner,
             f"state = '{RUNNING}', owner = {literal(owner)}, attempt = attempt + 1, "
-            f"lease_until = {_lease(lease_seconds)}",
+            f"lease_until = {literal(_until(lease_seconds))}",
         )
 
     def renew(self, chunks: Sequence[Chunk], lease_seconds: float) -> list[Chunk]:
         """The lease of claimed `chunks` begins anew; gives those that are still their owner's."""
-        return self._update(chunks, chunks[0].owner, f"lease_until = {_lease(lease_seconds)}")
+        return self._update(chunks, chunks[0].owner, f"lease_until = {literal(_until(lease_seconds))}")
 
     def finish(self, chunks: Sequence[Chunk], counts: Sequence[Count]) -> list[Chunk]:
         """Names claimed `chunks` done; gives those that count."""
@@ -150,8 +156,8 @@ def _is(chunk: Chunk) -> str:
     return f"snapshot_id = {literal(chunk.snapshot_id)} AND chunk = {chunk.chunk}"
 
 
-def _lease(seconds: float) -> str:
-    return literal(datetime.now(timezone.utc) + timedelta(seconds=seconds))
+def _until(lease_seconds: float) -> datetime:
+    return datetime.now(timezone.utc) + timedelta(seconds=lease_seconds)
 
 
 def _value(chunk: Chunk, name: str) -> str:
