@@ -23,7 +23,7 @@ from ingest.settings import JobSettings
 from ingest.stream import Feed, Hooks, Landing
 
 ROWS, ROUNDS = 600_000, 30
-COMMITS, COMMITTERS = 40, 8
+COMMITS, COMMITTERS = 15, 8
 TABLES = ("first_items", "second_items")
 
 

@@ -5,16 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import bson
+from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.change import table_id
 from ingest.config import SERVERS_OWN, MongoSource, has_wildcard
 from ingest.lake.tables import Leaf, SourceTable
+from ingest.mongodb import cursors
 from ingest.mongodb.connection import RAW, Client, said
 from ingest.mongodb.server import is_internal, uuid_of
 
 KEY = ("_id",)
 ANY = "*"  # in place of a name: all of a database
+
+_ESCAPING = CodecOptions[dict[str, Any]](unicode_decode_error_handler="surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,9 @@ def _databases(client: Client, source: MongoSource) -> list[str]:
 
 def _listed(client: Client, database: str) -> Iterator[Collection]:
     try:
-        found = [dict(each) for each in client[database].list_collections()]
+        with client.start_session() as session:
+            replies = cursors.replies(client, session, database, {"listCollections": 1, "cursor": {}})
+            found = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
     except OperationFailure as error:
         yield Collection(database, ANY, None, f"its collections can't be listed ({said(error)})")
         return
@@ -107,10 +114,17 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
         if is_internal(name):
             continue
         images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
-        yield Collection(database, name, uuid_of(each), _problem(each["type"], options), images)
+        problem = _problem(name, each["type"], options)
+        yield Collection(database, _shown(name), uuid_of(each), problem, images)
 
 
-def _problem(kind: str, options: dict[str, Any]) -> str:
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _problem(name: str, kind: str, options: dict[str, Any]) -> str:
+    if name != _shown(name):
+        return "its name is no UTF-8"
     if kind != "collection":
         return f"it is a {kind}, which change streams don't tell of"
     if options.get("capped"):

@@ -7,7 +7,6 @@ all events of its clusterTime, whatever becomes of it, so a replay gives every r
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -98,7 +97,8 @@ class Decoder:
         """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
         before, times, end = self._at, 0, len(events.raw)
         for at in range(0, max(end, 1), _AT_ONCE):
-            records, begun = documents.uncollected(partial(self._read, events.raw[at : at + _AT_ONCE]))
+            with documents.uncollected():
+                records, begun = self._read(events.raw[at : at + _AT_ONCE])
             times += begun
             for whole, ends in self._with_documents(records):
                 is_last = ends and at + _AT_ONCE >= end

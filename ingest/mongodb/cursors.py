@@ -19,15 +19,18 @@ from ingest.mongodb.connection import RAW, Client
 
 @dataclass(frozen=True)
 class Reply:
-    """What a cursor gave. identifier: of the cursor, 0 at its end; token: where a change stream may be resumed."""
+    """What a cursor gave. identifier, collection: of the cursor, 0 at its end; token: where a change stream may be
+    resumed.
+    """
 
     documents: list[bytes]
     identifier: int
+    collection: str
     token: RawBSONDocument | None
 
 
 def ask(database: Database[dict[str, Any]], session: ClientSession, command: dict[str, Any]) -> Reply:
-    """The reply to `find`, `aggregate` or `getMore`."""
+    """The reply to `find`, `aggregate`, `listCollections` or `getMore`."""
     reply: Any = database.command(command, codec_options=RAW, session=session)
     _, raw = elements.value(reply.raw, b"cursor")
     cursor = elements.fields(raw)
@@ -36,15 +39,16 @@ def ask(database: Database[dict[str, Any]], session: ClientSession, command: dic
     return Reply(
         documents=elements.members(batch),
         identifier=int.from_bytes(cursor[b"id"][1], "little", signed=True),
+        collection=cursor[b"ns"][1][4:-1].decode().partition(".")[2],
         token=RawBSONDocument(token[1]) if token else None,
     )
 
 
 def replies(client: Client, session: ClientSession, database: str, command: dict[str, Any]) -> Iterator[list[bytes]]:
-    """The documents that a `find` or `aggregate` of a collection gives, reply by reply."""
+    """The documents that such a command gives, reply by reply."""
     reply = ask(client[database], session, command)
     yield reply.documents
     while reply.identifier:
-        more = {"getMore": Int64(reply.identifier), "collection": next(iter(command.values()))}
+        more = {"getMore": Int64(reply.identifier), "collection": reply.collection}
         reply = ask(client[database], session, more)
         yield reply.documents

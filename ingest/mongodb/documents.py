@@ -8,9 +8,10 @@ those that these leave out by `parse`. https://www.mongodb.com/docs/manual/refer
 import gc
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from decimal import Context, Decimal
-from typing import Any, TypeVar
+from typing import Any
 
 import bson
 import bsonjs
@@ -24,17 +25,17 @@ from bson.errors import InvalidBSON
 
 from ingest.change import COLUMNS
 from ingest.mongodb import elements, texts
-from ingest.mongodb.levels import I64, Page, walk
+from ingest.mongodb.levels import I64, LEAST, Page, walk
 
 Parsed = dict[str, Any]
-_T = TypeVar("_T")
 
 # Types whose values are row keys as they are: string, ObjectId, boolean, int.
 _SPELLED = np.zeros(256, np.bool_)
 _SPELLED[[0x02, 0x07, 0x08, 0x10]] = True
 _NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
 _INTS, _LONGS = 1 << 31, 1 << 63
-_DECIMAL128 = Context(prec=34, Emax=6144, Emin=-6176)
+# A coefficient of more than 34 digits is zero by the specification, but libbson writes it.
+_DECIMAL128 = Context(prec=34, Emax=6145, Emin=-6176)
 _DOUBLE = re.compile(r'("\$numberDouble" : ")(-?\d[\d.e+-]*)"')
 _ESCAPING = CodecOptions[dict[str, Any]](
     unicode_decode_error_handler="backslashreplace", datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -44,17 +45,18 @@ _CANONICAL = json_util.JSONOptions(
 )
 
 
-def uncollected(work: Callable[[], _T]) -> _T:
-    """What `work` gives, which parses many documents. Their parts have no cycles, and the collector would look through
-    all of them, again and again: a quarter of the time.
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """For what parses many documents: their parts have no cycles, and the collector would look through all of them,
+    again and again, a quarter of the time.
     """
-    if not gc.isenabled():
-        return work()
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return work()
+        yield
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()
 
 
 def parse(raw: bytes | memoryview) -> Parsed:
@@ -63,10 +65,20 @@ def parse(raw: bytes | memoryview) -> Parsed:
     Bytes that are no UTF-8, in a string that an old driver wrote, are escaped as in `\xff`, so that other bytes give
     another text. Raises BSONError for what can't be read.
     """
+    document = bytes(raw)
     try:
-        text = bsonjs.dumps(bytes(raw), mode=bsonjs.CANONICAL)
+        return _by_libbson(document)
     except ValueError:
-        text = json_util.dumps(_decoded(bytes(raw)), json_options=_CANONICAL)
+        found: Parsed = orjson.loads(json_util.dumps(_decoded(document), json_options=_CANONICAL))
+    # To PyMongo a symbol is a string: what it reads are only the fields that libbson can't.
+    for name, value in elements.fields(document).items():
+        with suppress(ValueError):
+            found |= _by_libbson(elements.document([(name, value)]))
+    return found
+
+
+def _by_libbson(document: bytes) -> Parsed:
+    text = bsonjs.dumps(document, mode=bsonjs.CANONICAL)
     if "$numberDouble" in text:
         text = _DOUBLE.sub(_shortest, text)
     found: Parsed = orjson.loads(text)
@@ -131,6 +143,16 @@ class Documents:
     """Some documents, of less than 2 GiB. Raises BSONError when one can't be read."""
 
     def __init__(self, raw: Sequence[bytes]) -> None:
+        self._owner = self._kind = np.empty(0, np.int64)
+        self._names = self._texts = pa.array([], pa.string())
+        self._whole = np.zeros(len(raw), np.bool_)
+        with uncollected():
+            if len(raw) >= LEAST:
+                self._read(raw)
+            self._parsed = [parse(raw[place]) for place in np.flatnonzero(~self._whole).tolist()]
+
+    def _read(self, raw: Sequence[bytes]) -> None:
+        """By vectors, those for which that does."""
         page = Page(raw)
         level = walk(page, page.start, page.end)
         self._texts, sound = texts.values(page, level, nulls=True)
@@ -142,31 +164,36 @@ class Documents:
             kept = np.flatnonzero(self._whole[level.owner])
             self._owner, self._kind = level.owner[kept], level.kind[kept]
             self._names, self._texts = (each.take(pa.array(kept)) for each in (self._names, self._texts))
-        others = np.flatnonzero(~self._whole).tolist()
-        self._parsed = uncollected(lambda: [parse(raw[place]) for place in others])
 
     def row_keys(self) -> pa.Array:
         """The row key of each one's `_id`."""
+        return self._in_order(self._row_keys, pa.array([row_key(each["_id"]) for each in self._parsed], pa.string()))
+
+    def _row_keys(self) -> pa.Array:
         at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
         written = self._texts.take(pa.array(at)).fill_null("null")
         plain = _SPELLED[self._kind[at]]
         if not plain.all():
             others = [json_text(_spelled(orjson.loads(each))) for each in written.filter(pa.array(~plain)).to_pylist()]
             written = pc.replace_with_mask(written, pa.array(~plain), pa.array(others, pa.string()))
-        found = pc.binary_join_element_wise("[", written, "]", "")
-        return self._in_order(found, pa.array([row_key(each["_id"]) for each in self._parsed], pa.string()))
+        return pc.binary_join_element_wise("[", written, "]", "")
 
     def columns(self) -> pa.Array:
         """`columns` of the raw tables: each top-level field's JSON, null for null."""
-        offsets = np.searchsorted(self._owner, np.append(np.flatnonzero(self._whole), len(self._whole)))
-        return self._in_order(_map(offsets, self._names, self._texts), _columns(self._parsed))
+        return self._in_order(self._columns, _columns(self._parsed))
 
-    def _in_order(self, found: pa.Array, parsed: pa.Array) -> pa.Array:
-        """What was found of all documents; of those that were parsed it comes last."""
-        if not self._parsed:
-            return found
+    def _columns(self) -> pa.Array:
+        offsets = np.searchsorted(self._owner, np.append(np.flatnonzero(self._whole), len(self._whole)))
+        return _map(offsets, self._names, self._texts)
+
+    def _in_order(self, read: Callable[[], pa.Array], parsed: pa.Array) -> pa.Array:
+        """Of all documents what `read` gives of those that were read by vectors, and of the others what was parsed."""
+        if len(parsed) == len(self._whole):
+            return parsed
+        if not len(parsed):
+            return read()
         place = np.argsort(np.argsort(~self._whole, kind="stable"))
-        return pa.concat_arrays([found, parsed]).take(pa.array(place))
+        return pa.concat_arrays([read(), parsed]).take(pa.array(place))
 
 
 def _columns(parsed: Sequence[Mapping[str, Any]]) -> pa.Array:

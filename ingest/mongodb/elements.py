@@ -21,7 +21,7 @@ _DOCUMENT, _ARRAY, _BINARY, REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x
 # pattern is two texts, each up to its zero byte.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
 BESIDES = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
-_GENERIC, _OLD = 0x00, 0x02
+_GENERIC, OLD_BINARY = 0x00, 0x02
 _SIZE = Struct("<i")
 
 
@@ -104,7 +104,7 @@ def _mend(document: bytearray, start: int) -> None:
     for element in elements(document, start):
         if element.kind in (_DOCUMENT, _ARRAY):
             _mend(document, element.start)
-        elif element.kind == _BINARY and document[element.start + 4] == _OLD:
+        elif element.kind == _BINARY and document[element.start + 4] == OLD_BINARY:
             inner = document[element.start + 5 : element.start + 9]
             if int.from_bytes(inner, "little") != element.end - element.start - 9:
                 document[element.start + 4] = _GENERIC

@@ -32,7 +32,7 @@ class Event:
     @property
     def at(self) -> int:
         """Its clusterTime as a position."""
-        return _number(self.raw[b"clusterTime"])
+        return int.from_bytes(self.raw[b"clusterTime"][1], "little")
 
     @property
     def commit_ts(self) -> int:
@@ -108,7 +108,8 @@ _NO_TEXT: Value = 0x02, b"\1\0\0\0\0"
 
 
 def _text(value: Value) -> str:
-    return value[1][4:-1].decode()
+    # The server has collections whose names are no UTF-8.
+    return value[1][4:-1].decode(errors="backslashreplace")
 
 
 def _number(value: Value) -> int:

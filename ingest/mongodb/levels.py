@@ -119,6 +119,8 @@ def _in_order(steps: Sequence[tuple[I64, ...]], whole: Mask) -> Level:
 
 def split(documents: Sequence[bytes]) -> list[Fields]:
     """The fields of each document: see `elements.fields`."""
+    if len(documents) < LEAST:
+        return [fields(each) for each in documents]
     level = walk(page := Page(documents), page.start, page.end)
     found: list[Fields] = [{} for _ in documents]
     buffer = page.buffer

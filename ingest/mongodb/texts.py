@@ -7,6 +7,7 @@ https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
 
 import math
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -198,6 +199,15 @@ def _joined(before: str, parts: pa.Array, level: Level, sound: Mask, after: str)
     return _around(before, pc.binary_join(lists, ","), after), right
 
 
+def _binary(of: Spans) -> Texts:
+    kind = of.page.u8[of.start + 4]
+    found = [
+        f'{{"$binary":{{"base64":"{b64encode(of.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
+        for start, end, each in zip(of.start.tolist(), of.end.tolist(), kind.tolist(), strict=True)
+    ]
+    return pa.array(found, pa.string()), kind != elements.OLD_BINARY
+
+
 def _by_libbson(kind: int) -> _Writer:
     """Of what is seldom, or takes too much to write."""
 
@@ -217,7 +227,7 @@ _WRITERS: Mapping[int, _Writer] = {
     0x02: _string,
     0x03: _document,
     0x04: _array,
-    0x05: _by_libbson(0x05),
+    0x05: _binary,
     0x07: _object_id,
     0x08: _boolean,
     0x09: _date,

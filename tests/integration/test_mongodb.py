@@ -276,6 +276,10 @@ def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
         shop.command(command)
     assert {finding.level for finding in check(jobs.source, jobs.settings)} == {"ok", "warning"}
     jobs.settle()
+    create = encode({"op": "c", "ns": f"{shop.name}.$cmd", "o": {"create": "a__"}})
+    insert = encode({"op": "i", "ns": f"{shop.name}.a__", "o": {"_id": 0}})
+    no_utf8 = [RawBSONDocument(each.replace(b"a__", b"a\xff\xfe")) for each in (create, insert)]
+    mongo.admin.command({"applyOps": no_utf8})
     for name in ("a..b", "end."):
         shop.command({"update": name, "updates": [{"q": {"_id": 0}, "u": {"$set": {"v": 1}}}]})
     jobs.stream()
@@ -283,6 +287,8 @@ def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
     for name in names(jobs, "a..b", "end."):
         (document,) = jobs.lake_documents(name)
         assert dict(document)["v"] == '{"$numberInt":"1"}'
+    (found,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
+    assert r"a\xff\xfe" in found.what
 
 
 def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:

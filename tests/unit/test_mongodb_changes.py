@@ -128,6 +128,13 @@ def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gon
     ]
 
 
+def test_a_collection_may_have_a_name_that_is_no_utf8() -> None:
+    source = Source()
+    odd = event("insert", (5, 1), collection="shop.a__", fullDocument={"_id": 1})
+    (batch,) = source.decoder.feed(Events([encode(odd).replace(b"__", b"\xff\xfe")], 5 << 32 | 1))
+    assert batch.events["table_name"].to_pylist() == [r"shop.a\xff\xfe"]
+
+
 def test_a_split_event_is_one_when_its_last_fragment_is_there() -> None:
     source = Source()
     whole = event("update", (5, 1), fullDocument={"_id": 1, "v": "x"})

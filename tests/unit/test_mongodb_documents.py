@@ -14,7 +14,7 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.mongodb import clustertime, documents
+from ingest.mongodb import clustertime, documents, elements
 from ingest.mongodb.documents import Documents
 from ingest.mongodb.levels import LEAST
 
@@ -96,6 +96,7 @@ _odd_values = st.one_of(
             1e300,
         ]
     ),
+    st.builds(Binary, st.binary(max_size=5), st.integers(0, 255)),
     _values,
 )
 
@@ -140,6 +141,8 @@ def test_what_is_broken_is_an_error_of_bson(cut: bytes) -> None:
         Documents([usual] * LEAST + [broken] * LEAST)
 
 
+# Its coefficient has more digits than the format allows.
+_OUTSIDE = Decimal128.from_bid(bytes.fromhex("225634b43f264e87c087adbe09edffdf"))
 ALIKE: list[tuple[list[Any], str]] = [
     ([1, Int64(1), 1.0, Decimal128("1"), Decimal128("1.00"), Decimal128("10E-1")], '{"$numberInt":"1"}'),
     ([0, -0.0, Decimal128("-0"), Decimal128("0E+100")], '{"$numberInt":"0"}'),
@@ -149,6 +152,7 @@ ALIKE: list[tuple[list[Any], str]] = [
     ([2.0**63, Decimal128("9223372036854775808")], '{"$numberDouble":"9.223372036854776e+18"}'),
     ([0.1], '{"$numberDouble":"0.1"}'),
     ([Decimal128("0.1"), Decimal128("0.10")], '{"$numberDecimal":"0.1"}'),
+    ([_OUTSIDE], '{"$numberDecimal":"-1.000000000000000574676009440171369E+6145"}'),
     ([Decimal128("1E+6000"), Decimal128("10E+5999")], '{"$numberDecimal":"1E+6000"}'),
     ([float("nan"), Decimal128("NaN"), Decimal128("-NaN")], '{"$numberDouble":"NaN"}'),
     ([float("-inf"), Decimal128("-Infinity")], '{"$numberDouble":"-Infinity"}'),
@@ -167,6 +171,14 @@ def test_row_keys_tell_values_apart_not_the_types_of_numbers(identifiers: list[A
 def test_bytes_that_are_no_utf8_are_escaped() -> None:
     raw = encode({"x": "abcd"}).replace(b"abcd", b"a\xff\xfed")
     assert documents.parse(raw) == {"x": r"a\xff\xfed"}
+
+
+def test_fields_beside_one_that_libbson_can_not_write_keep_their_types() -> None:
+    symbol, text = (0x0E, b"\2\0\0\0x\0"), (0x02, b"\3\0\0\0a\xff\0")
+    raw = elements.document([(b"_id", symbol), (b"x", text), (b"\xfe", symbol)])
+    assert documents.parse(raw) == {"_id": {"$symbol": "x"}, "x": r"a\xff", r"\xfe": "x"}
+    key = elements.document([(b"_id", symbol)])
+    assert Documents([raw]).row_keys() == Documents([key]).row_keys()
 
 
 def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
