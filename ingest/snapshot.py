@@ -76,6 +76,10 @@ class Unreachable(Failure):
     """A source can't be reached at the moment. It is tried again, but for the first time."""
 
 
+class Busy(Unreachable):
+    """A source can be reached, but its catalogue can't be read at the moment. It is tried again."""
+
+
 class Source(Protocol):
     """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`.
 
@@ -205,7 +209,7 @@ class Snapshotter:
             self._source.survey()
             return self._pass()
         except Unreachable as error:
-            if first:
+            if first and not isinstance(error, Busy):
                 raise
             _log.warning("%s", error)
             return 1

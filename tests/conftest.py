@@ -8,6 +8,7 @@ another server instead (its user has to be allowed to create databases and repli
 import contextlib
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,6 +63,14 @@ class Database:
         """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""
         with self.connect() as connection:
             slots.when_free(connection, slot, self.name)
+
+    def lock_awaited(self, table: str) -> None:
+        """Waits until somebody waits for a lock on `table`."""
+        waiting = "select pid from pg_locks where relation = %s::regclass and not granted"
+        deadline = time.monotonic() + 60
+        while not self.execute(waiting, [table]):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
 
     def drop_slot(self, slot: str) -> None:
         """Drops a replication slot whose reader has ended."""

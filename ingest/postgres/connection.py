@@ -15,7 +15,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ingest.errors import Failure, redact
+from ingest.errors import Failure, one_line, redact
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -80,8 +80,21 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
     return connection
 
 
+# Whoever alters a table for longer is told of, and asked after again.
+LOCK_TIMEOUT = "5s"
+_LOCKED = """
+SELECT string_agg(DISTINCT format('%I.%I (by process %s of the server)', n.nspname, c.relname, l.pid), ', ')
+FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND c.relkind IN ('r', 'p')
+  AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
 class Link:
-    """A connection that is made when it is needed, and again after it was lost. For one thread."""
+    """A connection that is made when it is needed, and again after it was lost. For one thread, to read the catalogue.
+
+    What waits for a table's lock ends with psycopg's LockNotAvailable.
+    """
 
     def __init__(self, dsn: str, connect_seconds: float) -> None:
         self._dsn = dsn
@@ -92,7 +105,15 @@ class Link:
         """The connection, in autocommit mode. Raises what `connect` does."""
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._dsn, connect_seconds=self._seconds)
+            self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
         return self._connection
+
+    def why(self, error: Exception) -> str:
+        """What `error`, raised by the catalogue, says to a person: of a lock, which tables are locked and by whom."""
+        if isinstance(error, psycopg.errors.LockNotAvailable):
+            ((names,),) = self.get().execute(_LOCKED).fetchall()
+            return f"tables are locked: {names or 'none any more'}"
+        return one_line(str(error))
 
     def close(self) -> None:
         """Close what is open."""

@@ -124,7 +124,7 @@ class CatalogRegistry:
             except (CannotConnect, psycopg.OperationalError, psycopg.errors.InternalError_) as error:
                 if self._wait(1.0):
                     raise
-                _log.warning("the catalogue can't be read at the moment (%s)", error)
+                _log.warning("the catalogue can't be read at the moment (%s)", self._link.why(error))
 
 
 def describe(source: str, relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> TableInfo:

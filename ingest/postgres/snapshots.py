@@ -23,7 +23,7 @@ from ingest.postgres.connection import CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable, chunk_count, earliest
+from ingest.snapshot import Bounds, Busy, Plan, Read, Unreachable, chunk_count, earliest
 
 _log = logging.getLogger(__name__)
 
@@ -152,9 +152,11 @@ class PostgresTables:
             yield
         except CannotConnect as error:
             raise Unreachable(error.what, error.where, error.fix) from None
-        except psycopg.errors.InternalError_ as error:  # a table was dropped while the catalogue was read
-            text = " ".join(str(error).split())
-            raise Unreachable(f"the catalogue is being changed ({text})", place(self._dsn)) from None
+        # An internal error: a table was dropped while the catalogue was read.
+        except (psycopg.errors.InternalError_, psycopg.errors.LockNotAvailable) as error:
+            raise Busy(
+                f"the catalogue can't be read at the moment ({self._link.why(error)})", place(self._dsn)
+            ) from None
         except psycopg.OperationalError as error:
             self._link.close()
             self.rest()

@@ -88,22 +88,13 @@ def test_the_snapshot_is_queued_before_the_first_row_of_the_new_shape_lands(jobs
 FILLED = "alter table orders add c uuid default gen_random_uuid()"
 
 
-def is_waited_for(database: Database) -> None:
-    """Waits until somebody waits for a lock on `orders`."""
-    waiting = "select pid from pg_locks where relation = 'orders'::regclass and not granted"
-    deadline = time.monotonic() + 60
-    while not database.execute(waiting):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Jobs, orders: Database) -> None:
     jobs.settle()
     snapshotter = jobs.snapshotter()
     with ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
         altering.execute(FILLED)
         look = pool.submit(snapshotter.run, until_done=True)
-        is_waited_for(orders)
+        orders.lock_awaited("orders")
         altering.commit()
         look.result(60)
     jobs.settle()
@@ -116,7 +107,7 @@ def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) 
         before = catalog.table_of(looking, oid)
         altering.execute(FILLED)
         look = pool.submit(catalog.table_of, looking, oid)
-        is_waited_for(orders)
+        orders.lock_awaited("orders")
         altering.commit()
         after = look.result(60)
     assert before is not None

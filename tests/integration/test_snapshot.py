@@ -135,11 +135,38 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
     with psycopg.connect(accounts.dsn) as connection:
         connection.execute("update accounts set balance = 0 where id = 1")
-        released = threading.Timer(2.5, connection.commit)
-        released.start()
-        jobs.open()
-        released.join()
-    assert "waits for open transactions: pid" in caplog.text
+        thread = threading.Thread(target=jobs.open)
+        thread.start()
+        while "waits for open transactions: pid" not in caplog.text:
+            assert thread.is_alive()
+        connection.commit()
+        thread.join()
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
+
+
+def test_a_locked_table_is_waited_for_and_named(
+    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By snapshotter and stream, which has a change of it from before; both can be told to end."""
+    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
+    snapshotter = jobs.snapshotter()
+    snapshots = threading.Thread(target=snapshotter.run)
+    with jobs.streaming(), accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other:
+        one.execute("update accounts set balance = 0 where id = 1")
+        lock = threading.Thread(target=other.execute, args=["lock table accounts in access exclusive mode"])
+        lock.start()
+        accounts.lock_awaited("accounts")
+        one.commit()  # whoever looks at the table from now on waits behind the lock
+        lock.join()
+        snapshots.start()
+        told: set[str] = set()
+        while told != {"ingest.snapshot", "ingest.postgres.registry"}:
+            assert snapshots.is_alive()
+            told = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
+        snapshotter.stop()
+        snapshots.join()
+        other.rollback()
     jobs.settle()
     jobs.assert_equal("public.accounts")
 
