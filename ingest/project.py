@@ -6,7 +6,6 @@ A failure is one line for each node that failed. What dbt prints goes to `logs/d
 import json
 import os
 import re
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +80,7 @@ class Project:
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
         failed = [result for result in results if str(result.status) in _FAILED]
         if failed:
-            said = "; ".join(f"{_path(result)}: {one_line(_first_line(result))}" for result in failed)
+            said = "; ".join(f"{_path(result)}: {one_line(first_line(str(result.message)))}" for result in failed)
             told = " ".join(str(result.message) for result in failed)
             hint = "What does not hang on it is published; mend it and run again"
             raise _failure(told, said, f"dbt {command}", hint)
@@ -180,11 +179,12 @@ def _path(result: RunResult) -> str:
     return f"{_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
 
 
-def _first_line(result: RunResult) -> str:
-    """Dbt's messages begin with a heading; Spark's go on with a plan."""
-    lines: Iterable[str] = (line.strip() for line in str(result.message).splitlines())
-    told = [line for line in lines if line and not line.endswith((")", "Error"))]
-    return told[0] if told else str(result.message)
+def first_line(message: str) -> str:
+    """Of what dbt says of a failed node: its messages begin with a heading, py4j's too; Spark's go on with a plan."""
+    lines = [line.strip().removeprefix(": ") for line in message.splitlines()]
+    heading = "An error occurred while calling"
+    told = (line for line in lines if line and not line.endswith((")", "Error")) and not line.startswith(heading))
+    return next(told, message)
 
 
 def _said(result: dbtRunnerResult) -> str:

@@ -1,10 +1,13 @@
 {#-
   Ends what a definition has published, before its tables are changed in a way that no branch can stage: by a publication
   of its own, so that older runs which are under way are refused. Its mark is `torn` then, until a run has published the
-  definition; it is written with this run's own publication, or by the next run (`recover`). Several threads may do it at
-  once. `last_op`: of its log, if that goes.
+  definition; it is written with this run's own publication, or by the next run (`recover`). One thread does it at a
+  time: a cast that is changed in a view tears all definitions over it. `last_op`: of its log, if that goes.
 -#}
 {% macro tear(definition, relation, last_op=0) -%}
+    {%- set queue = tidemark.run_memory().setdefault('tearing', []) -%}
+    {%- do queue.append(definition) -%}
+    {%- do tidemark._wait_behind(queue, definition) -%}
     {%- set rows = {'standing': tidemark.published_standing(definition), 'definition_hash': tidemark.torn(), 'columns': []} -%}
     {%- set models = [{'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier], 'report': rows}] -%}
     {%- if last_op -%}{%- do models.append(tidemark.dropped_log(definition, relation, last_op)) -%}{%- endif -%}
@@ -12,6 +15,20 @@
     {%- set main = tidemark.refs([publications])[publications].main -%}
     {%- set seen = tidemark.newest_publication(tidemark.marks()) -%}
     {%- do tidemark.append_manifest(tidemark.manifest(models, {}), main, [seen], tears=true) -%}
+    {%- do queue.pop(0) -%}
+{%- endmacro %}
+
+{#- Until a definition is the first of the queue. Jinja has no lock: a short statement is what it can wait by. One that failed
+    stays in the queue, and has failed the run. -#}
+{% macro _wait_behind(queue, definition) -%}
+    {%- for _ in range(1000) if queue[0] != definition -%}
+        {%- do run_query('select 1') -%}
+    {%- endfor -%}
+    {%- if queue[0] != definition -%}
+        {{ exceptions.raise_compiler_error(
+            'Nothing was published of ' ~ definition ~ ': it waited in vain for ' ~ queue[0] ~ ', whose columns change too. Run it again.'
+        ) }}
+    {%- endif -%}
 {%- endmacro %}
 
 {#- In place of a definition's hash: its tables are not those of any. -#}

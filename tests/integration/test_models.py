@@ -1,6 +1,7 @@
 """From a real Postgres to buckets: after every run tables, bucket rows and replayed op logs equal SQL on the source."""
 
 import random
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,13 +12,13 @@ from ingest.buckets import resolve
 from ingest.config import PostgresSource
 from ingest.errors import Failure, UsageError
 from ingest.lake import Chunk, Lake
-from ingest.project import Overtaken, repeated_if_overtaken
+from ingest.project import Overtaken
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, in_order, killed_at, meanwhile
+from tests.integration.replica import Killed, Replica, in_order, killed_at, meanwhile, watched
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -535,13 +536,43 @@ def test_a_run_under_way_while_columns_change_their_types_publishes_nothing(
     replica.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", begin):
         replica.model()
-    # Two that tear at one moment may be in each other's way.
-    repeated_if_overtaken(late.model)()
+    late.model()
     for definition in as_text:
         full = name(replica, definition)
         assert dict(replica.spark.table(f"buckets.{full}").dtypes)["total"] == "string"
         assert replica.replayed(full) == replica.logged_rows(full)
-    repeated_if_overtaken(replica.model)()
+    replica.model()
+    assert_equal(replica, database)
+
+
+def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, database: Database) -> None:
+    """The run ends what each of them has published, one after the other."""
+    view = f"stg_{replica.source.name}__orders"
+    many = [
+        replica.definition(
+            f"totals_{number}",
+            f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
+            bucket_by=[],
+            object_id="customer",
+            key=["customer"],
+        )
+        for number in range(3)
+    ]
+    replica.sync()
+    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 2)"})
+    threads: list[int] = []
+
+    def look(sql: str) -> None:
+        if "core.publications" in sql and ("create branch" in sql or "fast_forward" in sql):
+            threads.append(threading.get_ident())
+
+    with watched(look):
+        outcomes = replica.model()
+    assert threads[::2] == threads[1::2]
+    assert len(set(threads)) > 1
+    for definition in [*many, name(replica, "by_customer"), name(replica, "totals")]:
+        assert outcomes[definition].message.startswith("definition changed")
+        assert replica.replayed(definition) == replica.logged_rows(definition)
     assert_equal(replica, database)
 
 
