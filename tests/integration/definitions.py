@@ -18,6 +18,7 @@ FILTERS = [
     "total < 12 and customer > 0",
 ]
 STATUSES = ["{}", "upper({})", "concat('is ', {})"]
+TYPES_OF_TOTAL = ["int", "bigint", "decimal(12, 0)"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Definitions:
         self.present: dict[str, Query] = {}
         self.known: set[str] = set()
         self._customers = replica.view("customers", {"customer_id": "int", "region": "string"})
-        self._status = STATUSES[0]
+        self._status, self._total = STATUSES[0], TYPES_OF_TOTAL[0]
         self._write_view()
 
     def change(self) -> str:
@@ -88,9 +89,9 @@ class Definitions:
         what = self._draw.choice(["define", "define", "define", "remove", "view"])
         name = f"d{self._draw.randint(1, 3)}"
         if what == "view":
-            self._status = self._draw.choice(STATUSES)
+            self._status, self._total = self._draw.choice(STATUSES), self._draw.choice(TYPES_OF_TOTAL)
             self._write_view()
-            return f"view: {self._status}"
+            return f"view: {self._status}, {self._total}"
         if what == "remove" and len(self.present) > 1 and name in self.present:
             del self.present[name]
             self._replica.remove(f"models/buckets/{self.full(name)}.sql")
@@ -131,7 +132,7 @@ class Definitions:
     def _write_view(self) -> None:
         source = self._replica.source.name
         self._orders = self._replica.view(
-            "orders", {"id": "int", "customer": "int", "status": "string", "total": "int"}
+            "orders", {"id": "int", "customer": "int", "status": "string", "total": self._total}
         )
         file = self._replica.folder / f"models/staging/{self._orders}.sql"
         status = "cast(columns['status'] as string)"
