@@ -74,38 +74,46 @@ def whole_query(draw: random.Random) -> Query:
 
 
 class Definitions:
-    """The definitions of a replica, drawn and drawn again; views of `orders` and `customers` below them."""
+    """Definitions and lookups of a replica, drawn and drawn again; views of `orders` and `customers` below them."""
 
     def __init__(self, draw: random.Random, replica: Replica) -> None:
         self._draw, self._replica = draw, replica
-        self.present: dict[str, Query] = {}
+        self._present: dict[str, Query] = {}
+        # Of a definition: the column by which its lookup says who sees a bucket.
+        self._lookups: dict[str, str] = {}
         self.known: set[str] = set()
         self._customers = replica.view("customers", {"customer_id": "int", "region": "string"})
         self._status, self._total = STATUSES[0], TYPES_OF_TOTAL[0]
         self._write_view()
 
+    @property
+    def present(self) -> list[str]:
+        """Names of the definitions, and of the lookups."""
+        return [*self._present, *map(_lookup, self._lookups)]
+
     def change(self) -> str:
-        """Adds, changes or removes a definition, or changes the view below them; says what."""
-        what = self._draw.choice(["define", "define", "define", "remove", "view"])
-        name = f"d{self._draw.randint(1, 3)}"
+        """Adds, changes or removes a definition or a lookup, or changes the view below them; says what."""
+        what = self._draw.choice(["define", "define", "define", "remove", "view", "lookup"])
         if what == "view":
             self._status, self._total = self._draw.choice(STATUSES), self._draw.choice(TYPES_OF_TOTAL)
             self._write_view()
             return f"view: {self._status}, {self._total}"
-        if what == "remove" and len(self.present) > 1 and name in self.present:
-            del self.present[name]
+        if what == "lookup" and self._present:
+            return self._look_up(self._draw.choice(list(self._present)))
+        if what == "remove" and len(self._present) > 1:
+            name = self._draw.choice(list(self._present))
+            del self._present[name]
             self._replica.remove(f"models/buckets/{self.full(name)}.sql")
+            if self._lookups.pop(name, None):
+                self._replica.remove(f"models/buckets/{self.full(_lookup(name))}.sql")
             return f"{name} removed"
-        self.present[name] = query = self._draw.choice([rows_query, whole_query])(self._draw)
-        inputs = "{{{{ {}('{}') }}}}"
-        orders = inputs.format("rows" if "evaluate" in query.meta else "ref", self._orders)
-        customers = inputs.format("ref", self._customers)
-        text = query.text.format(row_key="_row_key, ", orders=f"{orders} as o", customers=f"{customers} as c")
-        if "evaluate" not in query.meta:
-            text = text.replace("_row_key, ", "")
+        name = f"d{self._draw.randint(1, 3)}"
+        self._present[name] = query = self._draw.choice([rows_query, whole_query])(self._draw)
+        text = self._text(query, "rows" if "evaluate" in query.meta else "ref")
         self._replica.definition(name, text, **query.meta)
         self.known.add(name)
-        return f"{name}: {text} {query.meta}"
+        said = f"{name}: {text} {query.meta}"
+        return f"{said}\n{self._look_up(name)}" if name in self._lookups else said
 
     def full(self, name: str) -> str:
         """The name of a definition's table."""
@@ -113,21 +121,51 @@ class Definitions:
 
     def expected(self, name: str, database: Database) -> list[Row]:
         """Sorted (bucket, object_id, *columns), as SQL on the source says."""
-        query = self.present[name]
+        looked_up = next((each for each in self._lookups if _lookup(each) == name), None)
+        query = self._present[looked_up or name]
         status = self._status.format("status")
         orders = f"(select id, customer, {status} as status, total from orders) as o"
         found = []
         for row in database.execute(query.text.format(row_key="", orders=orders, customers="customers as c")):
             values = dict(zip(query.columns, row, strict=True))
-            texts = [None if values[c] is None else str(values[c]) for c in query.meta["bucket_by"]]
-            oid = values[query.meta["object_id"]]
-            bucket = ops.bucket_name(self.full(name), json.dumps(texts))
-            found.append((bucket, None if oid is None else str(oid), *row))
-        return in_order(found)
+            bucket = self._bucket(looked_up or name, [values[c] for c in query.meta["bucket_by"]])
+            if looked_up:
+                who = values[self._lookups[looked_up]]
+                found.append((self._bucket(name, [who]), bucket, who, bucket))
+            else:
+                oid = values[query.meta["object_id"]]
+                found.append((bucket, None if oid is None else str(oid), *row))
+        return in_order(set(found) if looked_up else found)
 
     def found(self, name: str) -> list[Row]:
         """The same of the lake."""
-        return self._replica.bucket(self.full(name), ", ".join(["object_id", *self.present[name].columns]))
+        columns = self._present[name].columns if name in self._present else ("who", "bucket_name")
+        return self._replica.bucket(self.full(name), ", ".join(["object_id", *columns]))
+
+    def _look_up(self, name: str) -> str:
+        query = self._present[name]
+        self._lookups[name] = who = self._draw.choice(query.columns)
+        selected = ", ".join([f"{who} as who", *query.meta["bucket_by"]])
+        meta = {"request": ["who"], "definition": self.full(name)}
+        self._replica.write(
+            f"models/buckets/{self.full(_lookup(name))}.sql",
+            f"{{{{ config(materialized='bucket_parameters', meta={meta!r}) }}}}\n"
+            f"-- depends_on: {{{{ ref('{self.full(name)}') }}}}\n"
+            f"select {selected} from ({self._text(query, 'ref')})\n",
+        )
+        self.known.add(_lookup(name))
+        return f"{_lookup(name)}: {selected}"
+
+    def _text(self, query: Query, orders: str) -> str:
+        """The query over the views, with orders by `ref` or `rows`."""
+        return query.text.format(
+            row_key="_row_key, " if orders == "rows" else "",
+            orders=f"{{{{ {orders}('{self._orders}') }}}} as o",
+            customers=f"{{{{ ref('{self._customers}') }}}} as c",
+        )
+
+    def _bucket(self, name: str, values: list[Any]) -> str:
+        return ops.bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
 
     def _write_view(self) -> None:
         source = self._replica.source.name
@@ -140,3 +178,8 @@ class Definitions:
         self._replica.write(
             f"models/staging/{self._orders}.sql", file.read_text().replace(status, self._status.format(status))
         )
+
+
+def _lookup(name: str) -> str:
+    """The name of a definition's lookup."""
+    return f"who_{name}"
