@@ -100,6 +100,8 @@ def codegen(sources: str, name: str | None, force: bool) -> None:
     from ingest import kinds
 
     settings = load(sources)
+    if not Path("dbt_project.yml").is_file():
+        raise UsageError("there is no dbt project here", "dbt_project.yml", "Call it in the project's folder")
     for source in [settings.source(name)] if name else settings.sources.values():
         for line in kinds.write_models(source, settings.settings, Path("models/staging"), force=force):
             click.echo(line)

@@ -46,3 +46,14 @@ def test_a_log_that_can_not_be_written_is_a_line(
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
+
+
+def test_views_are_written_in_a_project_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sources.yml").write_text("sources: {shop: {postgres: {dsn: dbname=shop, tables: [public.*]}}}")
+    monkeypatch.setattr("sys.argv", ["tidemark", "codegen"])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert "no dbt project here: dbt_project.yml" in capsys.readouterr().err
+    assert not (tmp_path / "models").exists()
