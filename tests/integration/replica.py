@@ -125,18 +125,20 @@ class Replica:
         """Sorted (bucket, object_id, row_key, data) of a definition's log, applied op by op."""
         state: dict[Row, str] = {}
         targets: set[int] = set()
+        cleared: set[str] = set()
         ops = self.spark.sql(f"select * from buckets.{definition}__ops order by op_id").collect()
         for number, op in enumerate(ops):
             key = (op.bucket, op.object_type, op.object_id, op.row_key)
             if op.op == "PUT":
                 state[key] = op.data
             elif op.op == "REMOVE":
-                # A REMOVE of what is not there is a fault, unless that PUT is a MOVE now.
-                assert state.pop(key, None) is not None or op.op_id in targets
+                # A REMOVE of what is not there is a fault, unless that PUT is a MOVE now, or in a CLEAR.
+                assert state.pop(key, None) is not None or op.op_id in targets or op.bucket in cleared
             elif op.op == "MOVE":
                 targets.add(op.target_op)
             else:
                 assert op.op == "CLEAR"
+                cleared.add(op.bucket)
                 assert all(before.bucket != op.bucket for before in ops[:number])
         assert len({op.op_id for op in ops}) == len(ops)
         return in_order((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
