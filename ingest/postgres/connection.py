@@ -8,6 +8,7 @@ never the DSN. TLS and everything else that libpq knows comes from the DSN.
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -90,6 +91,23 @@ WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND c.relkind IN ('r', 'p')
 """
 
 
+@contextmanager
+def impatient(connection: Connection) -> Iterator[None]:
+    """What waits for a table's lock meanwhile ends with psycopg's LockNotAvailable; see `locked_tables`."""
+    connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("RESET lock_timeout")
+
+
+def locked_tables(connection: Connection) -> str:
+    """Which tables nobody can look at, and by whom they are locked, for people."""
+    ((names,),) = connection.execute(_LOCKED).fetchall()
+    return f"tables are locked: {names or 'none any more'}"
+
+
 class Link:
     """A connection that is made when it is needed, and again after it was lost. For one thread, to read the catalogue.
 
@@ -111,8 +129,7 @@ class Link:
     def why(self, error: Exception) -> str:
         """What `error`, raised by the catalogue, says to a person: of a lock, which tables are locked and by whom."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            ((names,),) = self.get().execute(_LOCKED).fetchall()
-            return f"tables are locked: {names or 'none any more'}"
+            return locked_tables(self.get())
         return one_line(str(error))
 
     def close(self) -> None:

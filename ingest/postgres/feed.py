@@ -49,6 +49,7 @@ class PostgresFeed:
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
         self._was_connected = False
+        self._has_given_up = False
         self._cancelled = cancelled or threading.Event()
         # The last changes, by generation, since the lake was last asked what it takes the tables for.
         self._changed: dict[str, int] = {}
@@ -76,6 +77,15 @@ class PostgresFeed:
         A Restart: what was read of an open transaction comes again. Raises Failure when there is no
         going on.
         """
+        if self._has_given_up:
+            return None
+        try:
+            return self._take(timeout)
+        except slots.GivenUp:  # what it stands in the middle of is not landed, and comes again
+            self._has_given_up = True
+            return None
+
+    def _take(self, timeout: float) -> EventBatch | Restart | None:
         item = self._pipe.get(timeout)
         if isinstance(item, Restart):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)

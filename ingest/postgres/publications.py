@@ -67,7 +67,8 @@ FROM pg_publication WHERE pubname = ANY (%s)
 def make(connection: Connection, names: Mapping[int, str], tables: Sequence[CatalogTable]) -> None:
     """Makes what is missing of the writers' publications: the first one's with the tables that are in none.
 
-    tables: those to publish, all without a problem. Raises Failure if one can't be made or doesn't suit.
+    tables: those to publish, all without a problem. Raises Failure if one can't be made or doesn't suit, and psycopg's
+    LockNotAvailable.
     """
     there = _checked(connection, names)
     published = read(connection, names)
@@ -217,6 +218,8 @@ def _make(connection: Connection, publication: str, tables: Sequence[CatalogTabl
             connection.execute(sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(name, sql.Literal(_COMMENT)))
     except psycopg.errors.DuplicateObject:
         return  # another process was first
+    except psycopg.errors.LockNotAvailable:
+        raise
     except psycopg.Error as error:
         raise Failure(
             f"can't make the publication ({error.diag.message_primary or error})",

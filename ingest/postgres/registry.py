@@ -19,6 +19,7 @@ from ingest.postgres import catalog
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import CannotConnect, Link
 from ingest.postgres.messages import Relation, TableInfo
+from ingest.postgres.slots import GivenUp
 from ingest.postgres.survey import Survey
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class CatalogRegistry:
         self._wait = wait
 
     def describe(self, relation: Relation) -> TableInfo:
-        """See `Registry`. Asks again for as long as the source can't be reached."""
+        """See `Registry`. Asks again for as long as the source can't be reached; GivenUp, if nobody waits any more."""
         now = self._look(relation.oid)
         known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
         info = describe(self._source, relation, now, known)
@@ -113,7 +114,7 @@ class CatalogRegistry:
         return row is not None and row.state != ENDED
 
     def _look(self, oid: int) -> CatalogTable | None:
-        """The catalogue's table, once the lake knows what has become of it."""
+        """The catalogue's table, once the lake knows what has become of it. Raises GivenUp."""
         while True:
             try:
                 now = catalog.table_of(self._link.get(), oid)
@@ -123,7 +124,7 @@ class CatalogRegistry:
             # An internal error: a table was dropped while the catalogue was read.
             except (CannotConnect, psycopg.OperationalError, psycopg.errors.InternalError_) as error:
                 if self._wait(1.0):
-                    raise
+                    raise GivenUp from error
                 _log.warning("the catalogue can't be read at the moment (%s)", self._link.why(error))
 
 

@@ -9,13 +9,15 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import psycopg
+
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.positions import Position, current, format_lsn, parse_lsn
 from ingest.postgres import catalog, continuity, publications, sharing, slots
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection, connect
+from ingest.postgres.connection import Connection, connect, impatient, locked_tables
 from ingest.postgres.slots import Held, System
 from ingest.settings import JobSettings
 
@@ -89,10 +91,16 @@ def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start
 
 
 def publish(source: PostgresSource, connection: Connection) -> list[CatalogTable]:
-    """See to the publications; the tables that can be published."""
-    usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
-    publications.make(connection, {w: source.publication_of(w) for w in range(1, source.writers + 1)}, usable)
-    return usable
+    """See to the publications; the tables that can be published. Says which locked tables it waits for."""
+    while True:
+        try:
+            with impatient(connection):
+                usable = [t for t in catalog.tables(connection, source.selects) if not t.problem]
+                names = {writer: source.publication_of(writer) for writer in range(1, source.writers + 1)}
+                publications.make(connection, names, usable)
+            return usable
+        except psycopg.errors.LockNotAvailable:
+            _log.warning("source %s: %s", source.name, locked_tables(connection))
 
 
 def _made_for(

@@ -152,7 +152,7 @@ def test_a_locked_table_is_waited_for_and_named(
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
     snapshotter = jobs.snapshotter()
     snapshots = threading.Thread(target=snapshotter.run)
-    with jobs.streaming(), accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other:
+    with accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other, jobs.streaming():
         one.execute("update accounts set balance = 0 where id = 1")
         lock = threading.Thread(target=other.execute, args=["lock table accounts in access exclusive mode"])
         lock.start()
@@ -166,7 +166,22 @@ def test_a_locked_table_is_waited_for_and_named(
             told = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
         snapshotter.stop()
         snapshots.join()
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
+
+
+def test_a_locked_table_is_named_by_a_process_that_starts(
+    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
+    start = threading.Thread(target=jobs.open)
+    with accounts.connect(autocommit=False) as other:
+        other.execute("lock table accounts in access exclusive mode")
+        start.start()
+        while not any("locked: public.accounts (by process" in r.getMessage() for r in list(caplog.records)):
+            assert start.is_alive()
         other.rollback()
+    start.join()
     jobs.settle()
     jobs.assert_equal("public.accounts")
 
