@@ -25,7 +25,7 @@ from tests.integration.replica import Killed, Replica, in_order, watched
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 4
+ROUNDS = 3
 SCHEMA = """
     create table orders (id int primary key, customer int, status text, total int);
     create table customers (customer_id int primary key, region text);
