@@ -6,6 +6,7 @@ A failure is one line for each node that failed. What dbt prints goes to `logs/d
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,13 +142,8 @@ class _Heard:
 def _files(folder: Path) -> frozenset[tuple[str, int, int]]:
     """What tells whether a project is as it was: path, time of change and size of each file that dbt reads."""
     found = [folder / name for name in ("dbt_project.yml", "packages.yml", "profiles/profiles.yml")]
-    try:
-        said = yaml.safe_load((folder / "dbt_project.yml").read_text()) or {}
-    except (OSError, yaml.YAMLError):
-        said = {}  # dbt says what is wrong with it
-    for kind in ("model", "macro", "seed", "test", "snapshot", "analysis"):
-        for path in said.get(f"{kind}-paths", [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]):
-            found += (folder / path).rglob("*")
+    for path in _folders(folder / "dbt_project.yml"):
+        found += (folder / path).rglob("*")
     files = set()
     for file in found:
         # Editors keep files of their own beside those that they edit, and replace these.
@@ -155,6 +151,16 @@ def _files(folder: Path) -> frozenset[tuple[str, int, int]]:
             if file.is_file() and not file.name.startswith("."):
                 files.add((str(file), file.stat().st_mtime_ns, file.stat().st_size))
     return frozenset(files)
+
+
+def _folders(settings: Path) -> Iterator[str]:
+    """Where dbt reads files, as its settings say. It says itself what is wrong with them."""
+    said = None
+    with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+        said = yaml.safe_load(settings.read_text())
+    for kind in ("model", "macro", "seed", "test", "snapshot", "analysis"):
+        named = said.get(f"{kind}-paths") if isinstance(said, dict) else None
+        yield from map(str, named) if isinstance(named, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
 
 
 def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:

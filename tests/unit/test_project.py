@@ -1,8 +1,11 @@
-"""What is told of a node that failed."""
+"""What is told of a project that is wrong, and of a node that failed."""
+
+from pathlib import Path
 
 import pytest
 
-from ingest.project import first_line
+from ingest.errors import Failure
+from ingest.project import Project, first_line
 
 _OF_ICEBERG = """Runtime Error in model totals (models/buckets/totals.sql)
   An error occurred while calling o78.sql.
@@ -24,3 +27,10 @@ _OF_SPARK = """Database Error in model totals (models/buckets/totals.sql)
 )
 def test_the_line_that_says_what_happened_is_told(message: str, line: str) -> None:
     assert first_line(message) == line
+
+
+@pytest.mark.parametrize("text", [b"", b"- a list", b"model-paths: 5", b"a: [", b"\xff\xfe"])
+def test_settings_that_are_none_are_told_of(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "dbt_project.yml").write_bytes(text)
+    with pytest.raises(Failure, match=r"the dbt project can't be parsed: dbt_project\.yml"):
+        Project(folder=tmp_path)
