@@ -200,7 +200,7 @@ def _create(spark: SparkSession, name: str, table: Table) -> None:
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
     wanted = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
-    missing = _missing(spark.table(name).schema, StructType.fromDDL(wanted))  # type: ignore[arg-type]
+    missing = _missing(spark.table(name).schema, spark.createDataFrame([], wanted).schema)
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
 

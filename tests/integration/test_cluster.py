@@ -21,8 +21,6 @@ from ingest.spark import settings as spark_settings
 from tests.conftest import Database
 from tests.integration.replica import ROOT, Replica
 
-pytestmark = pytest.mark.slow
-
 _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 
 
