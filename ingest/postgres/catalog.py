@@ -5,9 +5,9 @@ Pure reading; every call sees the catalogue as of one moment, which may be later
 a stream. Connections are given in autocommit mode, outside of a transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import psycopg
@@ -25,9 +25,10 @@ class CatalogTable:
     """A table as of now: a plain one, or the root of a partitioned one with its leaves.
 
     identity: the replica identity's letter. key_columns: in key order, None: no key. attributes:
-    how many column numbers were given out. filled: columns that were added with a default. sizes:
-    each leaf's, in blocks and, with its TOAST, in bytes. unlogged: some of it is in no log. problem:
-    why it can't be replicated, and what to do; empty if it can.
+    how many column numbers were given out. filled: columns that were added with a default. gaps: the
+    numbers of those that have gone. names: each leaf's columns in their order, generated ones too.
+    sizes: each leaf's, in blocks and, with its TOAST, in bytes. unlogged: some of it is in no log.
+    problem: why it can't be replicated, and what to do; empty if it can.
     """
 
     oid: int
@@ -41,6 +42,8 @@ class CatalogTable:
     attributes: int
     filled: frozenset[int]
     owned: bool
+    gaps: frozenset[int] = frozenset()
+    names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     unlogged: bool = False
     problem: str = ""
 
@@ -77,7 +80,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
        concat(n.nspname, c.relname) LIKE '%%.%%' AND EXISTS (
            SELECT FROM pg_class d JOIN pg_namespace m ON m.oid = d.relnamespace
            WHERE d.oid <> c.oid AND d.relkind IN ('r', 'p') AND NOT d.relispartition
-             AND concat(m.nspname, '.', d.relname) = concat(n.nspname, '.', c.relname))
+             AND concat(m.nspname, '.', d.relname) = concat(n.nspname, '.', c.relname)),
+       array(SELECT a.attnum::int FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
@@ -122,7 +126,9 @@ WITH RECURSIVE tree (root, oid, attached) AS (
 SELECT t.root::bigint, c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relpersistence::text,
        c.relreplident::text, c.relfilenode::bigint, t.attached,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
-       array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.atthasmissing)
+       array(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.atthasmissing),
+       array(SELECT a.attname::text FROM pg_attribute a
+             WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
 FROM tree t
 JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
 JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -162,6 +168,7 @@ class _LeafRow(NamedTuple):
     attached: str
     readable: bool
     filled: Sequence[str]
+    names: Sequence[str]
 
     @property
     def quoted(self) -> str:
@@ -229,7 +236,7 @@ def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTa
 
 
 def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated, shared = found.root
+    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated, shared, gaps = found.root
     leaves, columns = found.leaves, tuple(found.columns)
     # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
     # counts.
@@ -255,6 +262,8 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         attributes=attributes,
         filled=frozenset(c.attnum for c in columns if any(c.name in leaf.filled for leaf in leaves)),
         owned=owned,
+        gaps=frozenset(gaps),
+        names={leaf.oid: tuple(leaf.names) for leaf in leaves},
         unlogged=bool(unlogged),
         problem=problem or problems.of_columns(columns, key, whole=identity == "f" and generated),
     )

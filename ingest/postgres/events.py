@@ -24,7 +24,8 @@ class Draft:
     """Events without their place in the transaction, as parallel vectors.
 
     message: number of the message they come from; within: their number in that message; version:
-    index into `versions`; leaf_id: by version.
+    index into `versions`; leaf_id: by version. spare: messages that take an ordinal more than they
+    have records.
     """
 
     message: I64
@@ -37,6 +38,7 @@ class Draft:
     prev_row_key: pa.Array
     partial: pa.Array
     columns: pa.Array
+    spare: I64
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ def of_rows(piece: Piece, relations: Relations) -> Draft:
         prev_row_key=records.prev_row_key,
         partial=pa.array(records.partial),
         columns=records.columns,
+        spare=messages[records.alone],
     )
 
 
@@ -87,17 +90,20 @@ def of_truncates(piece: Piece, relations: Relations) -> Draft:
         prev_row_key=pa.nulls(len(named), pa.string()),
         partial=pa.repeat(False, len(named)),
         columns=pa.nulls(len(named), COLUMNS),
+        spare=np.empty(0, np.int64),
     )
 
 
 def number(piece: Piece, drafts: Sequence[Draft], carried: int) -> tuple[I64, I64]:
-    """The ordinal of each message's first record, and how many records each transaction has had.
+    """The ordinal of each message's first record, and how many ordinals each transaction has had.
 
-    carried: records of transaction 0 before this piece. The second vector is by transaction number.
+    carried: ordinals of transaction 0 before this piece. The second vector is by transaction number. An update that
+    brings its old tuple takes two, also where its key stayed: what the key of an identity FULL is, the log doesn't
+    tell, and the catalogue may say something else when the log is read again.
     """
     count = np.zeros(len(piece.kind), np.int64)
     for draft in drafts:
-        count += np.bincount(draft.message, minlength=len(count))
+        count += np.bincount(draft.message, minlength=len(count)) + np.bincount(draft.spare, minlength=len(count))
     before = np.cumsum(count) - count
     base = before[piece.begin]
     base[0] = -carried

@@ -54,6 +54,8 @@ class PostgresFeed:
         # The last changes, by generation, since the lake was last asked what it takes the tables for.
         self._changed: dict[str, int] = {}
         self._looked = time.monotonic()
+        # Whether the server sent anything since then.
+        self._has_heard = False
         self._link = Link(self._dsn, settings.connect_seconds)
         survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._cancelled.wait)
@@ -69,6 +71,7 @@ class PostgresFeed:
 
     def start(self) -> None:
         """Begin to read from the stored position."""
+        self._registry.refresh()
         self._reader.start()
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
@@ -90,18 +93,25 @@ class PostgresFeed:
         if isinstance(item, Restart):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
-        if self._changed and time.monotonic() - self._looked >= self._settings.catalogue_seconds:
+        if time.monotonic() - self._looked >= self._settings.catalogue_seconds:
             self._looked = time.monotonic()
-            self._registry.refresh()
-            self._find_strays(self._changed)
-            self._changed = {}
+            if self._has_heard:
+                self._has_heard = False
+                self._registry.check_published(self._source.publication_of(self._stored.writer))
+            if self._changed:
+                self._registry.refresh()
+                self._find_strays(self._changed)
+                self._changed = {}
         if item is None:
             return None
-        batch = self._selected(self._decoder.feed(item))
+        self._has_heard = True
+        self._registry.received()
+        batch = self._decoder.feed(item)
+        # Of unselected tables too: one that is selected may have had another name for a while.
         changed = _last_changes(batch.events)
         self._changed |= changed
         self._find_strays(changed)
-        return batch
+        return self._selected(batch)
 
     def _find_strays(self, changed: Mapping[str, int]) -> None:
         """Changes of generations that the lake takes for ended; what comes next is to be of the right ones."""
@@ -164,7 +174,7 @@ class PostgresFeed:
         # A list of identifiers inside of a literal.
         names = f'"{name.replace(chr(34), chr(34) * 2)}"'.replace("'", "''")
         return (
-            f"START_REPLICATION SLOT {self._stored.slot} LOGICAL {format_lsn(position)} "
+            f'START_REPLICATION SLOT "{self._stored.slot}" LOGICAL {format_lsn(position)} '
             f"(proto_version '1', publication_names '{names}', messages 'true')"
         )
 

@@ -20,14 +20,15 @@ class Seen:
     new.
 
     published: whether one writer's publication sends all of it; doubled: several send some of it.
-    filled: attnums of columns that were added with a default, whose values no record tells. empty:
-    oids of leaves that hold nothing.
+    filled: attnums of columns that were added with a default, whose values no record tells. gaps:
+    attnums of columns that have gone. empty: oids of leaves that hold nothing.
     """
 
     row: SourceTable
     published: bool = True
     doubled: bool = False
     filled: frozenset[int] = frozenset()
+    gaps: frozenset[int] = frozenset()
     empty: frozenset[int] = frozenset()
 
 
@@ -130,6 +131,8 @@ def _why_columns(table: Seen, before: SourceTable) -> str:
             older = column.attnum <= (before.attributes or 0)
             if older or column.attnum in table.filled or rewritten:
                 return f"column {column.name} came with values"
+            if any((before.attributes or 0) < gap < column.attnum for gap in table.gaps):
+                return f"column {column.name} came after one that had gone again, which may have had its name"
         elif was.name != column.name:
             return f"column {was.name} was renamed"
         elif was.type != column.type and (rewritten or _family(was.type) != _family(column.type)):

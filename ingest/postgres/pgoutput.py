@@ -77,8 +77,8 @@ class Decoder:
         if piece.where(TRUNCATE).size:
             drafts.append(events.of_truncates(piece, self._relations))
         self._relations.forget()
-        first, records = events.number(piece, drafts, self._open.records if self._open else 0)
-        self._open = piece.last(int(records[-1]))
+        first, ordinals = events.number(piece, drafts, self._open.ordinals if self._open else 0)
+        self._open = piece.last(int(ordinals[-1]))
         proven = piece.positions()
         if proven.size:
             self._position = max(int(proven.max()), self._position or 0)

@@ -33,12 +33,12 @@ _OPEN[COMMIT] = 0
 
 @dataclass(frozen=True)
 class Transaction:
-    """A transaction that is open; records: how many it has had. commit_ts: us since 1970, UTC."""
+    """A transaction that is open; ordinals: how many it has given out. commit_ts: us since 1970, UTC."""
 
     commit_lsn: int
     commit_ts: int
     xid: int
-    records: int
+    ordinals: int
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Piece:
         """Whether a keepalive asks for a status at once."""
         return bool(self.wire.u8(self.wire.offset[self.where(KEEPALIVE)] + 17).any())
 
-    def last(self, records: int) -> Transaction | None:
-        """The transaction that is open at the end, if one is, with `records` records by then."""
+    def last(self, ordinals: int) -> Transaction | None:
+        """The transaction that is open at the end, if one is, with `ordinals` given out by then."""
         if not len(self.kind) or not self.open_after[-1]:
             return None
         number = int(self.transaction[-1])
         lsn, ts, xid = self.commit_lsn[number], self.commit_ts[number], self.xid[number]
-        return Transaction(int(lsn), int(ts), int(xid), records)
+        return Transaction(int(lsn), int(ts), int(xid), ordinals)
 
 
 def cut(received: Iterable[Payloads], source: str) -> Iterator[Wire]:

@@ -152,6 +152,11 @@ def _read(connection: Connection, names: Mapping[int, str]) -> dict[int, Publish
     return found
 
 
+def is_there(connection: Connection, publication: str) -> bool:
+    """Whether there is a publication of that name."""
+    return connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [publication]).fetchone() is not None
+
+
 def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
     """Whether all leaves of `table` are published, each once."""
     return not several(published, table) and all(leaf.leaf_id in published for leaf in table.leaves)

@@ -32,7 +32,8 @@ class Records:
     """Records in the stream's order, as parallel vectors.
 
     row: which of the messages it comes from. second: the update that follows the delete of a key
-    change. op: the message's letter.
+    change. op: the message's letter. alone: messages with an old tuple that are one record all the
+    same, as the key stayed.
     """
 
     row: I64
@@ -42,6 +43,7 @@ class Records:
     prev_row_key: pa.Array
     partial: Mask
     columns: pa.Array
+    alone: I64
 
 
 class Layout:
@@ -103,6 +105,7 @@ def read(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> Records
         prev_row_key=_previous(keys, at_tuple, second[at_tuple]),
         partial=(tuple_op[at_tuple] == UPDATE) & (known < tuples.width[at_tuple]),
         columns=columns,
+        alone=tuples.paired[~changed],
     )
 
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 import psycopg
 
 from ingest.change import table_id
+from ingest.errors import Failure
 from ingest.lake import SourceTable
 from ingest.lake.tables import DONE, ENDED, RUNNING
-from ingest.postgres import catalog
+from ingest.postgres import catalog, publications
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import CannotConnect, Link
 from ingest.postgres.messages import Relation, TableInfo
@@ -71,6 +72,23 @@ class CatalogRegistry:
         """Read what the lake says of the tables now."""
         self._survey.refreshed()
 
+    def received(self) -> None:
+        """More of the log is there: what the publications send may be something else by now."""
+        self._survey.is_stale = True
+
+    def check_published(self, publication: str) -> None:
+        """Raises Failure if it is gone: from 18 on, the server leaves out what it would have sent, and says nothing."""
+        try:
+            is_there = publications.is_there(self._link.get(), publication)
+        except (CannotConnect, psycopg.OperationalError):
+            return  # a matter of who reads the stream
+        if not is_there:
+            raise Failure(
+                "the publication is gone, and what is changed without it does not come with the stream",
+                f"source {self._source}, publication {publication}",
+                "Start the stream again, which makes it anew if the role may; its tables are read anew then",
+            )
+
     def has_strays(self, changed: Mapping[str, int]) -> bool:
         """Whether one of these generations, changed up to these positions, is not registered, or has ended, though its
         table is there; or had other names for its columns.
@@ -78,8 +96,15 @@ class CatalogRegistry:
         if any(self._is_missing(self._survey.known.get(table_id), lsn) for table_id, lsn in self._of_renamed(changed)):
             return True
         ended = [table_id for table_id in changed if not self._is_live(table_id)]
-        roots = {row.relation_id for row in self._survey.known.values()} if ended else set()
-        return any(self._roots.get(table_id) in roots for table_id in ended)
+        roots = {self._roots.get(table_id) for table_id in ended}
+        there = [row for row in self._survey.known.values() if row.state != ENDED and row.relation_id in roots]
+        # What is not selected is of nobody, unless it is missing from one that is.
+        return any(
+            table_id not in self.unselected or self._is_missing(row, changed[table_id])
+            for row in there
+            for table_id in ended
+            if self._roots.get(table_id) == row.relation_id
+        )
 
     def strayed(self, changed: Mapping[str, int]) -> None:
         """Changes of these generations, up to these positions, are to be landed.
@@ -144,14 +169,17 @@ def describe(source: str, relation: Relation, now: CatalogTable | None, known: S
 
 
 def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
-    """Whether columns of the stream's relation were renamed, and back by now. Pure.
+    """Whether columns of the stream's relation may have another name by now, or had it in between. Pure.
 
-    What both the catalogue and the lake have, and the stream hasn't, may be younger than the change; what the stream
-    has alone may have been dropped since. Only a renamed one is both.
+    One that neither the catalogue nor the lake has heard of was renamed since, or dropped before anybody saw it. The
+    others stand in the order of the catalogue, and what the stream lacks of that is younger, at its end.
     """
-    names, there = set(relation.column_names), {column.name for column in now.columns}
-    lacking = there.intersection(column.name for column in known.columns) - names
-    return bool(lacking and names - there - set(known.dropped or ()))
+    there, registered = now.names.get(relation.oid, ()), {column.name for column in known.columns}
+    if not registered.union(there, known.dropped or ()).issuperset(relation.column_names):
+        return True
+    expected = [name for name in there if name in registered]
+    found = [name for name in relation.column_names if name in expected]
+    return found != expected[: len(found)]
 
 
 def _holds(table: SourceTable, oid: int) -> bool:

@@ -45,7 +45,8 @@ class _NoSnapshot(Exception):
 class ChunkTask:
     """What an executor needs to know to read a chunk.
 
-    key: column names in key order, None: all.
+    relation_id: the table's oid, leaf_id: of what is read. columns: names with the numbers that the table has
+    for them. key: column names in key order, None: all.
     lower, upper: block numbers. row_keys: only rows with these.
     snapshot: the name to import. read_lsn: that snapshot's stamp.
     storage: of every leaf of the table, by oid.
@@ -58,8 +59,9 @@ class ChunkTask:
     snapshot_lsn: int
     chunk: int
     attempt: int
+    relation_id: int
     leaf_id: int
-    columns: tuple[str, ...]
+    columns: dict[str, int]
     key: tuple[str, ...] | None
     row_filter: str | None
     lower: int
@@ -78,7 +80,6 @@ class ChunkTask:
 def unpack(packed: Task) -> ChunkTask:
     """The task that was packed."""
     found = dict(packed)
-    found["columns"] = tuple(found["columns"])
     found["key"] = None if found["key"] is None else tuple(found["key"])
     found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
     found["storage"] = {int(oid): node for oid, node in found["storage"].items()}
@@ -120,7 +121,7 @@ def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
     landed = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
     payloads = copy_out(connection, _statement(connection, task))
-    for rows in copytext.decode(payloads, task.columns, key, task.table_name):
+    for rows in copytext.decode(payloads, tuple(task.columns), key, task.table_name):
         sink.write(landed.table(row_keys(rows.keys, rows.count), rows.columns))
 
 
@@ -154,11 +155,13 @@ WHERE a.attrelid = %s::oid AND a.attnum > 0 AND t.typnamespace <> 'pg_catalog'::
 def _has_key(connection: Connection, task: ChunkTask) -> str:
     """That a row's key is one of these; Postgres reads the texts as it printed them.
 
-    The operators of extensions' types are not on our search path: those are compared as texts.
+    The operators of extensions' types are not on our search path: those are compared as they are printed, as are
+    domains, whose casts to text may leave out blanks.
     """
     foreign = {name for (name,) in connection.execute(_FOREIGN_TYPES, [task.leaf_id]).fetchall()}
     columns = sql.SQL(", ").join(
-        sql.SQL("{}::text" if name in foreign else "{}").format(sql.Identifier(name)) for name in task.key or ()
+        sql.SQL("pg_catalog.format('%s', {})" if name in foreign else "{}").format(sql.Identifier(name))
+        for name in task.key or ()
     )
     values = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, json.loads(k)))) for k in task.row_keys or ()]
     return sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(values)).as_string(connection)
@@ -172,12 +175,22 @@ FROM pg_class c WHERE c.oid = ANY (%s::oid[])
 """
 
 
+# The columns' names as they are now, by which COPY found them, whatever the transaction's snapshot sees.
+_NAMES = """
+SELECT (pg_identify_object_as_address('pg_class'::regclass, %s::oid, number)).object_names[3]
+FROM unnest(%s::int[]) WITH ORDINALITY AS a (number, place) ORDER BY place
+"""
+
+
 def _changed(connection: Connection, task: ChunkTask) -> str:
-    """What of the table is not as it was registered; empty if nothing is."""
+    """What of the table is not as it was registered; empty if nothing is. COPY holds it as it is now."""
     found = {oid: (then, now) for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()}
     for oid, node in task.storage.items():
         if found.get(oid) != (node, node):
             return f"the storage of relation {oid} is another one"
+    names = connection.execute(_NAMES, [task.relation_id, list(task.columns.values())]).fetchall()
+    if [name for (name,) in names] != list(task.columns):
+        return "its columns have other names"
     return ""
 
 

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import sql
 
 from ingest.errors import Failure
-from ingest.positions import parse_lsn
+from ingest.positions import format_lsn, parse_lsn
 from ingest.postgres.connection import Connection, command, connect, is_cut
 
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ def create(
         failover = slot and watch.info.server_version >= 170000 and not _in_recovery(watch)
         options = f"SNAPSHOT 'export'{', FAILOVER' if failover else ''}"
         kind = "LOGICAL" if slot else "TEMPORARY LOGICAL"
-        statement = f"CREATE_REPLICATION_SLOT {name} {kind} pgoutput ({options})"
+        statement = f'CREATE_REPLICATION_SLOT "{name}" {kind} pgoutput ({options})'
         (row,) = _when_there_is_room(replication, statement, _Waits(watch, name, waiting), wait=slot is None)
         lsn, exported = parse_lsn(str(row["consistent_point"])), str(row["snapshot_name"])
         # The holder is a plain transaction: a slot would keep the log for as long as the snapshot
@@ -177,6 +177,15 @@ def drop(connection: Connection, slot: str, source: str) -> None:
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
         [slot],
     )
+
+
+def advance(connection: Connection, slot: str, lsn: int) -> int:
+    """Moves a slot that nobody reads to a place in the log, if it is before it; gives where it stands."""
+    row = connection.execute(
+        "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", [slot, format_lsn(lsn)]
+    ).fetchone()
+    assert row is not None
+    return parse_lsn(row[0])
 
 
 class _Waits:

@@ -81,8 +81,8 @@ class PostgresTables:
         return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
 
     def obstacle(self, table: SourceTable) -> str:
-        """See `Source`. A generation that has gone is none: it will be ended."""
-        return self._survey.obstacles.get(table.table_id, "")
+        """See `Source`. What keeps a table from being read is one for all its generations."""
+        return self._survey.obstacles.get(table.relation_id, "")
 
     def weight(self, table: SourceTable, chunk: Chunk) -> int:
         """See `Source`: its part of the leaf's size, as of the last survey."""
@@ -172,8 +172,9 @@ class PostgresTables:
             snapshot_lsn=table.snapshot_lsn or 0,
             chunk=chunk.chunk,
             attempt=chunk.attempt,
+            relation_id=table.relation_id,
             leaf_id=chunk.leaf_id,
-            columns=tuple(column.name for column in table.columns),
+            columns={column.name: column.attnum for column in table.columns},
             key=table.key_columns,
             row_filter=published.row_filter if published else None,
             lower=int(chunk.lower_bound or 0),

@@ -27,14 +27,16 @@ _log = logging.getLogger(__name__)
 class Survey:
     """The tables of one source, of all its writers; each thread needs one of its own.
 
-    After `all`: tables, seen: the usable ones by table_id. known: what the lake says of all.
-    published: what the publications send, by oid of table or leaf. wait: see `sharing.locked`.
+    After `all`: tables, seen: the usable ones by table_id. obstacles: why others are left out, by oid. known: what the
+    lake says of all. published: what the publications send, by oid of table or leaf; `one` reads it, much where
+    tables are many, if it `is_stale`. wait: see `sharing.locked`.
     """
 
     def __init__(
         self, lake: Lake, source: PostgresSource, link: Link, wait: Callable[[float], bool] = sharing.sleep
     ) -> None:
         self.published: Mapping[int, Published] = {}
+        self.is_stale = True
         self.tables: dict[str, CatalogTable] = {}
         self.seen: dict[str, Seen] = {}
         self.known: dict[str, SourceTable] = {}
@@ -42,7 +44,7 @@ class Survey:
         self._source = source
         self._link = link
         self._wait = wait
-        self.obstacles: dict[str, str] = {}
+        self.obstacles: dict[int, str] = {}
         self._reported: set[str] = set()
 
     def all(self) -> None:
@@ -84,7 +86,9 @@ class Survey:
             return False
         if table.problem:
             return any(row.state == QUEUED for row in self._remember_unlogged([table]))
-        self.published = publications.read(self._link.get(), self._publications())
+        if self.is_stale:
+            self.published = publications.read(self._link.get(), self._publications())
+            self.is_stale = False
         if not reconcile([self._seen(table)], self.known):
             return False
         # By what was known; others may have been at it. Publications last: who moves a table tells the lake first.
@@ -141,6 +145,7 @@ class Survey:
         return Seen(
             replace(row, writer=sent[0].writers[0], columns=columns, published_id=published_id),
             filled=table.filled,
+            gaps=table.gaps,
             empty=frozenset(empty),
         )
 
@@ -162,7 +167,7 @@ class Survey:
             why = table.problem or self._unpublished(table)
             if not why:
                 continue
-            self.obstacles[table.table_id(self._source.name)] = why
+            self.obstacles[table.oid] = why
             if f"{table.oid} {why}" not in self._reported:
                 self._reported.add(f"{table.oid} {why}")
                 _log.error("%s is left out: %s", table.table_name, why)

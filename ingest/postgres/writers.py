@@ -31,8 +31,8 @@ def open_writers(
     just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot that was made but whose position was never stored is taken over as it is: nothing was acknowledged, so
-    nothing is missing. Raises Failure.
+    A slot that was made but whose position was never stored is taken over: all tables are read after it. Raises
+    Failure.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     held: Held | None = None
@@ -118,13 +118,19 @@ def _made_for(
 def _slot(
     source: PostgresSource, settings: JobSettings, connection: Connection, writer: int, made_for: Mapping[str, int]
 ) -> tuple[int, Held | None]:
-    """Where a writer's slot begins; and what it exported, if it was made now."""
+    """Where a writer's slot begins; and what it exported, if it was made now.
+
+    One that is there already begins where it stands; before 18 where the log is, as the server can't read there what
+    precedes the publication.
+    """
     slot = source.slot_of(writer)
     found = slots.when_free(connection, slot, source.name)
     if found is None:
         held = slots.create(source.dsn.get_secret_value(), slot, made_for, seconds=settings.connect_seconds)
         return held.lsn, held
     continuity.usable(connection, found, slot, source.name)
+    if connection.info.server_version < 180000:
+        return slots.advance(connection, slot, slots.current_lsn(connection)), None
     return parse_lsn(found["confirmed_flush_lsn"]), None
 
 

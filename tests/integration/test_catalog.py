@@ -13,6 +13,7 @@ from ingest.lake import Lake
 from ingest.lake.tables import DONE, ENDED
 from ingest.postgres import catalog
 from ingest.postgres.connection import connect
+from ingest.postgres.startover import start_over
 from ingest.settings import JobSettings
 from ingest.stream import Hooks
 from tests.conftest import Database
@@ -28,6 +29,9 @@ def orders(database: Database) -> Database:
         "insert into orders select i, 'note ' || i, i from generate_series(1, 20) i"
     )
     return database
+
+
+_SWAP = "alter table orders rename note to x; alter table orders rename n to note; alter table orders rename x to n"
 
 
 def alter(jobs: Jobs, database: Database, statement: str) -> bool:
@@ -565,20 +569,101 @@ def test_a_column_renamed_and_back_in_one_transaction_is_read_anew_only_if_rows_
 
 
 @pytest.mark.parametrize(
+    "statements",
+    [
+        (
+            "alter table orders add more int default 5",
+            "update orders set note = 7",
+            "begin; alter table orders drop more; alter table orders add more int; commit",
+        ),
+        ("alter table orders add more int", "update orders set more = 5", "alter table orders rename more to most"),
+        (
+            "alter table orders add more int; update orders set more = 5; alter table orders rename more to most",
+            "alter table orders add more int",
+        ),
+        (_SWAP, "update orders set note = 7 where id < 5", _SWAP),
+        (
+            "begin; alter table orders rename note to old; alter table orders add note int default 8; commit",
+            "update orders set old = 7 where id < 5",
+            "begin; alter table orders drop note; alter table orders rename old to note; commit",
+        ),
+    ],
+    ids=["added twice", "added and renamed", "added, renamed, added", "exchanged and back", "replaced and back"],
+)
+def test_names_of_columns_that_nobody_saw_change_are_not_confused(
+    jobs: Jobs, orders: Database, statements: tuple[str, ...]
+) -> None:
+    orders.execute("alter table orders alter note type int using n")
+    jobs.settle()
+    for statement in statements:
+        orders.execute(statement)
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_the_values_of_a_column_that_nobody_saw_are_not_those_of_a_later_one(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("alter table orders add more int; update orders set more = 5; alter table orders drop more")
+    jobs.settle()
+    orders.execute("alter table orders add more int")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+@pytest.mark.parametrize(
     ("there", "back"),
     [
-        ("{name} rename to {name}_x", "{name}_x rename to {name}"),
-        ("{name} set (publish = 'insert')", "{name} set (publish = 'insert, update, delete, truncate')"),
+        ("alter table orders drop constraint orders_pkey", "alter table orders add primary key (id)"),
+        ("alter table orders replica identity nothing", "alter table orders replica identity default"),
     ],
-    ids=["name", "options"],
 )
-def test_a_publication_altered_to_and_fro_has_its_tables_read_anew(
-    jobs: Jobs, orders: Database, there: str, back: str
+def test_what_a_short_run_streamed_of_a_table_without_a_key_is_read_when_it_has_one_again(
+    lake: Lake, source: PostgresSource, settings: JobSettings, orders: Database, there: str, back: str
 ) -> None:
+    jobs = Jobs(lake, source, settings.model_copy(update={"catalogue_seconds": 30.0}))
     jobs.settle()
-    orders.execute(f"alter publication {there.format(name=jobs.source.publication)}")
-    orders.execute("delete from orders where id = 1; update orders set n = 0 where id = 2")
-    orders.execute(f"alter publication {back.format(name=jobs.source.publication)}")
+    orders.execute(f"{there}; insert into orders values (77, 'x', 7)")
+    jobs.stream()
+    jobs.snapshot()
+    orders.execute(f"{back}; update orders set n = 0 where id = 1")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_what_was_changed_under_a_name_that_is_not_selected_is_not_lost(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
+) -> None:
+    jobs = Jobs(lake, new_source(tables=("public.orders",)), settings)
+    jobs.settle()
+    orders.execute("alter table orders rename to away; insert into away values (77, 'x', 7)")
+    orders.execute("alter table away rename to orders")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+_UNHEARD = "delete from orders where id = 1; update orders set n = 0 where id = 2"
+
+
+def test_a_publication_given_other_options_and_back_has_its_tables_read_anew(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    options = f"alter publication {jobs.source.publication} set (publish = "
+    orders.execute(f"{options} 'insert')")
+    orders.execute(_UNHEARD)
+    orders.execute(f"{options} 'insert, update, delete, truncate')")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    name = jobs.source.publication
+    orders.execute(f"alter publication {name} rename to {name}_x")
+    orders.execute(_UNHEARD)
+    orders.execute(f"alter publication {name}_x rename to {name}")
+    if orders.version < 18:  # looks it up as of each change, and can't go on where it had another name
+        with pytest.raises(Failure, match=r"does not exist.*resnapshot --all"):
+            jobs.settle()
+        start_over(jobs.lake, jobs.source, jobs.settings)
     jobs.settle()
     jobs.assert_equal("public.orders")
 

@@ -342,6 +342,57 @@ def test_a_rewrite_between_two_chunks_begins_the_snapshot_anew(
     chunked.assert_equal("public.accounts")
 
 
+def test_a_chunk_that_is_read_while_columns_have_other_names_does_not_count(chunked: Jobs, accounts: Database) -> None:
+    accounts.execute("alter table accounts add other int not null default 3")
+    swap = "; ".join(
+        f"alter table accounts rename {name} to {other}"
+        for name, other in (("balance", "x"), ("other", "balance"), ("x", "other"))
+    )
+    claims: list[object] = []
+
+    def exchange(claimed: object) -> None:
+        claims.append(claimed)
+        if len(claims) == 2:
+            accounts.execute(swap)
+
+    def exchange_back(_: object) -> None:
+        if len(claims) == 2:
+            accounts.execute(swap)
+            claims.append(None)
+
+    with chunked.streaming():
+        chunked.snapshot(SnapshotHooks(after_claim=exchange, before_land=exchange_back))
+    chunked.settle()
+    chunked.assert_equal("public.accounts")
+
+
+def test_rows_whose_key_is_of_a_domain_are_found_by_it(
+    lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
+) -> None:
+    """Rows that moved from an unread into a read chunk are read once more, by their keys: here of trailing blanks."""
+    database.execute(
+        "create domain code as char(6); create table t (id code primary key, place int, pad text, big text);"
+        "alter table t alter big set storage external; insert into t "
+        "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
+    )
+    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    landed: list[object] = []
+
+    def kill_second(chunks: object) -> None:
+        landed.append(chunks)
+        if len(landed) == 2:
+            raise Killed
+
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(after_land=kill_second))
+    database.execute("delete from t where place <= 5")
+    database.execute("vacuum t")
+    database.execute("update t set pad = repeat('q', 1000) where place between 40 and 44")
+    jobs.settle()
+    jobs.assert_equal("public.t")
+    jobs.close()
+
+
 def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")

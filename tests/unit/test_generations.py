@@ -200,3 +200,12 @@ def test_a_generation_has_gone_when_another_of_its_table_is_registered() -> None
 def test_a_table_that_became_unusable_is_kept_as_it_was() -> None:
     assert gone([(OTHER.table_id, OTHER.relation_id)], known(TAKEN)) == []
     assert gone([(TAKEN.table_id, TAKEN.relation_id)], known(TAKEN)) == []
+
+
+def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
+    later = replace(ORDERS, columns=(ID, NAME, Column("more", 4, "integer")), attributes=4)
+    (row,) = reconcile([Seen(later, gaps=frozenset({3}))], known(TAKEN))
+    assert row.state == QUEUED
+    assert row.note == "column more came after one that had gone again, which may have had its name"
+    (row,) = reconcile([Seen(later, gaps=frozenset({3}))], known(replace(TAKEN, attributes=3)))
+    assert row.state == DONE

@@ -95,8 +95,12 @@ class Reference:
         key = self._key(oid, new)
         if kind == b"I":
             return self._record(lsn, oid, "insert", key, None, new)
-        if old is None or old_key == key:
+        if old is None:
             return self._record(lsn, oid, "update", key, None, new)
+        if old_key == key:
+            self._record(lsn, oid, "update", key, None, new)
+            self.ordinal += 1
+            return None
         self._record(lsn, oid, "delete", old_key, None, old)
         return self._record(lsn, oid, "update", key, old_key, new)
 
