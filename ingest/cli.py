@@ -282,7 +282,7 @@ def plan(target: str | None, as_json: bool, prunes: bool) -> None:
 @_TARGET
 @click.argument("definition")
 @click.argument("bucket", default="[]")
-@click.option("--after", type=int, default=0, metavar="N", help="Only ops with a greater op_id.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only ops with a greater op_id.")
 def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
 
@@ -360,9 +360,12 @@ def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
     """
     from ingest.buckets import resolve
 
-    request = dict(pair.partition("=")[::2] for pair in given)
-    if any("=" not in pair for pair in given):
+    pairs = [pair.partition("=") for pair in given]
+    request = {name: value for name, _, value in pairs}
+    if not all(name and sign for name, sign, _ in pairs):
         raise click.UsageError("Write --for NAME=VALUE.")
+    if len(request) < len(pairs):
+        raise click.UsageError("Give each name once: a request has one value of it.")
     for grant in resolve(_lake(target).spark, request, target):
         click.echo(grant.to_json() if as_json else grant.bucket)
 

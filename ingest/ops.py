@@ -1,6 +1,7 @@
 """A bucket's op log as JSON lines, read at one Iceberg snapshot to its head."""
 
 import json
+import re
 from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException
@@ -10,6 +11,7 @@ from ingest.errors import Failure, UsageError
 from ingest.lake.ordered import in_order
 from ingest.lake.sql import literal
 
+_CONTROL = re.compile(r"((?<!\\)(?:\\\\)*)\\u(00[0-9a-f]{2})")
 _FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
 
 
@@ -18,7 +20,7 @@ def bucket_name(definition: str, values: str) -> str:
     if values.startswith(f"{definition}["):
         return values
     try:
-        parsed = json.loads(values)
+        parsed = json.loads(values, parse_int=str, parse_float=str)
     except ValueError:
         if values.startswith("["):
             raise UsageError(
@@ -28,7 +30,9 @@ def bucket_name(definition: str, values: str) -> str:
     if not isinstance(parsed, list):
         parsed = [values]
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in parsed]
-    return definition + json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+    found = json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+    # Spark writes control characters with capital letters.
+    return definition + _CONTROL.sub(lambda match: match[1] + "\\u" + match[2].upper(), found)
 
 
 def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:

@@ -35,8 +35,10 @@ def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".
     steps = [
         Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report
     ]
-    gone = sorted(_published(spark) - set(project.definitions))
-    steps += [Step(name, "gone", "its model is no longer there; its tables stay until --prune", 0) for name in gone]
+    others = {node.name for node in project.manifest.nodes.values()}
+    for name in sorted(_published(spark) - set(project.definitions)):
+        why = "its model is no definition any more" if name in others else "its model is no longer there"
+        steps.append(Step(name, "gone", f"{why}; what it left stays until --prune", 0))
     return sorted(steps, key=lambda step: step.definition)
 
 

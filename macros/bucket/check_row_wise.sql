@@ -33,8 +33,7 @@
     {%- if node.operator not in allowed -%}
         {{ return(node.operator) }}
     {%- endif -%}
-    {%- set functions = 'rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id|spark_partition_id|input_file_\\w+' -%}
-    {%- set varying = modules.re.search('\\b(' ~ functions ~ ')\\(', node.text) -%}
+    {%- set varying = modules.re.search('\\b(' ~ tidemark._varying() ~ ')\\(', node.text) -%}
     {%- if varying -%}
         {{ return(varying.group(1)) }}
     {%- endif -%}
@@ -43,10 +42,21 @@
     {%- endif -%}
 {%- endmacro %}
 
+{#- Functions that give something else for the same row, as a regular expression. -#}
+{% macro _varying() -%}
+    {{ return('rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id|spark_partition_id|input_file_\\w+|aes_encrypt|reflect|try_reflect|java_method|current_user|session_user|user') }}
+{%- endmacro %}
+
+{#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}
+{% macro _without_misleading_strings(sql) -%}
+    {%- set misleading = "(')(?=(?:[^'\\\\]|\\\\.|'')*(?:\\b(?:" ~ tidemark._varying() ~ ")\\(|#\\d))(?:[^'\\\\]|\\\\.|'')*(')" -%}
+    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ ')', '\\1\\2\\3', sql)) }}
+{%- endmacro %}
+
 {#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter,
     is_above: whether it is of the definition itself, not of what stands below that filter}]. -#}
 {% macro _analyzed_plan(sql, model) -%}
-    {%- set explained = run_query('explain extended ' ~ sql | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id = -1L'))[0][0] -%}
+    {%- set explained = run_query('explain extended ' ~ tidemark._without_misleading_strings(sql) | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id = -1L'))[0][0] -%}
     {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
     {%- if '`_checkpoint_id` cannot be resolved' in analyzed -%}
         {%- do tidemark._refuse(model, 'the view of rows(...) has no _checkpoint_id', 'Let it, and the views below it, select _checkpoint_id') -%}
@@ -55,9 +65,12 @@
     {%- endif -%}
     {%- set plan = [] -%}
     {%- set below = namespace(depth=none) -%}
+    {#- Lines but the first that begin without a branch of the tree go on with a string of the line before. -#}
     {%- for line in analyzed.strip().split('\n')[1:] -%}
-        {%- set found = modules.re.match('[\\s:+|-]*((\\w+).*)', line) -%}
-        {%- if found -%}
+        {%- set found = modules.re.match('[ :]*' ~ ('[+:]- ' if plan else '') ~ '((\\w+).*)', line) -%}
+        {%- if not found and plan -%}
+            {%- do plan[-1].update({'text': plan[-1].text ~ '\n' ~ line}) -%}
+        {%- elif found -%}
             {%- if below.depth is not none and found.start(1) <= below.depth -%}{%- set below.depth = none -%}{%- endif -%}
             {%- set is_input = modules.re.match('Filter .*\\b_checkpoint_id#\\d+.* = -1\\)$', found.group(1)) is not none -%}
             {%- do plan.append({'operator': found.group(2), 'text': found.group(1), 'is_input': is_input, 'is_above': below.depth is none}) -%}

@@ -17,8 +17,10 @@
         {%- set name = row['col_name'] -%}
         {%- if name | lower in types -%}
             {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
-        {%- elif name | lower in tidemark.own_columns() + ['_alike', '_is_put', '_seq'] -%}
+        {%- elif name | lower in tidemark.own_columns() + tidemark._taken_columns() -%}
             {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
+        {%- elif tidemark._is_nameless(row['data_type']) -%}
+            {%- do tidemark._refuse(model, "selects '" ~ name ~ "' as " ~ row['data_type'] ~ ', which no table can have', 'Cast it, and name fields by letters, digits and _') -%}
         {%- endif -%}
         {%- do types.update({name | lower: row['data_type']}) -%}
         {%- if name | lower != '_row_key' -%}
@@ -37,6 +39,21 @@
         {%- do tidemark.check_row_wise(sql, model) -%}
     {%- endif -%}
     {{ return(columns) }}
+{%- endmacro %}
+
+{#- Names that `evaluate` gives to columns of its own, and Iceberg to what it knows of each row. -#}
+{% macro _taken_columns() -%}
+    {{ return([
+        '_alike', '_is_put', '_seq', '_file', '_pos', '_spec_id', '_partition', '_deleted', '_row_id', '_last_updated_sequence_number',
+        '_change_type', '_change_ordinal', '_commit_snapshot_id',
+    ]) }}
+{%- endmacro %}
+
+{#- Whether a nested type has a field whose name Spark would not read again, or one without a type, such as of `array()`. -#}
+{% macro _is_nameless(type) -%}
+    {%- set fields = modules.re.findall('(?:<|,)([^:<>,]*):', modules.re.sub('\\(.*?\\)', '', type)) -%}
+    {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(true) }}{%- endfor -%}
+    {{ return(modules.re.search('[<,:]void\\b', type) is not none) }}
 {%- endmacro %}
 
 {#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits. -#}

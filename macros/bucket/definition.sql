@@ -17,8 +17,16 @@
 
 {#- SQL without comments, and with white space only where it separates words. String literals stay as they are. -#}
 {% macro normalized_sql(sql) -%}
-    {%- set literal = "('(?:[^'\\\\]|\\\\.|'')*'|\"(?:[^\"\\\\]|\\\\.)*\"|`[^`]*`)" -%}
+    {%- set literal = '(' ~ tidemark.string_literal() ~ '|`[^`]*`)' -%}
     {%- set gap = '(?:\\s|--[^\\n]*|/\\*.*?\\*/)+' -%}
-    {%- set spaced = modules.re.sub(literal ~ '|' ~ gap, '\\1 ', sql, flags=modules.re.DOTALL) -%}
-    {{ return(modules.re.sub(literal ~ '|\\s+(?=[^\\w\\s])|(?<=[^\\w\\s])\\s+', '\\1', spaced) | trim) }}
+    {%- set spaced = modules.re.sub(literal ~ '|' ~ gap, ' \\1 ', sql, flags=modules.re.DOTALL) -%}
+    {#- Between two literals a space counts. -#}
+    {%- set needless = "\\s+(?=[^\\w\\s'\"])|(?<=[^\\w\\s'\"])\\s+|\\s+(?=\\s)" -%}
+    {{ return(modules.re.sub(literal ~ '|' ~ needless, '\\1', spaced, flags=modules.re.DOTALL) | trim) }}
+{%- endmacro %}
+
+{#- A string of SQL as a regular expression without groups; in a raw one a backslash is itself. -#}
+{% macro string_literal() -%}
+    {%- set raw = "(?<!\\w)[rR](?:'[^']*'|\"[^\"]*\")" -%}
+    {{ return(raw ~ "|'(?:[^'\\\\]|\\\\.|'')*'|\"(?:[^\"\\\\]|\\\\.|\"\")*\"") }}
 {%- endmacro %}

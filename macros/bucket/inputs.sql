@@ -5,7 +5,8 @@
     {%- for node in [model] + tidemark.read_by(model) -%}
         {%- set is_staging = node.config.materialized == 'view' and node.config.meta.get('table') -%}
         {%- if is_staging -%}
-            {%- do inputs.append({'source': node.config.meta.source, 'table': node.config.meta.table}) -%}
+            {%- set input = {'source': node.config.meta.source, 'table': node.config.meta.table} -%}
+            {%- if input not in inputs -%}{%- do inputs.append(input) -%}{%- endif -%}
         {%- elif node is not sameas model and node.resource_type != 'seed' and node.config.materialized not in ['view', 'ephemeral'] -%}
             {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which may change without its being told", fix) -%}
         {%- endif -%}
@@ -19,6 +20,10 @@
     {%- endfor -%}
     {%- if not inputs -%}
         {%- do tidemark._refuse(model, 'reads no staging view', 'Select from one: meta.source and meta.table of a view name its table') -%}
+    {%- endif -%}
+    {%- if model.config.meta.get('evaluate') == 'rows' and inputs | length > 1 -%}
+        {%- set tables = inputs | map(attribute='table') | join(', ') -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' depends on " ~ inputs | length ~ ' tables, ' ~ tables, "Set evaluate: 'whole', or ref no view but that of rows(...)") -%}
     {%- endif -%}
     {{ return(inputs) }}
 {%- endmacro %}

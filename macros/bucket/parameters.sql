@@ -5,9 +5,9 @@
     {%- for key in meta if key not in known -%}
         {%- do tidemark._refuse(model, "meta has an unknown key '" ~ key ~ "'", 'Known are: ' ~ known | join(', ')) -%}
     {%- endfor -%}
-    {%- do tidemark._check_name(model) -%}
+    {%- do tidemark._check_model(model) -%}
     {%- if not tidemark._is_list(meta.get('request')) -%}
-        {%- do tidemark._refuse(model, 'meta.request is missing or no list', 'Name the columns that a request gives; [] is for everybody') -%}
+        {%- do tidemark._refuse(model, 'meta.request is missing or no list of names', 'Name the columns that a request gives; [] is for everybody') -%}
     {%- endif -%}
     {%- set definition = tidemark._looked_up(model) -%}
     {%- if definition.unique_id not in model.depends_on.nodes -%}

@@ -1,6 +1,6 @@
-{#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone. First of all by a publication, so
-    that a run under way that has staged changes of it is refused; of the checkpoints' mark, as any would do. Marks go last: killed
-    between, it is still listed as gone. -#}
+{#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone; the rows are kept if they are
+    another model's by now. First of all by a publication, so that a run under way that has staged changes of it is refused; of the
+    checkpoints' mark, as any would do. Marks go last: killed between, it is still listed as gone. -#}
 {% macro prune(definition) -%}
     {%- do tidemark.recover() -%}
     {%- set marks = tidemark.marks() -%}
@@ -11,7 +11,8 @@
         [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
         [tidemark.newest_publication(marks)]
     ) -%}
-    {%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}
+    {%- set heirs = graph.nodes.values() | selectattr('schema', 'equalto', rows.schema) | selectattr('alias', 'equalto', definition) | list -%}
+    {%- if not heirs -%}{%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}{%- endif -%}
     {%- do run_query('drop table if exists ' ~ tidemark.ops_relation(rows) ~ ' purge') -%}
     {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
 {%- endmacro %}

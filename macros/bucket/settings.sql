@@ -9,15 +9,18 @@
     {%- if evaluate not in ['rows', 'whole'] -%}
         {%- do tidemark._refuse(model, "meta.evaluate is '" ~ evaluate ~ "'", "Set it to 'rows' or 'whole'") -%}
     {%- endif -%}
-    {%- do tidemark._check_name(model) -%}
+    {%- do tidemark._check_model(model) -%}
     {%- if not tidemark._is_list(meta.get('bucket_by')) -%}
-        {%- do tidemark._refuse(model, 'meta.bucket_by is missing or no list', 'Name the columns that make a bucket; [] makes one global bucket') -%}
+        {%- do tidemark._refuse(model, 'meta.bucket_by is missing or no list of names', 'Name the columns that make a bucket; [] makes one global bucket') -%}
     {%- endif -%}
-    {%- if not meta.get('object_id') -%}
-        {%- do tidemark._refuse(model, 'meta.object_id is missing', 'Name the column with the id of the object') -%}
+    {%- if not tidemark._is_name(meta.get('object_id')) -%}
+        {%- do tidemark._refuse(model, 'meta.object_id is missing or no name', 'Name the column with the id of the object') -%}
+    {%- endif -%}
+    {%- if not tidemark._is_name(meta.get('object_type', model.name)) -%}
+        {%- do tidemark._refuse(model, 'meta.object_type is no name', "Leave it out, and it is the model's name") -%}
     {%- endif -%}
     {%- if evaluate == 'whole' and not (meta.get('key') and tidemark._is_list(meta.key)) -%}
-        {%- do tidemark._refuse(model, 'meta.key is missing or no list', "Name the columns that tell the rows of the query apart, or set evaluate: 'rows'") -%}
+        {%- do tidemark._refuse(model, 'meta.key is missing or no list of names', "Name the columns that tell the rows of the query apart, or set evaluate: 'rows'") -%}
     {%- elif evaluate == 'rows' and meta.get('key') -%}
         {%- do tidemark._refuse(model, "meta.key does not go with evaluate: 'rows'", 'Leave it out: the key is _row_key') -%}
     {%- endif -%}
@@ -31,14 +34,32 @@
     }) }}
 {%- endmacro %}
 
-{% macro _check_name(model) -%}
-    {%- if model.alias.endswith('__ops') -%}
+{#- Refuses a model whose tables would not be `buckets.<name>` and `buckets.<name>__ops`, by which all else finds them. -#}
+{% macro _check_model(model) -%}
+    {%- if model.name.endswith('__ops') -%}
         {%- do tidemark._refuse(model, "the name ends in __ops, as an op log's does", 'Give the model another name') -%}
+    {%- elif not modules.re.fullmatch('[a-z_][a-z0-9_]*', model.name) -%}
+        {%- do tidemark._refuse(model, "the name '" ~ model.name ~ "' has more than small letters, digits and _", 'Give the model another name') -%}
+    {%- elif model.version is defined and model.version is not none -%}
+        {%- do tidemark._refuse(model, 'a definition has no versions', 'Make each version a model of its own') -%}
+    {%- elif model.alias != model.name -%}
+        {%- do tidemark._refuse(model, "the alias is '" ~ model.alias ~ "', but a definition's tables have its name", 'Leave the alias out') -%}
+    {%- elif model.schema != 'buckets' -%}
+        {%- do tidemark._refuse(model, "the schema is '" ~ model.schema ~ "'", 'Put the model into models/buckets, or set its schema to buckets') -%}
+    {%- elif model.config.contract.enforced -%}
+        {%- do tidemark._refuse(model, 'a contract would not be kept to', 'Leave it out, and test the columns') -%}
     {%- endif -%}
 {%- endmacro %}
 
+{#- Whether it is a list of names. -#}
 {% macro _is_list(value) -%}
-    {{ return(value is sequence and value is not string and value is not mapping) }}
+    {%- if value is not sequence or value is string or value is mapping -%}{{ return(false) }}{%- endif -%}
+    {%- for name in value if not tidemark._is_name(name) -%}{{ return(false) }}{%- endfor -%}
+    {{ return(true) }}
+{%- endmacro %}
+
+{% macro _is_name(value) -%}
+    {{ return(value is string and value | length > 0) }}
 {%- endmacro %}
 
 {% macro _refuse(model, what, fix) -%}

@@ -23,10 +23,15 @@
         {%- do has.update({row['col_name'] | lower: {'name': row['col_name'], 'type': row['data_type']}}) -%}
     {%- endfor -%}
     {%- set rewritten = [] -%}
+    {%- set names = columns | map(attribute='name') | map('lower') | list -%}
     {%- for column in columns -%}
-        {%- set old = has.get(column.name | lower) or has.get(tidemark._while_renamed(column.name) | lower) -%}
-        {%- if old and old.type == column.type -%}
+        {%- set between = tidemark._while_renamed(column.name) | lower -%}
+        {%- set old = has.get(column.name | lower) or (has.get(between) if between not in names) -%}
+        {%- if old and (old.type == column.type or tidemark._is_wider(column.type, old.type)) -%}
             {%- do tidemark._rename_column(relation, old.name, column.name) -%}
+            {%- if old.type != column.type -%}
+                {%- do run_query('alter table ' ~ relation ~ ' alter column ' ~ tidemark.quoted(column.name) ~ ' type ' ~ column.type) -%}
+            {%- endif -%}
         {%- else -%}
             {%- if old -%}
                 {%- if not rewritten and not is_new -%}{%- do tidemark.tear(plan.definition.name, relation) -%}{%- endif -%}
@@ -47,6 +52,13 @@
         {%- if old != between -%}{%- do run_query(rename ~ tidemark.quoted(old) ~ ' to ' ~ tidemark.quoted(between)) -%}{%- endif -%}
         {%- do run_query(rename ~ tidemark.quoted(between) ~ ' to ' ~ tidemark.quoted(new)) -%}
     {%- endif -%}
+{%- endmacro %}
+
+{#- Whether a column can be given a type as it stands, every value of it being one of that type too (Iceberg's promotions). -#}
+{% macro _is_wider(type, old) -%}
+    {%- if [old, type] in [['int', 'bigint'], ['float', 'double']] -%}{{ return(true) }}{%- endif -%}
+    {%- set was, now = modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', old), modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', type) -%}
+    {{ return(was and now and was.group(2) == now.group(2) and was.group(1) | int < now.group(1) | int) }}
 {%- endmacro %}
 
 {% macro _while_renamed(name) -%}

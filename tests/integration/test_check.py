@@ -51,22 +51,54 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     }
     for name, values in buckets.items():
         (models / f"buckets/{name}.sql").write_text(DEFINITION % values)
+    (models / "staging/misplaced.sql").write_text(
+        (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(materialized='bucket', ")
+    )
+    (models / "buckets/renamed.sql").write_text(
+        (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(alias='other', ")
+    )
+    (models / "buckets/Capital.sql").write_text(DEFINITION % ("", "{{ ref('stg_shop__t') }}"))
+    (models / "buckets/nobody.sql").write_text((DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("[]", "[none]"))
+    (models / "buckets/two.sql").write_text(
+        "{{ config(meta={'bucket_by': [], 'object_id': 'id', 'evaluate': 'rows'}) }}\n"
+        "select _row_key, id from {{ rows('stg_shop__t') }} -- {{ ref('stg_shop__u') }}"
+    )
     assert lines(models.parent) == [
+        (
+            "error the name 'Capital' has more than small letters, digits and _: models/buckets/Capital.sql. "
+            "Give the model another name."
+        ),
         "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
+        (
+            "error the schema is 'staging': models/staging/misplaced.sql. "
+            "Put the model into models/buckets, or set its schema to buckets."
+        ),
         (
             "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
             "Known are: bucket_by, object_type, object_id, evaluate, key."
+        ),
+        (
+            "error meta.bucket_by is missing or no list of names: models/buckets/nobody.sql. "
+            "Name the columns that make a bucket; [] makes one global bucket."
+        ),
+        (
+            "error the alias is 'other', but a definition's tables have its name: models/buckets/renamed.sql. "
+            "Leave the alias out."
         ),
         (
             "error reads no staging view: models/buckets/rootless.sql. "
             "Select from one: meta.source and meta.table of a view name its table."
         ),
         (
+            "error evaluate: 'rows' depends on 2 tables, public.t, private.u: models/buckets/two.sql. "
+            "Set evaluate: 'whole', or ref no view but that of rows(...)."
+        ),
+        (
             "warning it reads shop.private.u, which sources.yml does not select, and will stand "
             "still: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
-        "ok 2 of 5 definitions are as they have to be: dbt.",
+        "ok 2 of 10 definitions are as they have to be: dbt.",
     ]
 
 

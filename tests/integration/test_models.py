@@ -284,6 +284,7 @@ NOT_ROW_BY_ROW = {
     "select id as _row_key, id from {rows}": "with a _row_key of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
+    "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
 }
 # The same with `evaluate: whole`; what the query gives is fine, but not what it reads, or what `meta` says of it.
 NOT_TO_BE_TOLD = {
@@ -291,6 +292,9 @@ NOT_TO_BE_TOLD = {
     "select id from {of_raw}": "', which reads source.tidemark.raw.chunks itself",
     "select cast(id as binary) as id from {ref}": "the column 'id', whose type binary is no text",
     "select map(id, id) as id from {ref}": "the column 'id', whose type map<bigint,bigint> is no text",
+    "select id, customer as _pos from {ref}": "selects a column named '_pos', which every bucket table has",
+    "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
+    "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
 }
 
 
@@ -315,6 +319,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
+    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
@@ -331,7 +336,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
         file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
         names.append(lookup)
         refusals.append((query, why, {}))
-    query = f"select _row_key, word from {{{{ rows('{unkeyed}') }}}}"
+    query = f"select _row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said from {{{{ rows('{unkeyed}') }}}}"
     words = replica.definition("words", query, bucket_by=[], object_id="word", evaluate="rows")
     with pytest.raises(Failure) as failure:
         replica.sync()
@@ -376,6 +381,14 @@ def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     assert replica.bucket(by_customer, "id, state")[0][2] is not None
     retyped = wider.replace("total", "cast(total as string) as total")
     assert change(retyped) == "definition changed, PUT 40, REMOVE 0"
+    assert change(wider) == "definition changed, PUT 40, REMOVE 0"
+    # A type that holds all that the one before did is no difference, and a raw string ends where it seems to.
+    broader = wider.replace("total", "cast(total as decimal(20, 2)) as total")
+    assert change(broader) == "definition changed, PUT 0, REMOVE 0"
+    assert dict(replica.spark.table(f"buckets.{by_customer}").dtypes)["total"] == "decimal(20,2)"
+    raw = broader + r" where status <> r'\' and status <> 'a  b -- ' and status <> '%s'"
+    assert change(raw % "x") == "definition changed, PUT 0, REMOVE 0"
+    assert change(raw % "new") == "definition changed, PUT 0, REMOVE 37"
     assert change(wider) == "definition changed, PUT 40, REMOVE 0"
     assert replica.snapshot_ids(*others) == before
     assert_equal(replica, database, "true")
@@ -559,7 +572,7 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
         for number in range(3)
     ]
     replica.sync()
-    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 2)"})
+    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
     threads: list[int] = []
 
     def look(sql: str) -> None:
@@ -655,3 +668,14 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
     replica.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.request is missing"):
         seen(user_id="7")
+
+
+def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
+    replica.sync()
+    totals = name(replica, "totals")
+    replica.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
+    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == totals]
+    assert [step.reason for step in steps] == ["its model is no definition any more; what it left stays until --prune"]
+    assert plan.prune(steps, folder=replica.folder) == [totals]
+    assert replica.spark.catalog.tableExists(f"buckets.{totals}")
+    assert not replica.spark.catalog.tableExists(f"buckets.{totals}__ops")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingest import cli
+from ingest.ops import bucket_name
 
 
 @pytest.fixture(autouse=True)
@@ -57,3 +58,37 @@ def test_views_are_written_in_a_project_only(
         cli.main()
     assert "no dbt project here: dbt_project.yml" in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["buckets", "--for", "user_id"], "Write --for NAME=VALUE"),
+        (["buckets", "--for", "=5"], "Write --for NAME=VALUE"),
+        (["buckets", "--for", "user_id=1", "--for", "user_id=2"], "Give each name once"),
+        (["ops", "orders", "[]", "--after", "-3"], "-3 is not in the range x>=0"),
+    ],
+)
+def test_what_can_not_be_asked_for_is_refused(
+    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["tidemark", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        cli.main()
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("[]", "[]"),
+        ("EU", '["EU"]'),
+        ("7", '["7"]'),
+        ("[1.50, 12345678901234567890.10, 1e2]", '["1.50","12345678901234567890.10","1e2"]'),
+        ('["EU", null, true]', '["EU",null,"true"]'),
+        ('["a\\u001fb\\n\\\\u001f"]', '["a\\u001Fb\\n\\\\u001f"]'),
+        ("orders[7]", "[7]"),
+    ],
+)
+def test_a_bucket_is_named_as_spark_writes_it(given: str, values: str) -> None:
+    assert bucket_name("orders", given) == f"orders{values}"
