@@ -5,6 +5,10 @@
 -#}
 {% macro check_row_wise(sql, model) -%}
     {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
+    {%- set moment = modules.re.search("\\b(?:date|timestamp\\w*)\\s*'\\s*(now|today|tomorrow|yesterday)\\b", sql, flags=modules.re.IGNORECASE) -%}
+    {%- if moment -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' with '" ~ moment.group(1) ~ "' in the query", fix) -%}
+    {%- endif -%}
     {%- set plan = tidemark._analyzed_plan(sql, model) -%}
     {%- set inputs = plan | selectattr('is_input') | list -%}
     {%- if inputs | length != 1 -%}
@@ -33,9 +37,10 @@
     {%- if node.operator not in allowed -%}
         {{ return(node.operator) }}
     {%- endif -%}
-    {%- set varying = modules.re.search('\\b(' ~ tidemark._varying() ~ ')\\(', node.text) -%}
+    {%- set moment = 'cast\\((now|today|tomorrow|yesterday) as (?:date|timestamp)' -%}
+    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moment ~ ')', node.text) -%}
     {%- if varying -%}
-        {{ return(varying.group(1)) }}
+        {{ return(varying.group(1) or varying.group(2)) }}
     {%- endif -%}
     {%- if modules.re.search('\\b(scalar-subquery|exists|list)#\\d+ \\[', node.text) -%}
         {{ return('a subquery') }}
@@ -50,7 +55,7 @@
 {#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}
 {% macro _without_misleading_strings(sql) -%}
     {%- set misleading = "(')(?=(?:[^'\\\\]|\\\\.|'')*(?:\\b(?:" ~ tidemark._varying() ~ ")\\(|#\\d))(?:[^'\\\\]|\\\\.|'')*(')" -%}
-    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ ')', '\\1\\2\\3', sql)) }}
+    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|--[^\\n]*|/\\*[\\s\\S]*?\\*/|`[^`]*`)', '\\1\\2\\3', sql)) }}
 {%- endmacro %}
 
 {#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter,

@@ -2,7 +2,7 @@
 {% macro _create_tables(relation, columns, definition) -%}
     {%- set ops = tidemark.ops_relation(relation) -%}
     {%- if definition in tidemark.marks() -%}
-        {%- do tidemark.tear(definition, relation, tidemark.highest(ops, 'op_id')) -%}
+        {%- do tidemark.tear(definition, relation, [tidemark.highest(ops, 'op_id'), tidemark.highest(relation, '_op_id')] | max) -%}
         {%- do run_query('drop table if exists ' ~ relation ~ ' purge') -%}
         {%- do run_query('drop table if exists ' ~ ops ~ ' purge') -%}
     {%- endif -%}

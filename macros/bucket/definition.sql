@@ -1,10 +1,10 @@
 {#-
   What a definition is: its `hash`, over its SQL and settings, the views below it as they stand in the lake (comments and white
-  space don't count) and the contents of seeds; and its `inputs`, the source tables below it as {source, table}.
+  space don't count), their tables and the contents of seeds; and its `inputs`, the source tables below it as {source, table}.
 -#}
 {% macro bucket_definition(model, sql, settings) -%}
     {%- set inputs = tidemark.definition_inputs(model) -%}
-    {%- set parts = [tidemark.normalized_sql(sql), tojson(settings, sort_keys=true)] -%}
+    {%- set parts = [tidemark.normalized_sql(sql), tojson(settings, sort_keys=true), tojson(inputs, sort_keys=true)] -%}
     {%- for node in tidemark.read_by(model) -%}
         {%- if node.config.materialized == 'view' -%}
             {%- do parts.append(node.unique_id ~ ':' ~ tidemark.normalized_sql(tidemark.view_text(node))) -%}
@@ -17,11 +17,11 @@
 
 {#- SQL without comments, and with white space only where it separates words. String literals stay as they are. -#}
 {% macro normalized_sql(sql) -%}
-    {%- set literal = '(' ~ tidemark.string_literal() ~ '|`[^`]*`)' -%}
+    {%- set literal = '(' ~ tidemark.string_literal() ~ '|`(?:[^`]|``)*`)' -%}
     {%- set gap = '(?:\\s|--[^\\n]*|/\\*.*?\\*/)+' -%}
     {%- set spaced = modules.re.sub(literal ~ '|' ~ gap, ' \\1 ', sql, flags=modules.re.DOTALL) -%}
-    {#- Between two literals a space counts. -#}
-    {%- set needless = "\\s+(?=[^\\w\\s'\"])|(?<=[^\\w\\s'\"])\\s+|\\s+(?=\\s)" -%}
+    {#- Between two strings or quoted names a space counts. -#}
+    {%- set needless = "\\s+(?=[^\\w\\s'\"`])|(?<=[^\\w\\s'\"`])\\s+|\\s+(?=\\s)" -%}
     {{ return(modules.re.sub(literal ~ '|' ~ needless, '\\1', spaced, flags=modules.re.DOTALL) | trim) }}
 {%- endmacro %}
 

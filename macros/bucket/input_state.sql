@@ -66,7 +66,14 @@
             table_name,
             max(checkpoint_id) as changed_at
         from {{ tidemark.core_relation('row_state') }}
-        where {{ tidemark.of_checkpoints('checkpoint_id', tidemark._lowest_definition_mark(), tidemark.newest(standing)) }}
+        where
+            false
+            {%- for source, at in standing.items() %}
+            {%- set lowest = tidemark._lowest_definition_mark(source) %}
+            {%- if lowest is not none %}
+            or (source = '{{ source }}' and {{ tidemark.of_checkpoints('checkpoint_id', lowest, at.checkpoint_id) }})
+            {%- endif %}
+            {%- endfor %}
         group by source, table_name
     )
 
@@ -78,11 +85,13 @@
     left join changes on readiness.source = changes.source and readiness.table_name = changes.table_name
 {%- endmacro %}
 
-{#- The checkpoint that every definition which is published has passed: older changes are news to none. -#}
-{% macro _lowest_definition_mark() -%}
+{#- The checkpoint of a source that every definition which is published has passed: older changes are news to none. None: no
+    definition that is published reads the source. -#}
+{% macro _lowest_definition_mark(source) -%}
     {%- set lowest = [] -%}
     {%- for node in graph.nodes.values() if tidemark.is_definition(node) -%}
-        {%- do lowest.extend(tidemark.marks().get(node.name, {}).values() | map(attribute='checkpoint_id')) -%}
+        {%- set mark = tidemark.marks().get(node.name, {}).get(source) -%}
+        {%- if mark -%}{%- do lowest.append(mark.checkpoint_id) -%}{%- endif -%}
     {%- endfor -%}
-    {{ return(lowest | min | default(0, true)) }}
+    {{ return(lowest | min if lowest else none) }}
 {%- endmacro %}

@@ -1,5 +1,5 @@
 {#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone; the rows are kept if they are
-    another model's by now. First of all by a publication, so that a run under way that has staged changes of it is refused; of the
+    of another kind of model by now. First of all by a publication, so that a run under way that has staged changes of it is refused; of the
     checkpoints' mark, as any would do. Marks go last: killed between, it is still listed as gone. -#}
 {% macro prune(definition) -%}
     {%- do tidemark.recover() -%}
@@ -11,8 +11,9 @@
         [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
         [tidemark.newest_publication(marks)]
     ) -%}
-    {%- set heirs = graph.nodes.values() | selectattr('schema', 'equalto', rows.schema) | selectattr('alias', 'equalto', definition) | list -%}
-    {%- if not heirs -%}{%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}{%- endif -%}
+    {%- if tidemark.is_built(rows) and '_op_id' in run_query('describe ' ~ rows) | map(attribute='col_name') -%}
+        {%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}
+    {%- endif -%}
     {%- do run_query('drop table if exists ' ~ tidemark.ops_relation(rows) ~ ' purge') -%}
     {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
 {%- endmacro %}

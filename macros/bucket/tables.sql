@@ -54,9 +54,10 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- Whether a column can be given a type as it stands, every value of it being one of that type too (Iceberg's promotions). -#}
+{#- Whether a column can be given a type as it stands, its values being written alike in both (Iceberg promotes FLOAT too, whose
+    values are others as DOUBLE). -#}
 {% macro _is_wider(type, old) -%}
-    {%- if [old, type] in [['int', 'bigint'], ['float', 'double']] -%}{{ return(true) }}{%- endif -%}
+    {%- if [old, type] == ['int', 'bigint'] -%}{{ return(true) }}{%- endif -%}
     {%- set was, now = modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', old), modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', type) -%}
     {{ return(was and now and was.group(2) == now.group(2) and was.group(1) | int < now.group(1) | int) }}
 {%- endmacro %}

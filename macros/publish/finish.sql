@@ -5,6 +5,8 @@
   `core.publications` only this publication's own: who finds his gone there would write to one made anew, from the newest.
 -#}
 {% macro finish(publication_id, manifest, refs) -%}
+    {#- As they are now: what another process has just written is not to be lost. -#}
+    {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- set marks = tidemark.marks() -%}
     {%- for row in manifest if row['branch'] in refs.get(row['table'], {}) -%}
         {%- do tidemark.fast_forward(row['table'], row['branch']) -%}

@@ -21,14 +21,19 @@
     {%- do tidemark.compact_manifests(small_files) -%}
 {%- endmacro %}
 
-{#- The tables that are there of all models that have a mark, as [{model, table, is_log}]; a definition's log stands before its rows. -#}
+{#- The tables that are there of all models that have a mark and are still of these kinds, as [{model, table, is_log}]; a definition's
+    log stands before its rows. -#}
 {% macro published_tables() -%}
     {%- set found = [] -%}
     {%- set marks = tidemark.marks() -%}
+    {%- set kept = [] -%}
+    {%- for node in graph.nodes.values() if tidemark.is_definition(node) or node.config.materialized == 'ledger' -%}
+        {%- do kept.append(node.name) -%}
+    {%- endfor -%}
     {%- if marks -%}
         {%- set publications = tidemark.core_relation('publications') -%}
         {%- for row in run_query('select distinct model, `table` from ' ~ publications ~ ' order by model, `table` desc') -%}
-            {%- if row['model'] in marks and tidemark.is_built_table(row['table']) -%}
+            {%- if row['model'] in marks and row['model'] in kept and tidemark.is_built_table(row['table']) -%}
                 {%- set is_log = row['table'].endswith('__ops') -%}
                 {%- do found.append({'model': row['model'], 'table': row['table'], 'is_log': is_log}) -%}
             {%- endif -%}

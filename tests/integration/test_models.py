@@ -278,6 +278,9 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} limit 3": "Limit in the query",
     "select _row_key, id, (select max(id) from {ref}) as most from {rows}": "with a subquery in the query",
     "select _row_key, id, current_timestamp() as seen from {rows}": "with current_timestamp in the query",
+    "select _row_key, id from {rows} where date '2020-01-01' < date 'today'": "with 'today' in the query",
+    "select _row_key, id, cast('now' as timestamp) as seen from {rows}": "with now in the query",
+    "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",
     f"select _row_key, id, {_MANY}, current_timestamp() as seen from {{rows}}": "with current_timestamp in the query",
     f"select _row_key, {_MANY}, id, exists (select 1 from {{ref}}) as a from {{rows}}": "with a subquery in the query",
     "select concat(_row_key, '!') as _row_key, id from {rows}": "with a _row_key of its own",
@@ -336,7 +339,8 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
         file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
         names.append(lookup)
         refusals.append((query, why, {}))
-    query = f"select _row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said from {{{{ rows('{unkeyed}') }}}}"
+    columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
+    query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
     words = replica.definition("words", query, bucket_by=[], object_id="word", evaluate="rows")
     with pytest.raises(Failure) as failure:
         replica.sync()
@@ -676,6 +680,8 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -
     replica.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
     steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == totals]
     assert [step.reason for step in steps] == ["its model is no definition any more; what it left stays until --prune"]
+    replica.spark.sql(f"drop table buckets.{totals}")
+    replica.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
     assert plan.prune(steps, folder=replica.folder) == [totals]
     assert replica.spark.catalog.tableExists(f"buckets.{totals}")
     assert not replica.spark.catalog.tableExists(f"buckets.{totals}__ops")
