@@ -301,7 +301,9 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
 def test_the_command_says_what_it_did(replica: Replica, database: Database) -> None:
     replica.sync()
     sources = replica.folder / "sources.yml"
-    sources.write_text(f"sources: {{{replica.source.name}: {{postgres: {{dsn: '{database.dsn}'}}}}}}\n")
+    sources.write_text(
+        f"sources: {{{replica.source.name}: {{postgres: {{dsn: '{database.dsn}', tables: ['public.*']}}}}}}\n"
+    )
     command = [sys.executable, "-c", "from ingest.cli import main; main()"]
 
     def tidemark(*arguments: str) -> subprocess.CompletedProcess[str]:
