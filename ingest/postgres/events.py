@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.change import COLUMNS, DELETE, EVENTS, INSERT, TRUNCATE, UPDATE
-from ingest.postgres.messages import Version, parse_truncate
+from ingest.postgres.messages import TableInfo, Version, parse_truncate
 from ingest.postgres.piece import ROWS, Piece
 from ingest.postgres.piece import TRUNCATE as TRUNCATE_MESSAGE
 from ingest.postgres.records import Layout, read
@@ -109,6 +109,15 @@ def number(piece: Piece, drafts: Sequence[Draft], carried: int) -> tuple[I64, I6
     base[0] = -carried
     last = np.concatenate((before[piece.begin[1:]], [count.sum()]))
     return before - base[piece.transaction], last - base
+
+
+def last_changes(piece: Piece, draft: Draft) -> dict[TableInfo, int]:
+    """The commit_lsn of the last event of each table, as it was described for that."""
+    last = np.zeros(len(draft.versions), np.int64)
+    last[draft.version] = piece.commit_lsn[
+        piece.transaction[draft.message]
+    ]  # of several the last, which is the highest
+    return {version.info: int(lsn) for version, lsn in zip(draft.versions, last, strict=True) if lsn}
 
 
 def table(stamp: Stamp, piece: Piece, draft: Draft, first: I64) -> pa.Table:

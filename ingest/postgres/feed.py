@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from ingest.lake import Lake
 from ingest.positions import Position, Restart, current, format_lsn
 from ingest.postgres import continuity, slots
 from ingest.postgres.connection import Connection, Link, connect
+from ingest.postgres.messages import TableInfo
 from ingest.postgres.pgoutput import Decoder
 from ingest.postgres.reader import Pipe, Reader
 from ingest.postgres.registry import CatalogRegistry
@@ -51,8 +53,10 @@ class PostgresFeed:
         self._was_connected = False
         self._has_given_up = False
         self._cancelled = cancelled or threading.Event()
-        # The last changes, by generation, since the lake was last asked what it takes the tables for.
-        self._changed: dict[str, int] = {}
+        # Since the lake was last asked what it takes the tables for: the last changes, by table as it was
+        # described, and the generations that are none any more.
+        self._changed: dict[TableInfo, int] = {}
+        self._described: set[TableInfo] = set()
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
         self._has_heard = False
@@ -98,26 +102,34 @@ class PostgresFeed:
             if self._has_heard:
                 self._has_heard = False
                 self._registry.check_published(self._source.publication_of(self._stored.writer))
-            if self._changed:
-                self._registry.refresh()
-                self._find_strays(self._changed)
-                self._changed = {}
+            self._look_again()
         if item is None:
             return None
         self._has_heard = True
         self._registry.received()
         batch = self._decoder.feed(item)
         # Of unselected tables too: one that is selected may have had another name for a while.
-        changed = _last_changes(batch.events)
+        changed, self._decoder.changed = self._decoder.changed, {}
         self._changed |= changed
         self._find_strays(changed)
         return self._selected(batch)
 
-    def _find_strays(self, changed: Mapping[str, int]) -> None:
-        """Changes of generations that the lake takes for ended; what comes next is to be of the right ones."""
-        if self._registry.has_strays(changed):
-            self._decoder.describe_again()
-            self._registry.strayed(changed)
+    def _look_again(self) -> None:
+        """By what the lake says now: others may have ended a generation, or begun a snapshot, meanwhile."""
+        if self._changed:
+            self._registry.refresh()
+            self._described.clear()
+            self._find_strays(self._changed)
+            self._changed = {}
+
+    def _find_strays(self, changed: Mapping[TableInfo, int]) -> None:
+        """Changes of what the lake takes for something else; what comes next is to be of the right generation."""
+        replaced = {info for info in changed if self._registry.is_replaced(info)}
+        if replaced <= self._described and not self._registry.are_missing(changed):
+            return
+        self._described |= replaced
+        self._decoder.describe_again()
+        self._registry.strayed(changed)
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
@@ -130,6 +142,8 @@ class PostgresFeed:
     def finish(self) -> None:
         """Read no more from the socket; what was read may still be taken."""
         self._reader.finish()
+        with suppress(slots.GivenUp):
+            self._look_again()
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""
@@ -177,9 +191,3 @@ class PostgresFeed:
             f'START_REPLICATION SLOT "{self._stored.slot}" LOGICAL {format_lsn(position)} '
             f"(proto_version '1', publication_names '{names}', messages 'true')"
         )
-
-
-def _last_changes(events: pa.Table) -> dict[str, int]:
-    """The last commit_lsn of each generation among events."""
-    last = events.select(["table_id", "commit_lsn"]).group_by("table_id").aggregate([("commit_lsn", "max")])
-    return dict(zip(last["table_id"].to_pylist(), last["commit_lsn_max"].to_pylist(), strict=True))

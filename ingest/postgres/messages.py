@@ -56,15 +56,21 @@ class TableInfo:
     """What the catalogue knows of a relation and the stream doesn't.
 
     table_name, table_id: of the table, for a leaf partition of its root. leaf_id: oid of the
-    relation itself. key_columns: in key order; None: there is no key, the row key is all values.
-    whole: the relation is all of its table, so that a TRUNCATE of it is landed without a leaf_id.
+    relation itself; root_id: of its table. key_columns: in key order; None: there is no key, the row key is all values.
+    other_names: a column may have another name by now than in the stream, or had it in between.
     """
 
     table_id: str
     table_name: str
     leaf_id: int
+    root_id: int
     key_columns: tuple[str, ...] | None
-    whole: bool = False
+    other_names: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """The relation is all of its table, so that a TRUNCATE of it is landed without a leaf_id."""
+        return self.leaf_id == self.root_id
 
 
 class Registry(Protocol):
@@ -73,9 +79,8 @@ class Registry(Protocol):
     def describe(self, relation: Relation) -> TableInfo:
         """The table that `relation` is, or is a leaf of.
 
-        The same log has to give the same answer when it is read again: ordinals depend on it. Under
-        identity `d` and `i`, key_columns are a permutation of `relation.identity_columns` (None if
-        there are none).
+        Under identity `d` and `i`, key_columns are a permutation of `relation.identity_columns` (None
+        if there are none).
         """
         ...
 

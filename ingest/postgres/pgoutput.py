@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ingest.change import EVENTS, EventBatch, LogicalMessage
 from ingest.postgres import events
-from ingest.postgres.messages import Registry, parse_message, parse_relation
+from ingest.postgres.messages import Registry, TableInfo, parse_message, parse_relation
 from ingest.postgres.piece import (
     COMMIT,
     MESSAGE,
@@ -29,9 +29,13 @@ from ingest.postgres.wire import Payloads
 
 
 class Decoder:
-    """Decoder of one slot's stream. position: where it starts, if that is known; it never falls."""
+    """Decoder of one slot's stream. position: where it starts, if that is known; it never falls.
+
+    changed: the commit_lsn of the last event of each table, as it was described for that; whoever reads it empties it.
+    """
 
     def __init__(self, source: str, writer: int, registry: Registry, position: int | None = None) -> None:
+        self.changed: dict[TableInfo, int] = {}
         self._source = source
         self._writer = writer
         self._relations = Relations(source, registry)
@@ -82,6 +86,8 @@ class Decoder:
         proven = piece.positions()
         if proven.size:
             self._position = max(int(proven.max()), self._position or 0)
+        for draft in drafts:
+            self.changed |= events.last_changes(piece, draft)
         tables = [events.table(stamp, piece, draft, first) for draft in drafts]
         return [events.in_order(tables, drafts)] if tables else []
 

@@ -9,6 +9,7 @@ before the first changed row can be seen.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -44,8 +45,6 @@ class CatalogRegistry:
         wait: Callable[[float], bool],
     ) -> None:
         self.unselected: set[str] = set()
-        self._renamed: set[str] = set()
-        self._roots: dict[str, int] = {}
         self._source = source
         self._selects = selects
         self._link = link
@@ -61,12 +60,7 @@ class CatalogRegistry:
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
         row = self._survey.known.get(info.table_id)
-        if now and row and has_other_names(relation, now, row):
-            self._renamed.add(info.table_id)
-        else:
-            self._renamed.discard(info.table_id)
-        self._roots[info.table_id] = now.oid if now else relation.oid
-        return info
+        return replace(info, other_names=bool(now and row and has_other_names(relation, now, row)))
 
     def refresh(self) -> None:
         """Read what the lake says of the tables now."""
@@ -89,53 +83,49 @@ class CatalogRegistry:
                 "Start the stream again, which makes it anew if the role may; its tables are read anew then",
             )
 
-    def has_strays(self, changed: Mapping[str, int]) -> bool:
-        """Whether one of these generations, changed up to these positions, is not registered, or has ended, though its
-        table is there; or had other names for its columns.
-        """
-        if any(self._is_missing(self._survey.known.get(table_id), lsn) for table_id, lsn in self._of_renamed(changed)):
-            return True
-        ended = [table_id for table_id in changed if not self._is_live(table_id)]
-        roots = {self._roots.get(table_id) for table_id in ended}
-        there = [row for row in self._survey.known.values() if row.state != ENDED and row.relation_id in roots]
-        # What is not selected is of nobody, unless it is missing from one that is.
-        return any(
-            table_id not in self.unselected or self._is_missing(row, changed[table_id])
-            for row in there
-            for table_id in ended
-            if self._roots.get(table_id) == row.relation_id
-        )
+    def is_replaced(self, info: TableInfo) -> bool:
+        """Whether a changed generation is not registered, or has ended, though its table is there."""
+        return info.table_id not in self.unselected and not self._is_live(info) and bool(self._others(info))
 
-    def strayed(self, changed: Mapping[str, int]) -> None:
-        """Changes of these generations, up to these positions, are to be landed.
+    def are_missing(self, changed: Mapping[TableInfo, int]) -> bool:
+        """Whether changes up to these positions are missing from what the lake takes their tables for."""
+        return bool(self._lacking(changed))
 
-        Those of one that is not registered, or has ended, are missing from the generation that the table is now: its
+    def strayed(self, changed: Mapping[TableInfo, int]) -> None:
+        """Changes up to these positions are to be landed: tables that they are missing from are to be read anew.
+
+        Those of a generation that is not registered, or has ended, are missing from the one that the table is now: its
         identity, key or name was switched to and fro between two looks. So are values under another name of their
-        column. The table is to be read anew.
+        column.
         """
-        strays = {table_id: lsn for table_id, lsn in changed.items() if self.has_strays({table_id: lsn})}
-        rows = self._survey.refreshed().values()
-        switched = {
-            row.table_id: row.queued("its identity, key, name or a column's name had been another one for a while")
-            for table_id, lsn in strays.items()
-            for row in rows
-            if row.relation_id == self._roots.get(table_id)
-            and (row.table_id != table_id or table_id in self._renamed)
-            and self._is_missing(row, lsn)
+        self._survey.refreshed()
+        while lacking := self._lacking(changed):
+            why = "its identity, key, name or a column's name had been another one for a while"
+            if self._survey.put([row.queued(why) for row in lacking.values()]):
+                self._queued()
+            self._survey.refreshed()
+
+    def _lacking(self, changed: Mapping[TableInfo, int]) -> dict[str, SourceTable]:
+        """The generations, by table_id, that lack one of these changes."""
+        return {
+            row.table_id: row
+            for info, lsn in changed.items()
+            for row in (*self._others(info), *self._misnamed(info))
+            if row.state in (RUNNING, DONE) and lsn >= (row.snapshot_lsn or 0)
         }
-        if self._survey.put(list(switched.values())):
-            self._queued()
 
-    def _of_renamed(self, changed: Mapping[str, int]) -> list[tuple[str, int]]:
-        return [(table_id, lsn) for table_id, lsn in changed.items() if table_id in self._renamed]
+    def _misnamed(self, info: TableInfo) -> list[SourceTable]:
+        """The generation itself, if its changes have other names for its columns."""
+        row = self._survey.known.get(info.table_id)
+        return [row] if row is not None and info.other_names else []
 
-    @staticmethod
-    def _is_missing(row: SourceTable | None, lsn: int) -> bool:
-        """Whether what was changed at a position elsewhere is not in a generation's rows."""
-        return row is not None and row.state in (RUNNING, DONE) and lsn >= (row.snapshot_lsn or 0)
+    def _others(self, info: TableInfo) -> list[SourceTable]:
+        """What the table of a generation that is none any more is registered as."""
+        known = self._survey.known.values()
+        return [] if self._is_live(info) else [t for t in known if t.state != ENDED and t.relation_id == info.root_id]
 
-    def _is_live(self, table_id: str) -> bool:
-        row = self._survey.known.get(table_id)
+    def _is_live(self, info: TableInfo) -> bool:
+        row = self._survey.known.get(info.table_id)
         return row is not None and row.state != ENDED
 
     def _look(self, oid: int) -> CatalogTable | None:
@@ -159,13 +149,12 @@ def describe(source: str, relation: Relation, now: CatalogTable | None, known: S
     now: the catalogue's, None if it has gone; known: registered generations that have the relation.
     """
     root = now.oid if now else known[0].relation_id if known else relation.oid
-    whole = root == relation.oid
     name = f"{relation.schema}.{relation.name}"
-    if not whole:
+    if root != relation.oid:
         name = now.table_name if now else known[0].table_name
     key = _key(relation, now, known)
     generation = table_id(source, root, name, key, relation.identity)
-    return TableInfo(generation, name, relation.oid, key, whole)
+    return TableInfo(generation, name, relation.oid, root, key)
 
 
 def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:

@@ -321,6 +321,26 @@ def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: 
     jobs.assert_equal("public.q")
 
 
+def test_a_partition_that_is_not_changed_after_a_column_was_renamed_asks_for_no_more_snapshots(
+    jobs: Jobs, parts: Database
+) -> None:
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    with jobs.streaming(Hooks(after_land=lambda _: landed.release())):
+        parts.execute("update p set n = -n")  # the stream has heard of both
+        assert landed.acquire(timeout=60)
+        parts.execute("alter table p rename n to m; alter table p rename to q")
+        jobs.snapshot()
+        parts.execute("update q set m = 7 where region = 'us'")
+        assert landed.acquire(timeout=60)
+        before = jobs.table("public.q")
+        parts.execute("update q set m = 8 where region = 'us'")
+        assert landed.acquire(timeout=60)
+        assert jobs.table("public.q") == before
+    assert before.state == DONE
+    jobs.assert_equal("public.q")
+
+
 @pytest.mark.parametrize(
     ("statement", "again"),
     [
@@ -582,13 +602,21 @@ def test_a_column_renamed_and_back_in_one_transaction_is_read_anew_only_if_rows_
             "alter table orders add more int",
         ),
         (_SWAP, "update orders set note = 7 where id < 5", _SWAP),
+        (_SWAP, "update orders set note = 7 where id < 5", _SWAP, "update orders set n = 0 where id = 9"),
         (
             "begin; alter table orders rename note to old; alter table orders add note int default 8; commit",
             "update orders set old = 7 where id < 5",
             "begin; alter table orders drop note; alter table orders rename old to note; commit",
         ),
     ],
-    ids=["added twice", "added and renamed", "added, renamed, added", "exchanged and back", "replaced and back"],
+    ids=[
+        "added twice",
+        "added and renamed",
+        "added, renamed, added",
+        "exchanged and back",
+        "and changed again",
+        "replaced and back",
+    ],
 )
 def test_names_of_columns_that_nobody_saw_change_are_not_confused(
     jobs: Jobs, orders: Database, statements: tuple[str, ...]

@@ -117,7 +117,7 @@ class Catalogue:
         default = () if relation.identity == "f" else relation.identity_columns
         key = self.keys.get(relation.oid, default or None)
         name = f"{relation.schema}.{relation.name}"
-        return TableInfo(f"id{relation.oid}", name, relation.oid, key, self.whole)
+        return TableInfo(f"id{relation.oid}", name, relation.oid, relation.oid if self.whole else 0, key)
 
 
 def decode(*payloads: bytes, catalogue: Catalogue | None = None, **at: int) -> EventBatch:
