@@ -98,13 +98,13 @@ class Jobs:
         return all(self._source_has_landed(source, target) for source, target in targets.items())
 
     def _source_has_landed(self, source: str, target: int) -> bool:
+        landed = self.landed(source)  # first: what it has brought may have queued a table
         tables = list(self._lake.tables.read(source).values())
         if source in self.snapshotters:
             given_up = self.snapshotters[source].given_up
             left = [table.table_id for table in tables if table.is_pending]
             if any(table_id not in given_up for table_id in left):
                 return False
-        landed = self.landed(source)
         ends = [table.done_lsn for table in tables if table.done_lsn is not None]
         return landed is None or landed > max([target, *ends])
 

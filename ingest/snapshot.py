@@ -175,6 +175,7 @@ class Snapshotter:
         self._claims = 0
         self._awaited: dict[tuple[str, int], int] = {}
         self._next_chance = time.monotonic() + AGAIN_SECONDS
+        self._surveyed = float("-inf")
         self._stop = threading.Event()
         self._wake = threading.Event()
 
@@ -206,7 +207,8 @@ class Snapshotter:
     def _look(self, first: bool) -> int:
         """Survey, then do what there is to do; how many tables are not done."""
         try:
-            self._source.survey()
+            self._survey()
+            first = False
             return self._pass()
         except Unreachable as error:
             if first and not isinstance(error, Busy):
@@ -214,22 +216,20 @@ class Snapshotter:
             _log.warning("%s", error)
             return 1
 
+    def _survey(self) -> None:
+        self._source.survey()
+        self._surveyed = time.monotonic()
+
     def _pass(self) -> int:
         """Do all there is to do now; how many tables are not done, though they may be yet."""
-        if time.monotonic() >= self._next_chance:
-            self._next_chance = time.monotonic() + AGAIN_SECONDS
-            self.given_up.clear()
-        queued = []
-        for table in self._pending():
-            if why := self._source.obstacle(table):
-                self.given_up[table.table_id] = why
-            elif table.state == QUEUED:
-                queued.append(table)
-        self._read(self._begin(queued))
         while not self._stop.is_set():
-            work = self._work()
-            self._finish(work)
-            group = self._claim(work)
+            if time.monotonic() - self._surveyed >= self._settings.catalogue_seconds:
+                self._survey()
+            group = self._begin(self._queued())
+            if not group:
+                work = self._work()
+                self._finish(work)
+                group = self._claim(work)
             if not group:
                 break
             self._read(group)
@@ -237,6 +237,15 @@ class Snapshotter:
         if not left:
             self._source.rest()
         return len(left)
+
+    def _queued(self) -> list[SourceTable]:
+        """What is to be begun. What can't be read is given up, but for a try now and then."""
+        if time.monotonic() >= self._next_chance:
+            self._next_chance = time.monotonic() + AGAIN_SECONDS
+            self.given_up.clear()
+        pending = self._pending()
+        self.given_up |= {t.table_id: why for t in pending if (why := self._source.obstacle(t))}
+        return [t for t in pending if t.state == QUEUED and t.table_id not in self.given_up]
 
     def _pending(self) -> list[SourceTable]:
         tables = self._lake.tables.read(self._name).values()
@@ -375,7 +384,7 @@ class Snapshotter:
         self._hooks.before_done([chunk for s in complete for chunk in work.chunks[s]])
         # What the log doesn't tell is looked for once more; a table that was altered is queued by
         # this.
-        self._source.survey()
+        self._survey()
         rows = [
             work.tables[snapshot_id].after(
                 state=DONE,

@@ -55,7 +55,7 @@ class SourceJobs:
         feed = stream.feed(queued.wake if queued else lambda: None)
         if self._alone:
             self._tables.survey()
-            feed = AfterSnapshots(feed, self._lake, self.name)
+            feed = AfterSnapshots(feed, self._lake, self.name, queued.given_up if queued else ())
         return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:

@@ -239,7 +239,9 @@ class StreamWriter:
         self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
 
     def _discard(self, position: int) -> None:
-        """What waits for the committer is of a timeline that another has left at `position` or later."""
+        """What waits for the committer, or was landed beyond what is stored, is of a timeline that another has left at
+        `position` or later.
+        """
         with suppress(Empty):
             while True:
                 self._landings.get_nowait()
@@ -253,6 +255,7 @@ class StreamWriter:
                 f"source {self._queued.source}",
                 "Start the stream again, so that the new timeline is compared with what is stored now",
             )
+        self._lake.discard(self._queued)
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()

@@ -151,6 +151,13 @@ class Lake:
             WHEN NOT MATCHED THEN INSERT *"""
         retried(lambda: self.spark.sql(statement))
 
+    def discard(self, position: Position) -> None:
+        """Deletes the writer's records from `position` on: what was landed of a transaction that may come otherwise, or
+        never, would show when later positions are stored.
+        """
+        where = f"source = {literal(position.source)} AND writer = {position.writer}"
+        retried(lambda: self.spark.sql(f"DELETE FROM {ddl.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"))
+
     def store(self, position: Position) -> None:
         """Adds `position` to raw.stream_positions.
 

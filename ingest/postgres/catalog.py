@@ -177,12 +177,15 @@ class _LeafRow(NamedTuple):
 
 @dataclass
 class _Found:
-    """What the queries about one table give, but for its sizes."""
+    """What the queries about one table give, but for its sizes. keys: the root's, `p` its primary key, `i` that of its
+    replica identity index; leaf_keys: those of the leaves' indexes.
+    """
 
     root: tuple[Any, ...]
     leaves: list[_LeafRow]
     columns: list[Column]
     keys: dict[str, tuple[str, ...]]
+    leaf_keys: dict[int, tuple[str, ...]]
 
 
 def tables(connection: Connection, selects: Callable[[str], bool]) -> list[CatalogTable]:
@@ -215,16 +218,21 @@ def _one_moment(connection: Connection) -> Iterator[None]:
 
 
 def _find(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_Found]:
-    found = {root[0]: _Found(root, [], [], {}) for root in roots}
+    found = {root[0]: _Found(root, [], [], {}, {}) for root in roots}
+    table_of_leaf: dict[int, _Found] = {}
     oids = {"oids": list(found)}
     for oid, *leaf in connection.execute(_LEAVES, oids):
-        found[oid].leaves.append(_LeafRow(*leaf))
+        row = _LeafRow(*leaf)
+        found[oid].leaves.append(row)
+        table_of_leaf[row.oid] = found[oid]
     for oid, *column in connection.execute(_COLUMNS, oids):
         found[oid].columns.append(Column(*column))
-    for oid, primary, chosen, names in connection.execute(_KEYS, oids):
+    for oid, primary, chosen, names in connection.execute(_KEYS, {"oids": [*{*found, *table_of_leaf}]}):
         for letter, holds in (("p", primary), ("i", chosen)):
-            if holds:
+            if holds and oid in found:
                 found[oid].keys[letter] = tuple(names)
+        if chosen and oid in table_of_leaf:
+            table_of_leaf[oid].leaf_keys[oid] = tuple(names)
     return list(found.values())
 
 
@@ -235,20 +243,32 @@ def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTa
     return [_table(one, sizes) for one in found]
 
 
+def _identity(found: _Found) -> tuple[str, tuple[str, ...] | None, bool]:
+    """The replica identity's letter, its key, and whether the leaves differ in one of them.
+
+    ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts.
+    """
+    letters = {leaf.identity for leaf in found.leaves} or {found.root[4]}
+    letter = letters.pop()
+    if letter != "i":
+        return letter, found.keys.get("p"), bool(letters)
+    own = found.keys.get("i")
+    theirs = [found.leaf_keys.get(leaf.oid) for leaf in found.leaves] or [own]
+    columns = {frozenset(key or ()) for key in theirs}
+    return letter, own if frozenset(own or ()) in columns else theirs[0], bool(letters) or len(columns) > 1
+
+
 def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, identity, readable, owned, persistence, attributes, generated, shared, gaps = found.root
+    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, gaps = found.root
     leaves, columns = found.leaves, tuple(found.columns)
-    # ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what
-    # counts.
-    identities = {leaf.identity for leaf in leaves} or {identity}
-    if len(identities) == 1:
-        (identity,) = identities
-    key = found.keys.get("i") if identity == "i" else found.keys.get("p")
+    identity, key, differ = _identity(found)
     readable = readable and all(leaf.readable for leaf in leaves)
     quoted = f'"{schema}"."{name}"'
     unlogged = [quoted] if persistence != "p" else [leaf.quoted for leaf in leaves if leaf.persistence != "p"]
     foreign = [leaf.quoted for leaf in leaves if leaf.kind == "f"]
-    problem = problems.of_name(shared) or problems.of_table(quoted, readable, unlogged, foreign, identities, key)
+    problem = problems.of_name(shared) or problems.of_table(
+        quoted, readable, unlogged, foreign, identity, key, differ=differ
+    )
     named = tuple(Leaf(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
     return CatalogTable(
         oid=oid,

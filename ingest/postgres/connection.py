@@ -60,6 +60,8 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
         "keepalives_idle": given.get("keepalives_idle") or 30,
         "keepalives_interval": given.get("keepalives_interval") or 10,
         "keepalives_count": given.get("keepalives_count") or 3,
+        # Keepalives say nothing while something sent waits to be acknowledged, as a status does.
+        "tcp_user_timeout": given.get("tcp_user_timeout") or 60_000,
     }
     if replication:
         extra["replication"] = "database"
@@ -218,6 +220,16 @@ def command(
 def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None]:
     values = (result.get_value(number, column) for column in range(len(names)))
     return {name: None if value is None else value.decode() for name, value in zip(names, values, strict=True)}
+
+
+# What a look at the catalogue may end with while others alter it, such as an internal error of one that finds a table
+# dropped: another look will do.
+PASSING = (
+    psycopg.errors.InternalError_,
+    psycopg.errors.LockNotAvailable,
+    psycopg.errors.UndefinedObject,
+    psycopg.errors.UndefinedTable,
+)
 
 
 def is_cut(error: psycopg.Error) -> bool:

@@ -50,7 +50,7 @@ class PostgresFeed:
         self._settings = settings
         self._dsn = source.dsn.get_secret_value()
         self._stored = position
-        self._was_connected = False
+        self._walsender: int | None = None
         self._has_given_up = False
         self._cancelled = cancelled or threading.Event()
         # Since the lake was last asked what it takes the tables for: the last changes, by table as it was
@@ -169,8 +169,9 @@ class PostgresFeed:
         replication = connect(self._dsn, replication=True, connect_seconds=seconds)
         try:
             with connect(self._dsn, connect_seconds=seconds) as connection:
-                release = slots.RELEASE_AFTER_CUT_SECONDS if self._was_connected else slots.RELEASE_SECONDS
-                found = slots.when_free(connection, self._stored.slot, self._stored.source, release)
+                if self._walsender is not None:
+                    slots.end_reader(connection, self._stored.slot, self._walsender)
+                found = slots.when_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have streamed from it until now.
                 stored = current(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
@@ -180,7 +181,7 @@ class PostgresFeed:
         except BaseException:
             replication.close()
             raise
-        self._was_connected = True
+        self._walsender = replication.info.backend_pid
         return replication, Restart(self._stored.position, system.timeline)
 
     def _start_command(self, position: int) -> str:

@@ -75,6 +75,19 @@ def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -
     ]
 
 
+def reshaped(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+    """The generations of tables that can't be read at present whose columns are others now: changes of them go on
+    landing, so their rows are not what they were taken for until they can be read anew.
+    """
+    found = ((table, row) for table in seen if table.published for row in known.values())
+    return [
+        row.queued(why)
+        for table, row in found
+        if row.relation_id == table.row.relation_id and row.state in (RUNNING, DONE)
+        if (why := _why_columns(table, row))
+    ]
+
+
 def unlogged(table_ids: Iterable[str], known: Mapping[str, SourceTable]) -> list[SourceTable]:
     """What is to be remembered of generations that are now, in part or whole, in no log.
 

@@ -1,7 +1,6 @@
 """What keeps a table from being replicated, and what to do about it. Pure."""
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
 from ingest.lake.tables import Column
 
@@ -11,13 +10,15 @@ def of_table(
     readable: bool,
     unlogged: Sequence[str],
     foreign: Sequence[str],
-    identities: AbstractSet[str],
+    identity: str,
     key: Sequence[str] | None,
+    *,
+    differ: bool,
 ) -> str:
     """What is wrong with a table as a whole; empty if nothing is.
 
     All names are quoted. unlogged, foreign: which of its partitions are that; unlogged may name the table itself.
-    identities: the letters of its leaves, or its own if it has none.
+    identity: the letter of its leaves, or its own if it has none; differ: whether they have several, or several keys.
     """
     if not readable:
         return f"no permission to read it; GRANT USAGE ON SCHEMA, and GRANT SELECT ON {table}, to the role"
@@ -26,9 +27,9 @@ def of_table(
         return f"{which} is unlogged, so its changes are in no log; ALTER TABLE {unlogged[0]} SET LOGGED"
     if foreign:
         return f"its partition {foreign[0]} is a foreign table, whose changes are in no log of this server"
-    if len(identities) > 1:
+    if differ:
         return "its partitions differ in their replica identity; give all of them the same"
-    if "n" in identities or (identities & {"d", "i"} and key is None):
+    if identity == "n" or (identity in ("d", "i") and key is None):
         return (
             "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
             f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"

@@ -19,7 +19,7 @@ from ingest.lake import SourceTable
 from ingest.lake.tables import DONE, ENDED, RUNNING
 from ingest.postgres import catalog, publications
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import CannotConnect, Link
+from ingest.postgres.connection import PASSING, CannotConnect, Link
 from ingest.postgres.messages import Relation, TableInfo
 from ingest.postgres.slots import GivenUp
 from ingest.postgres.survey import Survey
@@ -136,8 +136,7 @@ class CatalogRegistry:
                 if now is not None and self._survey.one(now):
                     self._queued()
                 return now
-            # An internal error: a table was dropped while the catalogue was read.
-            except (CannotConnect, psycopg.OperationalError, psycopg.errors.InternalError_) as error:
+            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
                 if self._wait(1.0):
                     raise GivenUp from error
                 _log.warning("the catalogue can't be read at the moment (%s)", self._link.why(error))

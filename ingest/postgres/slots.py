@@ -10,15 +10,13 @@ import psycopg
 from psycopg import sql
 
 from ingest.errors import Failure
-from ingest.positions import format_lsn, parse_lsn
+from ingest.positions import parse_lsn
 from ingest.postgres.connection import Connection, command, connect, is_cut
 
 _log = logging.getLogger(__name__)
 
-# A walsender whose client was killed needs a moment to notice; of one that was cut off silently, wal_sender_timeout,
-# by default 60 s.
+# A walsender whose client was killed needs a moment to notice.
 RELEASE_SECONDS = 15.0
-RELEASE_AFTER_CUT_SECONDS = 75.0
 _REPORT_SECONDS = 5.0
 # Between tries to make a temporary slot where the server has no room for one more.
 _ROOM_SECONDS = 1.0
@@ -179,15 +177,6 @@ def drop(connection: Connection, slot: str, source: str) -> None:
     )
 
 
-def advance(connection: Connection, slot: str, lsn: int) -> int:
-    """Moves a slot that nobody reads to a place in the log, if it is before it; gives where it stands."""
-    row = connection.execute(
-        "SELECT end_lsn::text FROM pg_replication_slot_advance(%s, %s::pg_lsn)", [slot, format_lsn(lsn)]
-    ).fetchone()
-    assert row is not None
-    return parse_lsn(row[0])
-
-
 class _Waits:
     """Says once in a while which open transactions the making of a slot waits for."""
 
@@ -235,17 +224,23 @@ def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
     return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
 
 
-def when_free(
-    connection: Connection, slot: str, source: str, seconds: float = RELEASE_SECONDS
-) -> dict[str, Any] | None:
+def end_reader(connection: Connection, slot: str, process: int) -> None:
+    """Ends a process of the server that reads a slot, if it is this one: ours, cut off from us and not aware of it."""
+    connection.execute(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active_pid = %s",
+        [slot, process],
+    )
+
+
+def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] | None:
     """The slot's `state` when it is not in use; waits a little, as a walsender notices late that its client was killed.
 
     Raises Failure if it stays so.
     """
-    deadline, said = time.monotonic() + seconds, False
+    deadline, said = time.monotonic() + RELEASE_SECONDS, False
     while (found := state(connection, slot)) and found["active"]:
         if not said:
-            _log.info("slot %s: waits up to %g s for process %s", slot, seconds, found["active_pid"])
+            _log.info("slot %s: waits up to %g s for process %s", slot, RELEASE_SECONDS, found["active_pid"])
             said = True
         if time.monotonic() >= deadline:
             raise Failure(

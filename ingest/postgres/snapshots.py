@@ -19,7 +19,7 @@ from ingest.config import PostgresSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.postgres import catalog, rows, slots
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import CannotConnect, Connection, Link, place
+from ingest.postgres.connection import PASSING, CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
@@ -152,8 +152,7 @@ class PostgresTables:
             yield
         except CannotConnect as error:
             raise Unreachable(error.what, error.where, error.fix) from None
-        # An internal error: a table was dropped while the catalogue was read.
-        except (psycopg.errors.InternalError_, psycopg.errors.LockNotAvailable) as error:
+        except PASSING as error:
             raise Busy(
                 f"the catalogue can't be read at the moment ({self._link.why(error)})", place(self._dsn)
             ) from None

@@ -42,6 +42,8 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
         lake.tables.queue(source.name, _NOTE)
         # One that leaves has lost its log too, should it ever come back.
         last = max(starts.values())
+        for position in stored.values():
+            lake.discard(position)
         for writer in {*starts, *counting}:
             begin(lake, source, system, writer, starts.get(writer, last))
         lake.count_writers(source.name, writers)
@@ -74,6 +76,8 @@ def start_over_writers(
         starts = _new_slots(connection, source, settings, names, writers)
         # Again: a snapshot that somebody began meanwhile may be older than the slots.
         queued |= _queue(lake, source, connection, lost)
+        for position in lost.values():
+            lake.discard(position)
         for writer, start in starts.items():
             begin(lake, source, system, writer, start)
     return sorted(queued)

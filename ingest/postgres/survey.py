@@ -17,7 +17,7 @@ from ingest.lake.tables import ENDED, QUEUED
 from ingest.postgres import catalog, publications, sharing
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, Link
-from ingest.postgres.generations import Seen, gone, reconcile, unlogged
+from ingest.postgres.generations import Seen, gone, reconcile, reshaped, unlogged
 from ingest.postgres.publications import Published
 from ingest.postgres.slots import GivenUp
 
@@ -50,8 +50,9 @@ class Survey:
     def all(self) -> None:
         """Look at all tables that are selected."""
         connection = self._link.get()
-        found = catalog.tables(connection, self._source.selects)
+        # First: a look may wait for a lock, and what was registered meanwhile has not gone.
         self.refreshed()
+        found = catalog.tables(connection, self._source.selects)
         usable = [table for table in found if not table.problem]
         names = self._publications()
         with suppress(GivenUp):  # the job ends; what there is has to be looked at all the same
@@ -60,9 +61,8 @@ class Survey:
         self.tables = {table.table_id(self._source.name): table for table in usable}
         self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
         self._report(found)
-        self._remember_unlogged(found)
-        changes = reconcile(self.seen.values(), self.known)
-        self.put(changes)
+        self._keep(found)
+        self.put(reconcile(self.seen.values(), self.known))
         self._end(connection, found)
 
     def _publish(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
@@ -84,11 +84,11 @@ class Survey:
         """
         if not self._source.selects(table.table_name):
             return False
-        if table.problem:
-            return any(row.state == QUEUED for row in self._remember_unlogged([table]))
         if self.is_stale:
             self.published = publications.read(self._link.get(), self._publications())
             self.is_stale = False
+        if table.problem:
+            return any(row.state == QUEUED for row in self._keep([table]))
         if not reconcile([self._seen(table)], self.known):
             return False
         # By what was known; others may have been at it. Publications last: who moves a table tells the lake first.
@@ -97,8 +97,11 @@ class Survey:
         changes = reconcile([self._seen(table)], self.known)
         return any(row.state == QUEUED for row in self.put(changes))
 
-    def _remember_unlogged(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
-        return self.put(unlogged((t.table_id(self._source.name) for t in found if t.unlogged), self.known))
+    def _keep(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
+        """What is to be remembered of tables that can't be read at present."""
+        left_out = [table for table in found if table.problem]
+        put = self.put(reshaped(map(self._seen, left_out), self.known))
+        return put + self.put(unlogged((t.table_id(self._source.name) for t in left_out if t.unlogged), self.known))
 
     def refreshed(self) -> dict[str, SourceTable]:
         """What the lake says of all tables now."""

@@ -14,7 +14,7 @@ import psycopg
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.positions import Position, current, format_lsn, parse_lsn
+from ingest.positions import Position, current, format_lsn
 from ingest.postgres import catalog, continuity, publications, sharing, slots
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect, impatient, locked_tables
@@ -31,8 +31,7 @@ def open_writers(
     just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot that was made but whose position was never stored is taken over: all tables are read after it. Raises
-    Failure.
+    A slot whose position was never stored is made anew. Raises Failure.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     held: Held | None = None
@@ -57,14 +56,18 @@ def open_writers(
                 continue
             if writer in stored:
                 slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
-            start, made = _slot(source, settings, connection, writer, made_for)
+            # One that is there was made by a process that died before it stored where that begins.
+            slots.drop(connection, source.slot_of(writer), source.name)
+            made = slots.create(dsn, source.slot_of(writer), made_for, seconds=seconds)
             if writer in stored:
-                lake.store(stored[writer].moved(start))  # nothing of its own is in between
-            positions[writer] = begin(lake, source, system, writer, start)
+                lake.store(stored[writer].moved(made.lsn))  # nothing of its own is in between
+            positions[writer] = begin(lake, source, system, writer, made.lsn)
             # From now on it counts.
             lake.count_writers(source.name, {*lake.writers(source.name), writer})
-            _log.info("%s: slot %s starts at %s", source.name, positions[writer].slot, format_lsn(start))
-            held = _newer(held, made)
+            _log.info("%s: slot %s starts at %s", source.name, positions[writer].slot, format_lsn(made.lsn))
+            if held is not None:
+                held.close()
+            held = made
         for writer in stored.keys() - positions.keys():
             clear_up(connection, lake, source, stored[writer])
         _say_what_is_left_over(lake, source, connection, positions)
@@ -113,31 +116,6 @@ def _made_for(
     published = publications.read(connection, {w: source.publication_of(w) for w in range(1, source.writers + 1)})
     ids = [table.table_id(source.name) for table in tables if publications.sends(published, table)]
     return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
-
-
-def _slot(
-    source: PostgresSource, settings: JobSettings, connection: Connection, writer: int, made_for: Mapping[str, int]
-) -> tuple[int, Held | None]:
-    """Where a writer's slot begins; and what it exported, if it was made now.
-
-    One that is there already begins where it stands; before 18 where the log is, as the server can't read there what
-    precedes the publication.
-    """
-    slot = source.slot_of(writer)
-    found = slots.when_free(connection, slot, source.name)
-    if found is None:
-        held = slots.create(source.dsn.get_secret_value(), slot, made_for, seconds=settings.connect_seconds)
-        return held.lsn, held
-    continuity.usable(connection, found, slot, source.name)
-    if connection.info.server_version < 180000:
-        return slots.advance(connection, slot, slots.current_lsn(connection)), None
-    return parse_lsn(found["confirmed_flush_lsn"]), None
-
-
-def _newer(held: Held | None, made: Held | None) -> Held | None:
-    if held is not None and made is not None:
-        held.close()
-    return made or held
 
 
 def clear_up(connection: Connection, lake: Lake, source: PostgresSource, left: Position) -> None:

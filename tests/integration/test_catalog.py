@@ -5,15 +5,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, ENDED
+from ingest.lake.tables import DONE, ENDED, QUEUED
 from ingest.postgres import catalog
-from ingest.postgres.connection import connect
+from ingest.postgres.connection import Link, connect
 from ingest.postgres.startover import start_over
+from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
 from ingest.stream import Hooks
 from tests.conftest import Database
@@ -293,6 +295,34 @@ def parts(database: Database) -> Database:
     return database
 
 
+def test_partitions_whose_identities_have_other_keys_are_left_out_and_named(
+    jobs: Jobs, parts: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.execute(
+        "create unique index on p_eu (id); create unique index on p_us (id, region);"
+        "alter table p_eu replica identity using index p_eu_id_idx;"
+        "alter table p_us replica identity using index p_us_id_region_idx;"
+        "create table kept (id int primary key)"
+    )
+    jobs.settle()
+    parts.execute("update p set n = -n")
+    jobs.settle()
+    assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.kept"}
+    assert "public.p is left out: its partitions differ in their replica identity" in caplog.text
+
+
+def test_partitions_may_have_an_identity_that_their_root_does_not(jobs: Jobs, parts: Database) -> None:
+    parts.execute(
+        "create unique index on p_eu (region, id); create unique index on p_us (id, region);"
+        "alter table p_eu replica identity using index p_eu_region_id_idx;"
+        "alter table p_us replica identity using index p_us_id_region_idx"
+    )
+    jobs.settle()
+    parts.execute("update p set n = -n; update p set region = 'us' where id = 2; delete from p where id = 4")
+    jobs.stream()
+    jobs.assert_equal("public.p")
+
+
 def test_partitions_land_under_their_root(jobs: Jobs, parts: Database) -> None:
     jobs.settle()
     parts.execute("update p set n = -n where id < 5; update p set region = 'us' where id = 2")
@@ -372,6 +402,50 @@ def test_partitions_come_and_go(jobs: Jobs, parts: Database, statement: str, aga
     jobs.settle()
     assert (jobs.table("public.p").snapshot_id != before.snapshot_id) == again
     jobs.assert_equal("public.p")
+
+
+def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
+    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "60s")
+    jobs.settle()
+    dsn = jobs.source.dsn.get_secret_value()
+    link = Link(dsn, 10.0)
+    with orders.connect(autocommit=False) as altering, connect(dsn) as other, ThreadPoolExecutor() as pool:
+        altering.execute("lock table orders in access exclusive mode")
+        look = pool.submit(Survey(jobs.lake, jobs.source, link).all)
+        orders.lock_awaited("orders")
+        orders.execute(
+            f'create table later (id int primary key); alter publication "{jobs.source.publication}" add table later'
+        )
+        ((oid,),) = orders.execute("select 'later'::regclass::oid::bigint")
+        later = catalog.table_of(other, oid)
+        assert later is not None
+        assert jobs.lake.tables.put(jobs.source.name, [later.row(jobs.source.name)])
+        altering.commit()
+        look.result(60)
+    link.close()
+    assert jobs.table("public.later").state == QUEUED
+    jobs.settle()
+    jobs.assert_equal("public.orders", "public.later")
+
+
+def test_columns_that_change_while_a_table_can_not_be_read_are_not_taken_for_the_old_ones(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database, role: str
+) -> None:
+    orders.execute(f"create publication given for table orders; alter role {role} replication")
+    orders.execute(f"grant select on orders to {role}")
+    source = new_source(dsn=psycopg.conninfo.make_conninfo(orders.dsn, user=role), publication="given")
+    jobs = Jobs(lake, source, settings)
+    jobs.settle()
+    orders.execute(f"revoke select on orders from {role}; alter table orders rename n to m; update orders set m = 7")
+    jobs.stream()
+    jobs.snapshot()
+    assert jobs.table("public.orders").state == QUEUED
+    orders.execute(f"grant select on orders to {role}")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+    jobs.close()
 
 
 def test_a_table_with_an_unlogged_partition_is_kept_and_read_anew_when_it_is_logged(

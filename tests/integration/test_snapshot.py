@@ -7,8 +7,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.lake import Chunk, Lake
+from ingest.config import PostgresSource, Settings
+from ingest.jobs import Jobs as AllJobs
+from ingest.lake import Chunk, Lake, SourceTable
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
@@ -613,3 +614,67 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     thread.join()
     assert asked == [soft_deletes]
     assert ('["1"]' in naive_rows(Jobs(lake, source, settings), landings)) == soft_deletes
+
+
+def test_what_can_not_be_read_does_not_hold_up_a_stream_without_soft_deletes(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database, role: str
+) -> None:
+    accounts.execute("create table secret (id int primary key); create publication given for table accounts, secret")
+    accounts.execute(f"alter role {role} replication; grant select on accounts, secret to {role}")
+    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, user=role)
+    source = new_source(dsn=dsn, publication="given", soft_deletes=False)
+    whole = Settings(sources={source.name: source}, settings=settings)
+    land(lake, whole)
+    accounts.execute(f"revoke select on secret from {role}; update accounts set balance = 0")
+    lake.tables.queue(source.name, "asked for", ["public.secret"])
+    land(lake, whole)
+    Jobs(lake, source, settings).assert_equal("public.accounts")
+
+
+def land(lake: Lake, settings: Settings) -> None:
+    jobs = AllJobs(lake, settings)
+    with jobs.running():
+        jobs.wait(until_caught_up=True)
+
+
+def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    class Queuing(AllJobs):
+        def landed(self, of: str) -> int | None:
+            found = super().landed(of)
+            if len(before) < 2 and [t.state for t in tables()] == [DONE]:
+                before.append(tables()[0].snapshot_id)
+                lake.tables.queue(of, "asked for")
+            return found
+
+    def tables() -> list[SourceTable]:
+        return list(lake.tables.read(source.name).values())
+
+    before: list[str | None] = []
+    jobs = Queuing(lake, Settings(sources={source.name: source}, settings=settings))
+    with jobs.running():
+        jobs.wait(until_caught_up=True)
+    assert len(before) == 2
+    assert [t.state for t in tables()] == [DONE]
+    assert tables()[0].snapshot_id not in before
+
+
+def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
+    chunked: Jobs, accounts: Database
+) -> None:
+    landed: list[str] = []
+
+    def add(_: object) -> None:
+        accounts.execute("create table later (id int primary key); insert into later values (1)")
+
+    hooks = SnapshotHooks(
+        after_claim=call_once(lambda: add(None)), after_land=lambda chunks: landed.extend(c.table_id for c in chunks)
+    )
+    chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
+    with chunked.streaming():
+        chunked.snapshot(hooks)
+    chunked.stream()
+    large, later = (chunked.table(f"public.{name}").table_id for name in ("accounts", "later"))
+    assert landed.index(later) < len(landed) - 1 - landed[::-1].index(large)
+    chunked.assert_equal("public.accounts", "public.later")

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ from ingest.positions import current, parse_lsn
 from ingest.settings import JobSettings
 from ingest.stream import Hooks, Landing
 from tests.conftest import Database
+from tests.integration.relay import Relay
 from tests.integration.replay import Jobs, Killed, call_once, kill
 
 MEBIBYTE = 1 << 20
@@ -256,12 +258,23 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     jobs.close()
 
 
-def test_killed_between_the_slot_and_its_first_position_it_takes_the_slot_over(jobs: Jobs, accounts: Database) -> None:
+@pytest.mark.both_versions
+def test_killed_between_the_slot_and_its_first_position_it_makes_the_slot_anew(
+    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open at that moment and began before the publication did is waited for: the server can't decode it."""
+    monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
     accounts.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot])
-    start = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
-    jobs.open()
-    taken = current(jobs.lake.positions(jobs.source.name))[jobs.source.name, 1].start_position
-    assert taken >= start if accounts.version < 18 else taken == start
+    left_by_the_dead = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
+    with accounts.connect(autocommit=False) as connection, ThreadPoolExecutor() as pool:
+        connection.execute("update accounts set balance = -1 where id = 1")
+        opening = pool.submit(jobs.open)
+        while "waits for open transactions: pid" not in caplog.text:
+            assert not opening.done()
+        connection.execute("update accounts set balance = -2 where id = 2")
+        connection.commit()
+        opening.result(60)
+    assert parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"]) > left_by_the_dead
     accounts.execute("update accounts set balance = 0")
     jobs.settle()
     assert len(jobs.events()) == 100
@@ -316,6 +329,31 @@ def test_a_cut_connection_is_made_again(jobs: Jobs, accounts: Database) -> None:
     jobs.settle()
     assert len(jobs.events()) == 200
     jobs.assert_equal("public.accounts")
+
+
+def test_a_connection_that_only_we_know_to_be_cut_is_made_again(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
+) -> None:
+    """The server would go on with the old one for ever, and let nobody else have the slot."""
+    accounts.execute(f"alter database {accounts.name} set wal_sender_timeout = 0")
+    relay = Relay(accounts)
+    relay.start()
+    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=relay.port)
+    jobs = Jobs(lake, new_source(dsn=dsn), settings)
+    jobs.settle()
+    stored = threading.Event()
+    with jobs.streaming(Hooks(after_store=lambda _: stored.set())) as writer:
+        accounts.execute("update accounts set balance = 1")
+        assert stored.wait(60)
+        relay.cut()
+        accounts.execute("update accounts set balance = 2")
+        target = parse_lsn(accounts.execute("select pg_logical_emit_message(true, 'test', '')::text")[0][0])
+        while writer.progress.position.position <= target:
+            stored.clear()
+            assert stored.wait(60)
+    assert len(jobs.events()) == 200
+    relay.close()
+    jobs.close()
 
 
 def test_a_slow_landing_keeps_the_status_going(jobs: Jobs, accounts: Database, postgres_server: str) -> None:

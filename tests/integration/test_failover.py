@@ -1,0 +1,142 @@
+"""After a failover the cluster goes on, on another timeline, without the end of the old one's log."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.embedded import PostgresServer
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from ingest.stream import Hooks
+from tests.conftest import TEST_SETTINGS, Database
+from tests.integration.replay import Jobs, Killed, kill
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresServer]:
+    found = PostgresServer(tmp_path / "postgres", settings=TEST_SETTINGS)
+    found.start()
+    yield found
+    others = [beside(found, name) for name in ("standby", "lost")]
+    found.remove()
+    for folder in others:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def accounts(server: PostgresServer) -> Database:
+    """Of a server of its own."""
+    found = Database(server.dsn(), "postgres", 18)
+    found.execute("create table accounts (id int primary key, owner text, balance numeric)")
+    found.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
+    return found
+
+
+@pytest.fixture
+def jobs(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
+) -> Iterator[Jobs]:
+    found = Jobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"landing_bytes": MEBIBYTE}))
+    found.settle()
+    yield found
+    found.close()
+
+
+def log_end(database: Database) -> str:
+    return str(database.execute("select pg_current_wal_insert_lsn()::text")[0][0])
+
+
+def beside(server: PostgresServer, name: str) -> Path:
+    return server.data.with_name(f"{server.data.name}-{name}")
+
+
+def copy_of(server: PostgresServer) -> Path:
+    """The cluster's data, for a standby, as they are now; the server starts again."""
+    server.stop()
+    copy = beside(server, "standby")
+    subprocess.run(["cp", "-a", server.data, copy], check=True)
+    server.start()
+    return copy
+
+
+def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
+    """The server goes on with the standby, which has read the log up to `lsn` alone."""
+    server.stop()
+    lost = server.data.rename(beside(server, "lost"))
+    standby.rename(server.data)
+    server.settings |= {
+        "restore_command": f"cp {lost}/pg_wal/%f %p",
+        "recovery_target_lsn": lsn,
+        "recovery_target_inclusive": "off",
+        "recovery_target_action": "promote",
+        "hot_standby": "off",  # it is up when it is promoted
+    }
+    sign = server.data / "recovery.signal"
+    sign.touch()
+    os.chown(sign, server.data.stat().st_uid, -1)
+    server.start()
+
+
+def land_half(jobs: Jobs, accounts: Database) -> str:
+    """Half of a transaction is landed when the stream dies; where the log was before it."""
+    before = log_end(accounts)
+    accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
+    with pytest.raises(Killed):
+        jobs.stream(Hooks(after_land=kill))
+    assert jobs.landed() > 0
+    return before
+
+
+def write_past(accounts: Database) -> None:
+    """The log goes past where that of the other timeline had ended: more than a segment of 16 MiB."""
+    for balance in (1, 2, 3):
+        accounts.execute(f"update accounts set balance = {balance} where id = 1")
+        accounts.execute("select pg_switch_wal()")
+
+
+def assert_only_updates(jobs: Jobs) -> None:
+    assert [e["op"] for e in jobs.events()] == ["update"] * 3
+    jobs.assert_equal("public.accounts")
+
+
+def test_half_a_landed_transaction_that_the_new_timeline_lacks_is_never_seen(
+    jobs: Jobs, server: PostgresServer, accounts: Database
+) -> None:
+    standby = copy_of(server)
+    fail_over(server, standby, land_half(jobs, accounts))
+    write_past(accounts)
+    jobs.settle()
+    assert_only_updates(jobs)
+
+
+def test_nor_is_it_after_the_stream_was_begun_anew(jobs: Jobs, server: PostgresServer, accounts: Database) -> None:
+    standby = copy_of(server)
+    fail_over(server, standby, land_half(jobs, accounts))
+    jobs.resnapshot()
+    write_past(accounts)
+    jobs.settle()
+    assert_only_updates(jobs)
+
+
+def test_a_timeline_that_began_before_what_is_stored_is_refused(
+    jobs: Jobs, server: PostgresServer, accounts: Database
+) -> None:
+    standby = copy_of(server)
+    before = log_end(accounts)
+    accounts.execute("update accounts set balance = 0")
+    jobs.stream()
+    fail_over(server, standby, before)
+    write_past(accounts)
+    with pytest.raises(Failure, match=r"the cluster went on from .* on timeline 2, before what is stored"):
+        jobs.stream()
+    jobs.resnapshot()
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
