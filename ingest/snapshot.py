@@ -175,7 +175,7 @@ class Snapshotter:
         self._claims = 0
         self._awaited: dict[tuple[str, int], int] = {}
         self._next_chance = time.monotonic() + AGAIN_SECONDS
-        self._surveyed = float("-inf")
+        self._begun_at = 0.0
         self._stop = threading.Event()
         self._wake = threading.Event()
 
@@ -207,7 +207,7 @@ class Snapshotter:
     def _look(self, first: bool) -> int:
         """Survey, then do what there is to do; how many tables are not done."""
         try:
-            self._survey()
+            self._source.survey()
             first = False
             return self._pass()
         except Unreachable as error:
@@ -216,27 +216,31 @@ class Snapshotter:
             _log.warning("%s", error)
             return 1
 
-    def _survey(self) -> None:
-        self._source.survey()
-        self._surveyed = time.monotonic()
-
     def _pass(self) -> int:
         """Do all there is to do now; how many tables are not done, though they may be yet."""
-        while not self._stop.is_set():
-            if time.monotonic() - self._surveyed >= self._settings.catalogue_seconds:
-                self._survey()
-            group = self._begin(self._queued())
-            if not group:
-                work = self._work()
-                self._finish(work)
-                group = self._claim(work)
-            if not group:
-                break
+        self._begun_at = time.monotonic()
+        group = self._begin(self._queued())
+        while not self._stop.is_set() and (group := group or self._next()):
             self._read(group)
+            group = self._begin_more()
         left = self._pending()
         if not left:
             self._source.rest()
         return len(left)
+
+    def _next(self) -> list[tuple[SourceTable, Chunk]]:
+        """A group of chunks of what is begun, ours now; what is read is done."""
+        work = self._work()
+        self._finish(work)
+        return self._claim(work)
+
+    def _begin_more(self) -> list[tuple[SourceTable, Chunk]]:
+        """What was queued while others are read is not to wait for their end; looked for now and then."""
+        if time.monotonic() - self._begun_at < self._settings.catalogue_seconds:
+            return []
+        self._begun_at = time.monotonic()
+        self._source.survey()
+        return self._begin(self._queued())
 
     def _queued(self) -> list[SourceTable]:
         """What is to be begun. What can't be read is given up, but for a try now and then."""
@@ -384,7 +388,7 @@ class Snapshotter:
         self._hooks.before_done([chunk for s in complete for chunk in work.chunks[s]])
         # What the log doesn't tell is looked for once more; a table that was altered is queued by
         # this.
-        self._survey()
+        self._source.survey()
         rows = [
             work.tables[snapshot_id].after(
                 state=DONE,

@@ -9,7 +9,7 @@ import pytest
 
 from ingest.config import PostgresSource, Settings
 from ingest.jobs import Jobs as AllJobs
-from ingest.lake import Chunk, Lake, SourceTable
+from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
@@ -640,24 +640,23 @@ def land(lake: Lake, settings: Settings) -> None:
 def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
+    whole = Settings(sources={source.name: source}, settings=settings)
+    land(lake, whole)
+    (before,) = lake.tables.read(source.name).values()
+
     class Queuing(AllJobs):
-        def landed(self, of: str) -> int | None:
-            found = super().landed(of)
-            if len(before) < 2 and [t.state for t in tables()] == [DONE]:
-                before.append(tables()[0].snapshot_id)
-                lake.tables.queue(of, "asked for")
+        def landed(self, source: str) -> int | None:
+            found = super().landed(source)
+            if lake.tables.read(source)[before.table_id] == before:
+                lake.tables.queue(source, "asked for")
             return found
 
-    def tables() -> list[SourceTable]:
-        return list(lake.tables.read(source.name).values())
-
-    before: list[str | None] = []
-    jobs = Queuing(lake, Settings(sources={source.name: source}, settings=settings))
+    jobs = Queuing(lake, whole)
     with jobs.running():
         jobs.wait(until_caught_up=True)
-    assert len(before) == 2
-    assert [t.state for t in tables()] == [DONE]
-    assert tables()[0].snapshot_id not in before
+    after = lake.tables.read(source.name)[before.table_id]
+    assert after.state == DONE
+    assert after.snapshot_id != before.snapshot_id
 
 
 def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
