@@ -16,12 +16,13 @@ from ingest.lake import Lake
 from ingest.lake.purge import purge_raw
 from ingest.project import Overtaken
 from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
 from ingest.tail import follow
 from ingest.tokens import Token
 from ingest.upkeep import maintain
 from tests.conftest import Database
 from tests.integration.reader import Reader
-from tests.integration.replay import Jobs
+from tests.integration.replay import Jobs, Killed, kill
 from tests.integration.replica import ROOT, Replica, in_order, killed_at, meanwhile
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
@@ -294,6 +295,74 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     replica.project.operation("purge_tombstones", keep_seconds=0)
     assert replica.rows(tombstones) == [(0,)]
     assert_equal(replica, database)
+    jobs.close()
+
+
+@pytest.mark.slow
+def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
+    replica: Replica, database: Database, settings: JobSettings
+) -> None:
+    jobs = Jobs(replica.lake, replica.source, settings)
+    name = replica.source.name
+    tables = ("raw.snapshot_rows", "raw.chunks")
+
+    def snapshots() -> list[set[str]]:
+        """Those that have rows, and those that have chunks."""
+        query = "select distinct snapshot_id from {} where source = '{}'"
+        return [{row[0] for row in replica.rows(query.format(table, name))} for table in tables]
+
+    def taken() -> str:
+        jobs.settle()
+        return str(jobs.table("public.orders").snapshot_id)
+
+    def begin_anew() -> None:
+        jobs.queue("public.orders")
+
+    def long_ago(*changed: str) -> None:
+        for table in changed:
+            replica.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
+
+    def purge(keep_seconds: float) -> list[set[str]]:
+        list(purge_raw(replica.spark, keep_seconds))
+        return snapshots()
+
+    replica.sync()
+    database.execute("update orders set total = 100")
+    begin_anew()
+    anew = taken()
+    begin_anew()
+    running = taken()
+    # A run decides for this one, and no run has admitted it yet.
+    replica.model("build", "--select", "checkpoints", "tables")
+    begin_anew()
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(after_plan=kill))
+    (planned,) = snapshots()[1] - snapshots()[0]
+    assert anew in purge(3600)[0]
+    long_ago("raw.chunks")
+    assert anew in purge(3600)[0], "its table has just changed"
+    long_ago("raw.source_tables")
+    replica.spark.sql(f"update raw.chunks set updated_at = now() where snapshot_id = '{planned}'")
+    # The first is not admitted for so long.
+    assert anew not in purge(3600)[0]
+    assert [len(left) for left in snapshots()] == [2, 3]
+    assert purge(0) == [{running}, {running}]
+    replica.land()
+    replica.model()
+    assert_equal(replica, database)
+    # What a snapshotter that was held up landed of a snapshot that is gone by now.
+    late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
+    names = ", ".join(replica.spark.table("raw.snapshot_rows").columns)
+    replica.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
+    long_ago("raw.source_tables")
+    assert purge(3600)[0] > {anew}
+    assert purge(0) == [set(), set()]
+    # A table that goes before it was admitted.
+    begin_anew()
+    taken()
+    database.execute("drop table orders")
+    jobs.settle()
+    assert purge(0) == [set(), set()]
     jobs.close()
 
 
