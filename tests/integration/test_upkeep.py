@@ -23,7 +23,7 @@ from ingest.upkeep import maintain
 from tests.conftest import Database
 from tests.integration.reader import Reader
 from tests.integration.replay import Jobs, Killed, kill
-from tests.integration.replica import ROOT, Replica, in_order, killed_at, meanwhile
+from tests.integration.replica import ROOT, Replica, Row, in_order, killed_at, meanwhile
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 
@@ -296,6 +296,67 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     assert replica.rows(tombstones) == [(0,)]
     assert_equal(replica, database)
     jobs.close()
+
+
+def published(replica: Replica, last: int) -> list[Row]:
+    """What a reader who pins a publication finds: the newest snapshot of each table by then."""
+    return replica.rows(
+        "select `table`, max_by(snapshot_id, publication_id) from core.publications "
+        f"where snapshot_id is not null and publication_id <= {last} group by `table`"
+    )
+
+
+@pytest.mark.slow
+def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_old(
+    replica: Replica, database: Database
+) -> None:
+    by_customer, _ = definitions(replica)
+    replica.sync()
+    (last_op,) = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0]
+    replica.spark.sql(f"drop table buckets.{by_customer} purge")
+    for total in range(3):
+        database.execute(f"update orders set total = {total}")
+        replica.sync()
+    numbers = replica.spark.sql("select distinct publication_id from core.publications order by 1").collect()
+    pinned = numbers[-2].publication_id
+    moments = [published(replica, pinned), published(replica, pinned + 1)]
+    superseded = f"select count(*) from core.publications where publication_id < {pinned}"
+    checkpoints = f"select checkpoint_id from core.checkpoints where source = '{replica.source.name}'"
+
+    def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
+        keep = {"keep_seconds": seconds, "keep_snapshots_seconds": snapshots_seconds}
+        return "\n".join(replica.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
+
+    assert "core.publications" not in upkeep(3600)
+    assert "core.publications" not in upkeep(0, 3600)
+    replica.spark.conf.unset("spark.wap.branch")
+    old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
+    replica.spark.sql(old.format("publications", "published_at", "publication_id"))
+    assert "superseded rows purged" in upkeep(3600)
+    # One of each table, and what is told of the log that was dropped.
+    mine = f"{superseded} and model = '{by_customer}'"
+    assert replica.rows(mine) == [(3,)]
+    assert [published(replica, pinned), published(replica, pinned + 1)] == moments
+
+    def purge() -> None:
+        replica.project.operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
+
+    database.execute("update orders set total = 9 where id = 5")
+    replica.land()
+    with pytest.raises(Overtaken), meanwhile("fast_forward('core.publications'", purge):
+        replica.model()
+    replica.model()
+    database.execute("update orders set total = 8 where id = 5")
+    replica.land()
+    # dbt does not hear why it fails if another one ran inside of it.
+    with pytest.raises(Failure), meanwhile("merge into core.publications", replica.model):
+        purge()
+    assert "old checkpoints purged" in upkeep(0)
+    assert len(replica.rows(checkpoints)) == 1
+    database.execute("update orders set total = 10 where id = 5")
+    replica.sync()
+    assert_equal(replica, database)
+    assert replica.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
 
 
 @pytest.mark.slow
