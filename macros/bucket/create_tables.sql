@@ -5,7 +5,7 @@
     {%- set has_rows = tidemark.is_bucket_table(relation) -%}
     {%- if definition in tidemark.marks() -%}
         {%- set last_ops = [tidemark.highest(ops, 'op_id'), tidemark.highest(relation, '_op_id') if has_rows else 0] -%}
-        {%- do tidemark.tear(definition, relation, last_ops | max) -%}
+        {%- do tidemark.tear(definition, relation, tidemark.dropped_tables(definition, relation, last_ops | max)) -%}
         {%- do tidemark.drop_whatever(relation) -%}
         {%- do tidemark.drop_whatever(ops) -%}
     {%- elif not has_rows -%}

@@ -9,7 +9,7 @@
         {%- if node.resource_type == 'model' and not tidemark.is_definition(node) and node.schema == 'buckets' -%}
             {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- if tidemark.is_bucket_table(relation) and node.alias in tidemark.marks() -%}
-                {%- do tidemark.tear(node.alias, relation) -%}
+                {%- do tidemark.tear(node.alias, relation, tidemark.dropped_tables(node.alias, relation)) -%}
                 {%- do tidemark.set_staged(relation, false) -%}
             {%- elif tidemark.is_bucket_table(relation) -%}
                 {%- do tidemark.drop_whatever(relation) -%}

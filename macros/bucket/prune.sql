@@ -8,7 +8,7 @@
     {%- set last_op = tidemark.highest(tidemark.ops_relation(rows), 'op_id') -%}
     {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
     {%- do tidemark.commit_manifest(
-        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
+        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),
         [tidemark.newest_publication(marks)]
     ) -%}
     {%- if tidemark.is_bucket_table(rows) -%}{%- do tidemark.drop_whatever(rows) -%}{%- endif -%}

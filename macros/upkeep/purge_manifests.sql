@@ -1,7 +1,7 @@
 {#-
   Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Of each
   table the newest row of that time stays, for who pins a publication that came since; and what the next run asks for: the
-  newest publication, and what is told of logs that were dropped (`last_op`). Main is moved as a run does it that is about to
+  newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
   publish: of the two, the later is refused.
 -#}
 {% macro purge_manifests(keep_seconds, superseded_share) -%}
@@ -18,7 +18,8 @@
         {%- do run_query('alter table ' ~ publications ~ ' create branch ' ~ tidemark.branch()) -%}
         {%- do run_query(
             'merge into ' ~ publications ~ ' as manifest using (' ~ superseded ~ ') as superseded on manifest.model = superseded.model'
-            ~ ' and manifest.`table` = superseded.`table` and manifest.publication_id = superseded.publication_id when matched then delete'
+            ~ ' and manifest.`table` = superseded.`table` and manifest.publication_id = superseded.publication_id'
+            ~ " when matched and left(manifest.columns, 1) <> '{' then delete"
         ) -%}
         {%- do tidemark.fast_forward(publications) -%}
         {%- do tidemark.drop_branch(publications, tidemark.branch()) -%}
