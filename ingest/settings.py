@@ -72,8 +72,8 @@ class JobSettings(BaseModel):
     )
     keep_passed_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
         604_800.0,
-        description="Seconds for which upkeep leaves raw rows and tombstones after all definitions have passed them: "
-        "they are for people who look into what happened.",
+        description="Seconds for which upkeep leaves raw rows and tombstones after all definitions have passed them, "
+        "and superseded manifests and checkpoints: they are for people who look into what happened.",
     )
     compact_share: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.3,

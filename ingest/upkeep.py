@@ -1,8 +1,8 @@
 """Upkeep: what keeps the lake small, beside running jobs. Nothing that a reader or a run sees changes.
 
-The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones purged, files put together, each table
-published as a run is. Raw rows that all models have passed go (`lake.purge`). Of all tables old Iceberg snapshots are
-forgotten. Killed anywhere, the next run or upkeep finishes what was begun.
+The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones, old manifests and checkpoints purged,
+files put together, each table published as a run is. Raw rows that all models have passed go (`lake.purge`). Of all
+tables old Iceberg snapshots are forgotten. Killed anywhere, the next run or upkeep finishes what was begun.
 """
 
 from collections.abc import Iterator
@@ -39,4 +39,5 @@ def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
         superseded_share=settings.compact_share,
         small_files=settings.compact_files,
         keep_seconds=settings.keep_passed_seconds,
+        keep_snapshots_seconds=settings.keep_snapshots_seconds,
     )

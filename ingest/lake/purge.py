@@ -1,7 +1,8 @@
 """Upkeep of the raw tables: rows that no run reads again go, small files are put together.
 
 A record of the log is read by the run whose range it is in, and while a snapshot with an older stamp is on its way; a
-row of a snapshot by the run that admits it. After that they are for people, for as long as a setting says.
+row of a snapshot by the run that admits it, if there is one: a snapshot may be begun anew before. After that they are
+for people, for as long as a setting says.
 """
 
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from collections.abc import Iterator
 from pyspark.sql import Row, SparkSession
 
 from ingest.lake.commit import retried
-from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS, SOURCE_TABLES, SOURCES
+from ingest.lake.ddl import CHUNKS, EVENTS, SNAPSHOT_ROWS, SOURCE_TABLES, SOURCES
 from ingest.lake.sql import literal
 
 SMALL_BYTES = 16 << 20
@@ -20,7 +21,9 @@ def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
     """Deletes what all models passed more than keep_seconds ago; gives a line for each source and table."""
     if not spark.catalog.tableExists("core.progress"):
         return
+    admitted: set[str] = set()
     for passed in _passed(spark, keep_seconds):
+        admitted.update(passed.admitted)
         mine = f"source = {literal(passed.source)}"
         gone = f"{mine} AND commit_lsn < {passed.position}"
         lasts = spark.sql(f"SELECT writer, max(commit_lsn) AS lsn FROM {EVENTS} WHERE {gone} GROUP BY writer").collect()
@@ -32,11 +35,44 @@ def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
             _run(spark, f"UPDATE {SOURCES} SET purged = {further} WHERE {mine}")
             _run(spark, f"DELETE FROM {EVENTS} WHERE {gone}")
             yield f"{EVENTS}: what {passed.source} logged before {passed.position} purged"
-        admitted = sorted(set(passed.admitted) & _landed_snapshots(spark))
-        if admitted:
-            snapshots = ", ".join(map(literal, admitted))
-            _run(spark, f"DELETE FROM {SNAPSHOT_ROWS} WHERE {mine} AND snapshot_id IN ({snapshots})")
-            yield f"{SNAPSHOT_ROWS}: {len(admitted)} admitted snapshots of {passed.source} purged"
+    yield from _purge_snapshots(spark, admitted, keep_seconds)
+
+
+def _purge_snapshots(spark: SparkSession, admitted: set[str], keep_seconds: float) -> Iterator[str]:
+    """Deletes snapshots that are admitted, and those that never will be; chunks last, as they tell how old it is."""
+    landed = _landed_snapshots(spark)
+    planned = {row.snapshot_id for row in spark.sql(f"SELECT DISTINCT snapshot_id FROM {CHUNKS}").collect()}
+    gone = admitted | _left_behind(spark, landed - planned, keep_seconds)
+    for table, there in ((SNAPSHOT_ROWS, landed), (CHUNKS, planned)):
+        if snapshots := sorted(gone & there):
+            _run(spark, f"DELETE FROM {table} WHERE snapshot_id IN ({', '.join(map(literal, snapshots))})")
+            yield f"{table}: {len(snapshots)} snapshots purged"
+
+
+def _left_behind(spark: SparkSession, without_chunks: set[str], keep_seconds: float) -> set[str]:
+    """Snapshots that were begun anew, or whose table ended, and that no run has admitted.
+
+    A run under way may have decided for what its table said before, and one that was just planned is not in its table
+    yet: so neither table nor chunks have changed for keep_seconds. without_chunks: what a snapshotter landed that
+    was too late.
+    """
+    touched = f"SELECT table_id, snapshot_id, updated_at AS at FROM {CHUNKS}"
+    if without_chunks:
+        late = f"snapshot_id IN ({', '.join(map(literal, sorted(without_chunks)))})"
+        touched += f" UNION ALL SELECT table_id, snapshot_id, ingested_at FROM {SNAPSHOT_ROWS} WHERE {late}"
+    rows = spark.sql(f"""
+        SELECT touched.snapshot_id
+        FROM ({touched}) AS touched
+        LEFT JOIN {SOURCE_TABLES} AS registered ON touched.table_id = registered.table_id
+        LEFT ANTI JOIN (
+            SELECT snapshot_id FROM {SOURCE_TABLES} WHERE state <> 'ended'
+            UNION ALL
+            SELECT snapshot_id FROM core.tables
+        ) AS named ON touched.snapshot_id = named.snapshot_id
+        GROUP BY touched.snapshot_id
+        HAVING max(greatest(touched.at, registered.updated_at))
+            <= current_timestamp() - make_dt_interval(0, 0, 0, {keep_seconds})""").collect()
+    return {row.snapshot_id for row in rows}
 
 
 def compact_raw(spark: SparkSession, small_files: int) -> Iterator[str]:

@@ -1,10 +1,15 @@
-{#- Both anew. Of a definition that was published one or both have been dropped: the rows and the log are only right together. -#}
+{#- Both anew. Of a definition that was published one or both have been dropped, or the rows replaced by another kind of model: the rows
+    and the log are only right together. -#}
 {% macro _create_tables(relation, columns, definition) -%}
     {%- set ops = tidemark.ops_relation(relation) -%}
+    {%- set has_rows = tidemark.is_bucket_table(relation) -%}
     {%- if definition in tidemark.marks() -%}
-        {%- do tidemark.tear(definition, relation, [tidemark.highest(ops, 'op_id'), tidemark.highest(relation, '_op_id')] | max) -%}
-        {%- do run_query('drop table if exists ' ~ relation ~ ' purge') -%}
-        {%- do run_query('drop table if exists ' ~ ops ~ ' purge') -%}
+        {%- set last_ops = [tidemark.highest(ops, 'op_id'), tidemark.highest(relation, '_op_id') if has_rows else 0] -%}
+        {%- do tidemark.tear(definition, relation, tidemark.dropped_tables(definition, relation, last_ops | max)) -%}
+        {%- do tidemark.drop_whatever(relation) -%}
+        {%- do tidemark.drop_whatever(ops) -%}
+    {%- elif not has_rows -%}
+        {%- do tidemark.drop_whatever(relation) -%}
     {%- endif -%}
     {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
     {%- do run_query(tidemark._create_ops_table(ops)) -%}

@@ -1,11 +1,11 @@
 {#-
   What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, is_published, reason}. `scope` is
   'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
-  its old hash: it is evaluated, as changed, when its inputs are ready. One of whose tables somebody dropped (not `is_there`) is new.
+  its old hash: it is evaluated, as changed, when its inputs are ready. One of whose tables somebody dropped or replaced (not `is_there`) is new.
 -#}
 {% macro bucket_plan(relation, definition) -%}
     {%- set row_state_standing = tidemark.standing('row_state') -%}
-    {%- set is_there = tidemark.is_built(relation) and tidemark.is_built(tidemark.ops_relation(relation)) -%}
+    {%- set is_there = tidemark.is_bucket_table(relation) and tidemark.is_built(tidemark.ops_relation(relation)) -%}
     {%- set mine = tidemark.marks().get(definition.name, {}) if is_there else {} -%}
     {%- set sources = definition.inputs | map(attribute='source') | unique | list -%}
     {%- set standing = {} -%}

@@ -8,12 +8,10 @@
     {%- set last_op = tidemark.highest(tidemark.ops_relation(rows), 'op_id') -%}
     {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
     {%- do tidemark.commit_manifest(
-        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}, tidemark.dropped_log(definition, rows, last_op)],
+        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),
         [tidemark.newest_publication(marks)]
     ) -%}
-    {%- if tidemark.is_built(rows) and '_op_id' in run_query('describe ' ~ rows) | map(attribute='col_name') -%}
-        {%- do run_query('drop table if exists ' ~ rows ~ ' purge') -%}
-    {%- endif -%}
-    {%- do run_query('drop table if exists ' ~ tidemark.ops_relation(rows) ~ ' purge') -%}
+    {%- if tidemark.is_bucket_table(rows) -%}{%- do tidemark.drop_whatever(rows) -%}{%- endif -%}
+    {%- do tidemark.drop_whatever(tidemark.ops_relation(rows)) -%}
     {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
 {%- endmacro %}

@@ -17,6 +17,7 @@
     {%- if plan.is_published -%}
         {{ return({'rewritten': false, 'is_new': false}) }}
     {%- endif -%}
+    {%- if plan.is_torn -%}{%- do tidemark.set_staged(relation, true) -%}{%- endif -%}
     {%- set is_new = 'main' not in tidemark.refs([relation]).get(relation | string, {}) -%}
     {%- set has = {} -%}
     {%- for row in run_query('describe ' ~ relation) if row['col_name'] and not row['col_name'].startswith('#') -%}

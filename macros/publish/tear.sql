@@ -2,15 +2,16 @@
   Ends what a definition has published, before its tables are changed in a way that no branch can stage: by a publication
   of its own, so that older runs which are under way are refused. Its mark is `torn` then, until a run has published the
   definition; it is written with this run's own publication, or by the next run (`recover`). One thread does it at a
-  time: a cast that is changed in a view tears all definitions over it. `last_op`: of its log, if that goes.
+  time: a cast that is changed in a view tears all definitions over it. `dropped`: what the manifest says of tables that go
+  (`dropped_tables`).
 -#}
-{% macro tear(definition, relation, last_op=0) -%}
+{% macro tear(definition, relation, dropped=[]) -%}
     {%- set queue = tidemark.run_memory().setdefault('tearing', []) -%}
     {%- do queue.append(definition) -%}
     {%- do tidemark._wait_behind(queue, definition) -%}
     {%- set rows = {'standing': tidemark.published_standing(definition), 'definition_hash': tidemark.torn(), 'columns': []} -%}
     {%- set models = [{'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier], 'report': rows}] -%}
-    {%- if last_op -%}{%- do models.append(tidemark.dropped_log(definition, relation, last_op)) -%}{%- endif -%}
+    {%- do models.extend(dropped) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
     {%- set main = tidemark.refs([publications])[publications].main -%}
     {%- set seen = tidemark.newest_publication(tidemark.marks()) -%}
@@ -36,10 +37,16 @@
     {{ return('torn') }}
 {%- endmacro %}
 
-{#- How a manifest says that a log was dropped, and what its last op was. -#}
-{% macro dropped_log(definition, relation, last_op) -%}
-    {%- set report = {'standing': {}, 'staged': [], 'definition_hash': none, 'columns': {'last_op': last_op}} -%}
-    {{ return({'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier ~ '__ops'], 'report': report}) }}
+{#- How a manifest says that a definition's tables were dropped, so that readers look for no snapshots of them from there on; and what
+    the last op of its log was. Without `last_op` it is the rows alone. -#}
+{% macro dropped_tables(definition, relation, last_op=none) -%}
+    {%- set rows = relation.schema ~ '.' ~ relation.identifier -%}
+    {%- set report = {'standing': {}, 'staged': [], 'definition_hash': none} -%}
+    {%- set dropped = [{'name': definition, 'tables': [rows], 'report': dict(report, columns={})}] -%}
+    {%- if last_op is not none -%}
+        {%- do dropped.append({'name': definition, 'tables': [rows ~ '__ops'], 'report': dict(report, columns={'last_op': last_op})}) -%}
+    {%- endif -%}
+    {{ return(dropped) }}
 {%- endmacro %}
 
 {#- The last op of a definition's log; of one that has none yet, that of the logs that were dropped. No op id is used twice. -#}

@@ -2,22 +2,26 @@
   For `tidemark maintain`: what keeps the models' tables small. Each table is a publication of its own (see
   `publish_upkeep`), so nothing is waited for by what is done already, and readers see a table before or after.
 
-  - `superseded_share`: from this share of superseded ops on a log is compacted, and of deleted rows on a file rewritten
+  - `superseded_share`: from this share of superseded ops on a log is compacted, of deleted rows on a file rewritten, and of
+    superseded rows on manifests and checkpoints are purged
   - `small_files`: from so many of them on they are put together
-  - `keep_seconds`: how long tombstones stay after every definition has passed them
+  - `keep_seconds`: how long tombstones stay after every definition has passed them, and manifests and checkpoints
+  - `keep_snapshots_seconds`: how long Iceberg snapshots stay, and so the manifests that name them
 
   Each step says in a line what it did.
 -#}
-{% macro maintain(superseded_share, small_files, keep_seconds) -%}
+{% macro maintain(superseded_share, small_files, keep_seconds, keep_snapshots_seconds=0) -%}
     {%- do tidemark.recover() -%}
     {%- set published = tidemark.published_tables() -%}
     {%- for each in published if each.is_log -%}
         {%- do tidemark.compact_log(each.model, each.table, superseded_share) -%}
     {%- endfor -%}
     {%- do tidemark.purge_tombstones(keep_seconds) -%}
+    {%- do tidemark.purge_checkpoints(keep_seconds, superseded_share) -%}
     {%- for each in published -%}
         {%- do tidemark.compact_files(each.model, each.table, superseded_share, small_files) -%}
     {%- endfor -%}
+    {%- do tidemark.purge_manifests([keep_seconds, keep_snapshots_seconds] | max, superseded_share) -%}
     {%- do tidemark.compact_manifests(small_files) -%}
 {%- endmacro %}
 

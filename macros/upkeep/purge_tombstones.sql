@@ -37,22 +37,14 @@
     {%- set marks = tidemark.marks() -%}
     {%- set passed = {} -%}
     {%- if 'row_state' in marks -%}
-        {%- set query -%}
-            select
-                source,
-                max(checkpoint_id) as checkpoint_id
-            from {{ tidemark.core_relation('checkpoints') }}
-            where created_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
-            group by source
-        {%- endset -%}
-        {%- for row in run_query(query) -%}
-            {%- set ids = [row['checkpoint_id'] | int] -%}
-            {%- for model, mine in marks.items() if row['source'] in mine -%}
-                {%- if model == 'row_state' or mine[row['source']].definition_hash -%}
-                    {%- do ids.append(mine[row['source']].checkpoint_id) -%}
+        {%- for source, checkpoint_id in tidemark.old_checkpoints(keep_seconds).items() -%}
+            {%- set ids = [checkpoint_id] -%}
+            {%- for model, mine in marks.items() if source in mine -%}
+                {%- if model == 'row_state' or mine[source].definition_hash -%}
+                    {%- do ids.append(mine[source].checkpoint_id) -%}
                 {%- endif -%}
             {%- endfor -%}
-            {%- do passed.update({row['source']: ids | min}) -%}
+            {%- do passed.update({source: ids | min}) -%}
         {%- endfor -%}
     {%- endif -%}
     {{ return(passed) }}

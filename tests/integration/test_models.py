@@ -685,3 +685,58 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -
     assert plan.prune(steps, folder=replica.folder) == [totals]
     assert replica.spark.catalog.tableExists(f"buckets.{totals}")
     assert not replica.spark.catalog.tableExists(f"buckets.{totals}__ops")
+
+
+@pytest.mark.slow
+def test_a_definition_that_was_another_kind_of_model_meanwhile_is_made_anew(
+    replica: Replica, database: Database
+) -> None:
+    replica.sync()
+    totals = name(replica, "totals")
+    path = f"models/buckets/{totals}.sql"
+    definition = (replica.folder / path).read_text()
+    late = late_copy(replica)
+
+    def other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
+        late.write(path, f"{{{{ config(materialized='{kind}', meta={{}}) }}}}\n{query}")
+        late.model()
+
+    def again(total: int) -> None:
+        """The definition, after other changes of the source."""
+        (last_op,) = replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
+        database.execute(f"update orders set total = {total} where id < 5")
+        replica.sync()
+        assert_equal(replica, database)
+        assert replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0][0] > last_op
+
+    for number, kind in enumerate(("table", "view", "table")):
+        log = replica.rows(f"select * from buckets.{totals}__ops")
+        other_kind(kind)
+        other_kind(kind)
+        assert replica.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
+        assert replica.rows(f"select * from buckets.{totals}__ops") == log
+        again(number)
+    # One that could not be made.
+    with pytest.raises(Failure, match="no such"):
+        other_kind("table", "select raise_error('no such') as id")
+    assert replica.rows(f"select count(*) from buckets.{totals}") == [(5,)]
+    again(10)
+    # A run that was under way.
+    database.execute("update orders set total = 11 where id < 5")
+    replica.land()
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: other_kind("table")):
+        replica.model()
+    again(12)
+    # Pruned; never published.
+    other_kind("table")
+    (step,) = [step for step in plan.make(late.spark, folder=late.folder) if step.definition == totals]
+    (last_op,) = replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
+    assert plan.prune([step], folder=late.folder) == [totals]
+    late.write(path, definition)
+    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
+        late.model()
+    other_kind("table")
+    assert replica.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
+    replica.sync()
+    assert_equal(replica, database)
+    assert replica.rows(f"select min(op_id) from buckets.{totals}__ops") == [(last_op + 1,)]

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ingest import ops
+import pytest
+
+from ingest import ops, plan
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
@@ -76,3 +78,59 @@ def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
     docs.read_with_spark(replica.spark, snapshots, never, f"{never}[]", nobody)
     docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", nobody)
     assert nobody == docs.Bucket()
+
+
+def test_a_table_that_was_dropped_and_made_anew_is_told_from_the_one_before(
+    lake: Lake, lake_folder: Path, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table orders (id int primary key); insert into orders values (1), (2)")
+    replica = Replica(lake, source, settings, tmp_path)
+    query = f"select _row_key, id from {{{{ rows('{replica.view('orders', {'id': 'int'})}') }}}}"
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    definition = replica.definition("read", query, **options)
+    rows, log, path = f"buckets.{definition}", f"buckets.{definition}__ops", f"models/buckets/{definition}.sql"
+    name = f"{definition}[]"
+    docs = documented()
+    catalog = docs.open_lake(str(lake_folder))
+
+    def moment() -> dict[str, int]:
+        found: dict[str, int] = docs.moment(replica.spark)
+        assert docs.moment_with_pyiceberg(catalog) == found
+        return found
+
+    def read(snapshots: dict[str, int], copy: Any) -> Any:
+        docs.read_with_spark(replica.spark, snapshots, definition, name, copy)
+        return copy
+
+    def refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
+        for reads, lakes in ((docs.read_with_spark, replica.spark), (docs.read_with_pyiceberg, catalog)):
+            with pytest.raises(ValueError, match=why):
+                reads(lakes, snapshots, definition, name, copy)
+
+    replica.sync()
+    before = moment()
+    old = read(before, docs.Bucket())
+    assert len(old.objects) == 2
+    # Its rows are a plain table's, its log stays.
+    replica.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
+    replica.model()
+    assert rows not in moment()
+    assert read(moment(), docs.Bucket()) == old
+    replica.remove(path)
+    (step,) = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == definition]
+    plan.prune([step], folder=replica.folder)
+    assert {rows, log}.isdisjoint(moment())
+    refused(before, docs.Bucket(), "is gone: take a new one")
+    # Anew, without a row: there is nothing in its log.
+    replica.definition("read", query + " where id > 2", **options)
+    replica.sync()
+    anew = moment()
+    assert log not in anew
+    assert replica.rows(f"select count(*) from {rows} version as of {anew[rows]}") == [(0,)]
+    refused(before, docs.Bucket(), "is gone: take a new one")
+    refused(anew, old, "was dropped: start over")
+    assert read(anew, docs.Bucket()) == docs.Bucket()
+    database.execute("insert into orders values (3)")
+    replica.sync()
+    refused(moment(), old, "start over")
+    assert len(read(moment(), docs.Bucket()).objects) == 1

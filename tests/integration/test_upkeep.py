@@ -16,13 +16,14 @@ from ingest.lake import Lake
 from ingest.lake.purge import purge_raw
 from ingest.project import Overtaken
 from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
 from ingest.tail import follow
 from ingest.tokens import Token
 from ingest.upkeep import maintain
 from tests.conftest import Database
 from tests.integration.reader import Reader
-from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT, Replica, in_order, killed_at, meanwhile
+from tests.integration.replay import Jobs, Killed, kill
+from tests.integration.replica import ROOT, Replica, Row, in_order, killed_at, meanwhile
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 
@@ -294,6 +295,135 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     replica.project.operation("purge_tombstones", keep_seconds=0)
     assert replica.rows(tombstones) == [(0,)]
     assert_equal(replica, database)
+    jobs.close()
+
+
+def published(replica: Replica, last: int) -> list[Row]:
+    """What a reader who pins a publication finds: the newest snapshot of each table by then."""
+    return replica.rows(
+        "select `table`, max_by(snapshot_id, publication_id) from core.publications "
+        f"where snapshot_id is not null and publication_id <= {last} group by `table`"
+    )
+
+
+@pytest.mark.slow
+def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_old(
+    replica: Replica, database: Database
+) -> None:
+    by_customer, _ = definitions(replica)
+    replica.sync()
+    (last_op,) = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0]
+    replica.spark.sql(f"drop table buckets.{by_customer} purge")
+    for total in range(3):
+        database.execute(f"update orders set total = {total}")
+        replica.sync()
+    numbers = replica.spark.sql("select distinct publication_id from core.publications order by 1").collect()
+    pinned = numbers[-2].publication_id
+    moments = [published(replica, pinned), published(replica, pinned + 1)]
+    superseded = f"select count(*) from core.publications where publication_id < {pinned}"
+    checkpoints = f"select checkpoint_id from core.checkpoints where source = '{replica.source.name}'"
+
+    def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
+        keep = {"keep_seconds": seconds, "keep_snapshots_seconds": snapshots_seconds}
+        return "\n".join(replica.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
+
+    assert "core.publications" not in upkeep(3600)
+    assert "core.publications" not in upkeep(0, 3600)
+    replica.spark.conf.unset("spark.wap.branch")
+    old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
+    replica.spark.sql(old.format("publications", "published_at", "publication_id"))
+    assert "superseded rows purged" in upkeep(3600)
+    # One of each table, and what is told of those that were dropped.
+    mine = f"{superseded} and model = '{by_customer}'"
+    assert replica.rows(mine) == [(4,)]
+    assert [published(replica, pinned), published(replica, pinned + 1)] == moments
+
+    def purge() -> None:
+        replica.project.operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
+
+    database.execute("update orders set total = 9 where id = 5")
+    replica.land()
+    with pytest.raises(Overtaken), meanwhile("fast_forward('core.publications'", purge):
+        replica.model()
+    replica.model()
+    database.execute("update orders set total = 8 where id = 5")
+    replica.land()
+    # dbt does not hear why it fails if another one ran inside of it.
+    with pytest.raises(Failure), meanwhile("merge into core.publications", replica.model):
+        purge()
+    assert "old checkpoints purged" in upkeep(0)
+    assert len(replica.rows(checkpoints)) == 1
+    database.execute("update orders set total = 10 where id = 5")
+    replica.sync()
+    assert_equal(replica, database)
+    assert replica.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
+
+
+@pytest.mark.slow
+def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
+    replica: Replica, database: Database, settings: JobSettings
+) -> None:
+    jobs = Jobs(replica.lake, replica.source, settings)
+    name = replica.source.name
+    tables = ("raw.snapshot_rows", "raw.chunks")
+
+    def snapshots() -> list[set[str]]:
+        """Those that have rows, and those that have chunks."""
+        query = "select distinct snapshot_id from {} where source = '{}'"
+        return [{row[0] for row in replica.rows(query.format(table, name))} for table in tables]
+
+    def taken() -> str:
+        jobs.settle()
+        return str(jobs.table("public.orders").snapshot_id)
+
+    def begin_anew() -> None:
+        jobs.queue("public.orders")
+
+    def long_ago(*changed: str) -> None:
+        for table in changed:
+            replica.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
+
+    def purge(keep_seconds: float) -> list[set[str]]:
+        list(purge_raw(replica.spark, keep_seconds))
+        return snapshots()
+
+    replica.sync()
+    database.execute("update orders set total = 100")
+    begin_anew()
+    anew = taken()
+    begin_anew()
+    running = taken()
+    # A run decides for this one, and no run has admitted it yet.
+    replica.model("build", "--select", "checkpoints", "tables")
+    begin_anew()
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(after_plan=kill))
+    (planned,) = snapshots()[1] - snapshots()[0]
+    assert anew in purge(3600)[0]
+    long_ago("raw.chunks")
+    assert anew in purge(3600)[0], "its table has just changed"
+    long_ago("raw.source_tables")
+    replica.spark.sql(f"update raw.chunks set updated_at = now() where snapshot_id = '{planned}'")
+    # The first is not admitted for so long.
+    assert anew not in purge(3600)[0]
+    assert [len(left) for left in snapshots()] == [2, 3]
+    assert purge(0) == [{running}, {running}]
+    replica.land()
+    replica.model()
+    assert_equal(replica, database)
+    # What a snapshotter that was held up landed of a snapshot that is gone by now.
+    late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
+    names = ", ".join(replica.spark.table("raw.snapshot_rows").columns)
+    replica.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
+    long_ago("raw.source_tables")
+    assert purge(3600)[0] > {anew}
+    assert purge(0) == [set(), set()]
+    # A table that goes before it was admitted.
+    begin_anew()
+    taken()
+    database.execute("drop table orders")
+    jobs.settle()
+    assert purge(0) == [set(), set()]
     jobs.close()
 
 

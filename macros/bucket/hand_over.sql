@@ -1,0 +1,43 @@
+{#-
+  At the start of a run (on-run-start): gives up the tables of definitions whose models are of another kind by now, if the run is
+  to make these. dbt replaces a table, but leaves its properties: the new rows would be staged on the run's branch, which nobody
+  publishes. Runs under way that staged something of the definition are refused (`tear`); its log stays until it is pruned.
+-#}
+{% macro hand_over() -%}
+    {%- for unique_id in (selected_resources if execute else []) -%}
+        {%- set node = graph.nodes.get(unique_id, {}) -%}
+        {%- if node.resource_type == 'model' and not tidemark.is_definition(node) and node.schema == 'buckets' -%}
+            {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
+            {%- if tidemark.is_bucket_table(relation) and node.alias in tidemark.marks() -%}
+                {%- do tidemark.tear(node.alias, relation, tidemark.dropped_tables(node.alias, relation)) -%}
+                {%- do tidemark.set_staged(relation, false) -%}
+            {%- elif tidemark.is_bucket_table(relation) -%}
+                {%- do tidemark.drop_whatever(relation) -%}
+            {%- endif -%}
+        {%- endif -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+{#- Whether a definition's rows are a table that is kept here, by the columns that dbt found: another kind of model may have taken
+    its name since. -#}
+{% macro is_bucket_table(relation) -%}
+    {%- set found = load_relation(relation) -%}
+    {#- Of one that this run has made dbt knows no columns. -#}
+    {{ return(found is not none and modules.re.search('(?m)(?:^| )_op_id: ', found.information or ' _op_id: ') is not none) }}
+{%- endmacro %}
+
+{#- Drops a table, or else a view, if one is there: dbt knows of no views in an Iceberg catalog. -#}
+{% macro drop_whatever(relation) -%}
+    {%- set found = load_relation(relation) -%}
+    {%- if found is none -%}
+        {%- do run_query('drop view if exists ' ~ relation) -%}
+    {%- else -%}
+        {%- do run_query('drop table if exists ' ~ relation ~ ' purge') -%}
+        {%- do adapter.cache_dropped(found) -%}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- Whether a table's writes go to the run's branch. -#}
+{% macro set_staged(relation, staged) -%}
+    {%- do run_query('alter table ' ~ relation ~ " set tblproperties ('write.wap.enabled' = '" ~ staged | lower ~ "')") -%}
+{%- endmacro %}

@@ -1,0 +1,48 @@
+{#-
+  Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Of each
+  table the newest row of that time stays, for who pins a publication that came since; and what the next run asks for: the
+  newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
+  publish: of the two, the later is refused.
+-#}
+{% macro purge_manifests(keep_seconds, superseded_share) -%}
+    {%- set publications = tidemark.core_relation('publications') | string -%}
+    {%- set superseded = tidemark._superseded_manifests(publications, keep_seconds) -%}
+    {%- set query -%}
+        select
+            (select count(*) from {{ publications }}) as all_rows,
+            (select count(*) from ({{ superseded }})) as superseded
+    {%- endset -%}
+    {%- set found = run_query(query)[0] if tidemark.marks() else {'superseded': 0} -%}
+    {%- set count = found['superseded'] | int -%}
+    {%- if count and count >= superseded_share * (found['all_rows'] | int) -%}
+        {%- do run_query('alter table ' ~ publications ~ ' create branch ' ~ tidemark.branch()) -%}
+        {%- do run_query(
+            'merge into ' ~ publications ~ ' as manifest using (' ~ superseded ~ ') as superseded on manifest.model = superseded.model'
+            ~ ' and manifest.`table` = superseded.`table` and manifest.publication_id = superseded.publication_id'
+            ~ " when matched and left(manifest.columns, 1) <> '{' then delete"
+        ) -%}
+        {%- do tidemark.fast_forward(publications) -%}
+        {%- do tidemark.drop_branch(publications, tidemark.branch()) -%}
+        {%- do log(publications ~ ': ' ~ count ~ ' superseded rows purged', info=true) -%}
+    {%- endif -%}
+{%- endmacro %}
+
+{% macro _superseded_manifests(publications, keep_seconds) -%}
+    select
+        model,
+        `table`,
+        publication_id
+    from (
+        select
+            *,
+            row_number() over (
+                partition by model, `table` order by snapshot_id is not null desc, publication_id desc
+            ) as place
+        from {{ publications }}
+        where published_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
+    )
+    where
+        place > 1
+        and publication_id < {{ tidemark.newest_publication(tidemark.marks()) }}
+        and left(columns, 1) <> '{'
+{%- endmacro %}
