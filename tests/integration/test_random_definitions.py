@@ -164,6 +164,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             "by_customer",
             f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
             bucket_by=["customer"],
+            object_type="order",  # by default its name, another one for each source
             object_id="id",
             evaluate="rows",
         )
@@ -171,6 +172,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             "sums",
             f"select customer, sum(total) as total from {{{{ ref('{orders}') }}}} group by customer",
             bucket_by=[],
+            object_type="sum",
             object_id="customer",
             key=["customer"],
         )
