@@ -93,12 +93,12 @@ def upkeep(draw: random.Random, replica: Replica, definitions: Definitions) -> N
     def work() -> None:
         operation = replica.project.operation
         for name in sorted(definitions.known):
-            table = f"buckets.{definitions.full(name)}"
-            if not replica.spark.catalog.tableExists(table):
-                continue
             model = definitions.full(name)
-            operation("compact_log", model=model, log_table=f"{table}__ops", superseded_share=0.01)
-            for each in (table, f"{table}__ops"):
+            table, log = f"buckets.{model}", f"buckets.{model}__ops"
+            if not all(map(replica.spark.catalog.tableExists, (table, log))):  # killed between the two
+                continue
+            operation("compact_log", model=model, log_table=log, superseded_share=0.01)
+            for each in (table, log):
                 operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
         operation("purge_tombstones", keep_seconds=0)
 
