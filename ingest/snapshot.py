@@ -89,10 +89,10 @@ class Source(Protocol):
     def survey(self) -> None:
         """Bring raw.source_tables up to date with the source's catalogue."""
 
-    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:
         """How to read queued tables, all under one snapshot.
 
-        Without those that can't be read now.
+        Without those that can't be read now; patient: whether it may wait for whoever writes to the source.
         """
 
     def obstacle(self, table: SourceTable) -> str:
@@ -240,7 +240,7 @@ class Snapshotter:
             return []
         self._begun_at = time.monotonic()
         self._source.survey()
-        return self._begin(self._queued())
+        return self._begin(self._queued(), patient=False)
 
     def _queued(self) -> list[SourceTable]:
         """What is to be begun. What can't be read is given up, but for a try now and then."""
@@ -256,9 +256,9 @@ class Snapshotter:
         left = [t for t in tables if t.is_pending]
         return sorted((t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name)
 
-    def _begin(self, queued: Sequence[SourceTable]) -> list[tuple[SourceTable, Chunk]]:
+    def _begin(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[tuple[SourceTable, Chunk]]:
         """Plan snapshots under new ids, then claim the tables for them; gives the chunks that were planned as ours."""
-        plans = self._source.plan(queued) if queued else []
+        plans = self._source.plan(queued, patient=patient) if queued else []
         if not plans:
             return []
         before = {table.table_id: table for table in queued}

@@ -255,7 +255,7 @@ class StreamWriter:
                 f"source {self._queued.source}",
                 "Start the stream again, so that the new timeline is compared with what is stored now",
             )
-        self._lake.discard(self._queued)
+        self._lake.forsake(replace(self._queued, position=position))
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()

@@ -13,7 +13,7 @@ from ingest.lake import ddl
 from ingest.lake.chunks import ChunkTable
 from ingest.lake.commit import Committer, retried
 from ingest.lake.sql import literal
-from ingest.lake.tables import SourceTables
+from ingest.lake.tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.positions import Position, current, incarnations, persisted
 
 _POSITIONS = pa.schema(
@@ -157,6 +157,20 @@ class Lake:
         """
         where = f"source = {literal(position.source)} AND writer = {position.writer}"
         retried(lambda: self.spark.sql(f"DELETE FROM {ddl.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"))
+
+    def forsake(self, position: Position) -> None:
+        """What is beyond `position` in the source's log may be of a timeline that was left: records that were landed of
+        it are deleted, and snapshots that were read of it begin anew.
+        """
+
+        def of_the_lost() -> list[SourceTable]:
+            tables = self.tables.read(position.source).values()
+            begun = [table for table in tables if table.state in (RUNNING, DONE)]
+            return [t for t in begun if t.state == RUNNING or (t.done_lsn or 0) >= position.position]
+
+        while lost := of_the_lost():
+            self.tables.put(position.source, [table.queued("the cluster failed over") for table in lost])
+        self.discard(position)
 
     def store(self, position: Position) -> None:
         """Adds `position` to raw.stream_positions.

@@ -48,7 +48,7 @@ class MongoCollections:
         with self._reachable() as client:
             self._survey.all(client)
 
-    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002  # waits for nobody
         """See `Source`."""
         with self._reachable() as client:
             at = self._at = server.operation_time(client)

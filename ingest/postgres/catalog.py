@@ -246,16 +246,17 @@ def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTa
 def _identity(found: _Found) -> tuple[str, tuple[str, ...] | None, bool]:
     """The replica identity's letter, its key, and whether the leaves differ in one of them.
 
-    ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts.
+    ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts. But a key of theirs
+    that is none of the root's may be that of a row in each of them.
     """
     letters = {leaf.identity for leaf in found.leaves} or {found.root[4]}
-    letter = letters.pop()
+    letter = min(letters)
     if letter != "i":
-        return letter, found.keys.get("p"), bool(letters)
-    own = found.keys.get("i")
-    theirs = [found.leaf_keys.get(leaf.oid) for leaf in found.leaves] or [own]
-    columns = {frozenset(key or ()) for key in theirs}
-    return letter, own if frozenset(own or ()) in columns else theirs[0], bool(letters) or len(columns) > 1
+        return letter, found.keys.get("p"), len(letters) > 1
+    own = [found.keys[kind] for kind in ("i", "p") if kind in found.keys]
+    theirs = {frozenset(found.leaf_keys.get(leaf.oid, ())) for leaf in found.leaves} or set(map(frozenset, own[:1]))
+    key = next((key for key in own if theirs == {frozenset(key)}), None)
+    return letter, key, len(letters) > 1 or len(theirs) > 1
 
 
 def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:

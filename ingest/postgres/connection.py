@@ -8,7 +8,7 @@ never the DSN. TLS and everything else that libpq knows comes from the DSN.
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -131,7 +131,8 @@ class Link:
     def why(self, error: Exception) -> str:
         """What `error`, raised by the catalogue, says to a person: of a lock, which tables are locked and by whom."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            return locked_tables(self.get())
+            with suppress(psycopg.Error, CannotConnect):  # it may be gone by now
+                return locked_tables(self.get())
         return one_line(str(error))
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -
     for table_id, oid in present:
         ids.add(table_id)
         oids.add(oid)
-    replaced = {row.relation_id for row in known.values() if row.table_id in ids}
+    replaced = {row.relation_id for row in known.values() if row.table_id in ids and row.state != ENDED}
     return [
         row
         for row in known.values()

@@ -87,7 +87,8 @@ class Decoder:
         if proven.size:
             self._position = max(int(proven.max()), self._position or 0)
         for draft in drafts:
-            self.changed |= events.last_changes(piece, draft)
+            for info, lsn in events.last_changes(piece, draft).items():
+                self.changed[info] = max(lsn, self.changed.get(info, 0))
         tables = [events.table(stamp, piece, draft, first) for draft in drafts]
         return [events.in_order(tables, drafts)] if tables else []
 

@@ -8,7 +8,7 @@ are read in it.
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -54,7 +54,7 @@ class PostgresTables:
         with self._reachable():
             self._survey.all()
 
-    def plan(self, queued: Sequence[SourceTable]) -> list[Plan]:
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:
         """See `Source`.
 
         Under the snapshot a table has to look as it does now: else a newer is made.
@@ -62,21 +62,20 @@ class PostgresTables:
         wanted = {table.table_id: table.rev for table in queued}
         try:
             with self._reachable():
-                return self._plan(wanted)
+                return self._plan(wanted, self._give_up_if_cancelled if patient else _give_up)
         except slots.GivenUp:
             return []
 
-    def _plan(self, wanted: Mapping[str, int]) -> list[Plan]:
-        held = self._hold(wanted)
+    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[Plan]:
+        held = self._hold(wanted, waiting)
         for _ in range(3):
             found = self._alike(held, wanted)
             if len(found) == len(wanted.keys() & self._survey.seen.keys()):
                 break
             # Altered since the snapshot was made: it sees no rows, or old columns.
-            self.rest()
-            held = self._hold(wanted)
+            held = self._renew(wanted, waiting)
             self._survey.all()
-        found = self._alike(held, wanted)
+        found = [i for i in self._alike(held, wanted) if self._survey.seen[i].published]
         tables = self._survey.tables
         return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
 
@@ -199,19 +198,27 @@ class PostgresTables:
         tables = self._survey.tables
         return [i for i in wanted if i in tables and _same_in(held.connection, tables[i])]
 
-    def _hold(self, wanted: Mapping[str, int]) -> Held:
+    def _hold(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> Held:
         """The snapshot at hand, or one made now if it is older than the queueing of these tables."""
         held = self._held
         if held is None or held.connection.broken or not held.covers(wanted):
-            self.rest()
-            seconds = self._settings.connect_seconds
-            held = slots.create(self._dsn, None, wanted, self._give_up_if_cancelled, seconds)
-            self._held = held
+            return self._renew(wanted, waiting or self._give_up_if_cancelled)
         return held
+
+    def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> Held:
+        """A snapshot in place of the one at hand, which stays until it is there. waiting: see `slots.create`."""
+        made = slots.create(self._dsn, None, wanted, waiting, self._settings.connect_seconds)
+        self.rest()
+        self._held = made
+        return made
 
     def _give_up_if_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise slots.GivenUp
+
+
+def _give_up() -> None:
+    raise slots.GivenUp
 
 
 def _same_in(connection: Connection, table: CatalogTable) -> bool:

@@ -311,6 +311,23 @@ def test_partitions_whose_identities_have_other_keys_are_left_out_and_named(
     assert "public.p is left out: its partitions differ in their replica identity" in caplog.text
 
 
+def test_partitions_whose_keys_are_not_their_roots_are_left_out(
+    jobs: Jobs, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A row of one may have the key of another's."""
+    database.execute("create table p (id int not null, region text) partition by list (region)")
+    for region in ("eu", "us"):
+        database.execute(
+            f"create table p_{region} partition of p for values in ('{region}');"
+            f"create unique index {region}_id on p_{region} (id);"
+            f"alter table p_{region} replica identity using index {region}_id; insert into p values (1, '{region}')"
+        )
+    database.execute("create table kept (id int primary key)")
+    jobs.settle()
+    assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.kept"}
+    assert "public.p is left out: it has no replica identity" in caplog.text
+
+
 def test_partitions_may_have_an_identity_that_their_root_does_not(jobs: Jobs, parts: Database) -> None:
     parts.execute(
         "create unique index on p_eu (region, id); create unique index on p_us (id, region);"

@@ -126,6 +126,35 @@ def test_nor_is_it_after_the_stream_was_begun_anew(jobs: Jobs, server: PostgresS
     assert_only_updates(jobs)
 
 
+def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
+    jobs: Jobs, server: PostgresServer, accounts: Database
+) -> None:
+    standby = copy_of(server)
+    before = log_end(accounts)
+    accounts.execute("update accounts set balance = 999 where id = 1; insert into accounts values (5000, 'ghost', 1)")
+    accounts.execute("select pg_switch_wal()")
+    jobs.queue("public.accounts")
+    jobs.snapshot()
+    fail_over(server, standby, before)
+    accounts.execute("update accounts set balance = 555 where id = 2")
+    write_past(accounts)
+    jobs.settle()
+    jobs.assert_equal("public.accounts")
+
+
+def test_a_writer_that_waited_meanwhile_deletes_nothing_of_the_new_timeline(
+    jobs: Jobs, server: PostgresServer, accounts: Database
+) -> None:
+    standby = copy_of(server)
+    fail_over(server, standby, log_end(accounts))
+    second = jobs.writer()
+    accounts.execute("update accounts set balance = 777 where id = 3")
+    jobs.stream()
+    second.run(until=jobs.watermark())
+    assert [e["op"] for e in jobs.events()] == ["update"]
+    jobs.assert_equal("public.accounts")
+
+
 def test_a_timeline_that_began_before_what_is_stored_is_refused(
     jobs: Jobs, server: PostgresServer, accounts: Database
 ) -> None:

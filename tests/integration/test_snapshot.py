@@ -11,6 +11,7 @@ from ingest.config import PostgresSource, Settings
 from ingest.jobs import Jobs as AllJobs
 from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
+from ingest.postgres import slots
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
@@ -677,3 +678,48 @@ def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
     large, later = (chunked.table(f"public.{name}").table_id for name in ("accounts", "later"))
     assert landed.index(later) < len(landed) - 1 - landed[::-1].index(large)
     chunked.assert_equal("public.accounts", "public.later")
+
+
+def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Jobs, accounts: Database) -> None:
+    chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
+    with accounts.connect(autocommit=False) as writing:
+
+        def add(_: object) -> None:
+            writing.execute("create table elsewhere (id int)")
+            accounts.execute("create table later (id int primary key); insert into later values (1)")
+
+        snapshotter = chunked.snapshotter(SnapshotHooks(after_claim=call_once(lambda: add(None))))
+        thread = threading.Thread(target=snapshotter.run, kwargs={"until_done": True})
+        thread.start()
+        while not snapshotter.rows or chunked.table("public.accounts").state != DONE:
+            assert thread.is_alive()
+        assert chunked.table("public.later").state == QUEUED
+        writing.rollback()
+        thread.join(60)
+    chunked.settle()
+    chunked.assert_equal("public.accounts", "public.later")
+
+
+def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_read(
+    jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.settle()
+    publication, create = jobs.source.publication, slots.create
+
+    def take_out(_: object) -> None:
+        accounts.execute(f'alter table accounts add x int; alter publication "{publication}" drop table accounts')
+
+    once = call_once(lambda: take_out(None))
+
+    def late(*arguments: Any) -> slots.Held:
+        once(None)
+        return create(*arguments)
+
+    monkeypatch.setattr(slots, "create", late)
+    jobs.queue("public.accounts")
+    snapshotter = jobs.snapshotter(SnapshotHooks(after_plan=kill))
+    snapshotter._look(first=True)
+    assert jobs.table("public.accounts").state == QUEUED
+    accounts.execute(f'delete from accounts; alter publication "{publication}" add table accounts')
+    jobs.settle()
+    jobs.assert_equal("public.accounts")

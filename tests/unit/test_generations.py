@@ -209,3 +209,9 @@ def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
     assert row.note == "column more came after one that had gone again, which may have had its name"
     (row,) = reconcile([Seen(later, gaps=frozenset({3}))], known(replace(TAKEN, attributes=3)))
     assert row.state == DONE
+
+
+def test_a_generation_that_has_ended_takes_nobodys_place() -> None:
+    ended = replace(ORDERS, table_id="b" * 16, replica_identity="f", state=ENDED)
+    assert gone([(ended.table_id, 500)], known(TAKEN, ended)) == []
+    assert gone([(ended.table_id, 500)], known(TAKEN, replace(ended, state=DONE))) == [TAKEN]

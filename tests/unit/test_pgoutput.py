@@ -560,3 +560,10 @@ def test_a_message_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     big = "x" * 1000
     batch = decode(*(begin(1), T1, insert(1, "1", big), insert(1, "2", "a"), insert(1, "3", big)), commit(1))
     assert [len(row["columns"]["v"]) for row in events(batch)] == [1000, 1, 1000]
+
+
+def test_the_last_change_of_a_table_is_known_whatever_kind_it_was() -> None:
+    decoder = Decoder("shop", 1, Catalogue())
+    truncated = [begin(100), relation(1, "*id"), truncate(1), commit(100)]
+    decoder.feed([Payloads.of([*truncated, begin(200), insert(1, "1"), commit(200)])])
+    assert list(decoder.changed.values()) == [200]
