@@ -67,19 +67,7 @@ def usable(connection: Connection, found: dict[str, Any] | None, slot: str, sour
     where = f"source {source}, slot {slot}"
     if found is None:
         raise Failure("the replication slot is gone, and changes with it", where, _ONE_ANEW)
-    if found["slot_type"] != "logical" or found["plugin"] != "pgoutput":
-        kind = found["plugin"] or "physical replication"
-        raise Failure(
-            f"the replication slot is of {kind}, not of pgoutput",
-            where,
-            "Name another slot in sources.yml, or drop that one",
-        )
-    if found["database"] != connection.info.dbname:
-        raise Failure(
-            f"the replication slot belongs to database {found['database']!r}",
-            where,
-            "Name another slot in sources.yml",
-        )
+    slots.check_ours(connection, found, slot, source)
     reason = found.get("invalidation_reason") or ("conflict" if found.get("conflicting") else None)
     if found["wal_status"] == "lost" or reason:
         detail = f" ({reason})" if reason else ""

@@ -156,15 +156,22 @@ def is_ours(connection: Connection, found: dict[str, Any] | None) -> bool:
     return found is not None and found["plugin"] == "pgoutput" and found["database"] == connection.info.dbname
 
 
+def check_ours(connection: Connection, found: dict[str, Any], slot: str, source: str) -> None:
+    """Raises Failure for a slot, as `state` gave it, that is none of this database's writers'."""
+    where = f"source {source}, slot {slot}"
+    if found["plugin"] != "pgoutput":
+        kind = found["plugin"] or "physical replication"
+        fix = "Name another slot in sources.yml, or drop that one"
+        raise Failure(f"the replication slot is of {kind}, not of pgoutput", where, fix)
+    if found["database"] != connection.info.dbname:
+        what = f"the replication slot belongs to database {found['database']!r}"
+        raise Failure(what, where, "Name another slot in sources.yml")
+
+
 def check_droppable(connection: Connection, slot: str, source: str) -> None:
     """Raises Failure for a slot that is not to be dropped: somebody streams from it, or it was never ours."""
-    found = state(connection, slot)
-    if found and not is_ours(connection, found):
-        raise Failure(
-            f"the replication slot is of {found['plugin'] or 'physical replication'}, database {found['database']!r}",
-            f"slot {slot}",
-            "Name another slot in sources.yml",
-        )
+    if found := state(connection, slot):
+        check_ours(connection, found, slot, source)
     when_free(connection, slot, source)
 
 
