@@ -39,6 +39,7 @@ _JOB_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.ansi.enabled": "true",
 }
 

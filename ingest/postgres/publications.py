@@ -111,6 +111,11 @@ def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool
 # Of a publication: another number after it was renamed or given other options, be it there and back.
 _ALTERED = "((p.xmin::text::bigint & 2147483647) << 32)"
 
+# Of a table: another number after it, or one that it is a partition of, was in another schema, be it there and
+# back. That writes the row of its type, which hardly anything else does.
+_MOVED = """(SELECT bit_xor(y.xmin::text::bigint) FROM pg_class k JOIN pg_type y ON y.oid = k.reltype
+     WHERE k.oid = c.oid OR k.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))"""
+
 # A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
 _PUBLISHED = f"""
@@ -118,7 +123,8 @@ SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
     (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
-    (SELECT max(s.oid) FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
+    (SELECT max(s.oid)::bigint # {_MOVED} FROM pg_publication_namespace s
+     WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
     p.oid)::bigint + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_tables t ON t.pubname = p.pubname

@@ -159,15 +159,17 @@ def describe(source: str, relation: Relation, now: CatalogTable | None, known: S
 def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
     """Whether columns of the stream's relation may have another name by now, or had it in between. Pure.
 
-    One that neither the catalogue nor the lake has heard of was renamed since, or dropped before anybody saw it. The
-    others stand in the order of the catalogue, and what the stream lacks of that is younger, at its end.
+    One that neither the catalogue nor the lake has heard of was renamed since, or dropped before anybody saw it; and so
+    may have been one that is not there now, if another is missing. The others stand in the order of the catalogue, and
+    what the stream lacks of that is younger, at its end.
     """
     there, registered = now.names.get(relation.oid, ()), {column.name for column in known.columns}
     if not registered.union(there, known.dropped or ()).issuperset(relation.column_names):
         return True
     expected = [name for name in there if name in registered]
     found = [name for name in relation.column_names if name in expected]
-    return found != expected[: len(found)]
+    is_replaced = len(found) < len(expected) and not set(there).issuperset(relation.column_names)
+    return is_replaced or found != expected[: len(found)]
 
 
 def _holds(table: SourceTable, oid: int) -> bool:

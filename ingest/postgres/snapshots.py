@@ -111,9 +111,9 @@ class PostgresTables:
                 held = self._hold({})
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
-            if self.at_once(table) and table.snapshot_lsn != held.lsn:
+            if problem := self._lost(table, chunk, held):
                 del claimed[chunk.snapshot_id, chunk.chunk]
-                yield Read(chunk, problem="its snapshot was lost, and it has no key", restart=True)
+                yield Read(chunk, problem=problem, restart=True)
         tasks = [
             (self.weight(table, chunk), self._task(table, chunk, held, folder).pack())
             for table, chunk in chunks
@@ -123,6 +123,14 @@ class PostgresTables:
             if result.problem in (NO_SNAPSHOT, UNREACHABLE):
                 self.rest()
             yield outcome(result, claimed[result.snapshot_id, result.chunk])
+
+    def _lost(self, table: SourceTable, chunk: Chunk, held: Held) -> str:
+        """Why a chunk can't be read under a snapshot of the server; empty if it can."""
+        if held.lsn < earliest(table, chunk):
+            return "the cluster failed over, and has not come to the snapshot that was begun"
+        if self.at_once(table) and table.snapshot_lsn != held.lsn:
+            return "its snapshot was lost, and it has no key"
+        return ""
 
     def watermark(self) -> int:
         """See `Source`."""

@@ -42,7 +42,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
         lake.tables.queue(source.name, _NOTE)
         # One that leaves has lost its log too, should it ever come back.
         last = max(starts.values())
-        for position in stored.values():
+        for position in stored_positions(lake, source).values():  # as the old slots left them
             lake.discard(position)
         for writer in {*starts, *counting}:
             begin(lake, source, system, writer, starts.get(writer, last))
@@ -76,8 +76,9 @@ def start_over_writers(
         starts = _new_slots(connection, source, settings, names, writers)
         # Again: a snapshot that somebody began meanwhile may be older than the slots.
         queued |= _queue(lake, source, connection, lost)
-        for position in lost.values():
-            lake.discard(position)
+        for writer, position in stored_positions(lake, source).items():
+            if writer in lost:
+                lake.discard(position)
         for writer, start in starts.items():
             begin(lake, source, system, writer, start)
     return sorted(queued)

@@ -766,6 +766,44 @@ def test_what_was_changed_under_a_name_that_is_not_selected_is_not_lost(
     jobs.assert_equal("public.orders")
 
 
+def test_a_name_that_a_dropped_column_had_is_not_taken_for_that(jobs: Jobs, orders: Database) -> None:
+    jobs.settle()
+    orders.execute("alter table orders drop n; insert into orders values (77, 'x')")
+    jobs.settle()
+    orders.execute("alter table orders rename note to n; update orders set n = 'y' where id < 5")
+    orders.execute("alter table orders rename n to note")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
+) -> None:
+    orders.execute("create schema other; create publication everything for tables in schema public")
+    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs.settle()
+    before = jobs.table("public.orders")
+    orders.execute("update orders set n = 0; alter table orders set (fillfactor = 70); analyze orders")
+    jobs.settle()
+    assert jobs.table("public.orders").snapshot_id == before.snapshot_id
+    orders.execute("alter table orders set schema other; update other.orders set n = 7")
+    orders.execute("alter table other.orders set schema public; delete from orders where id = 1")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+    jobs.close()
+
+
+def test_names_and_keys_are_never_taken_for_variables(jobs: Jobs, database: Database) -> None:
+    database.execute('create table odd ("${env:HOME}" text primary key, "${spark.app.name}" text)')
+    database.execute("insert into odd values ('${env:HOME}', '${spark.app.name}')")
+    jobs.settle()
+    before = jobs.table("public.odd")
+    assert [column.name for column in before.columns] == ["${env:HOME}", "${spark.app.name}"]
+    jobs.settle()
+    assert jobs.table("public.odd") == before
+    jobs.assert_equal("public.odd")
+
+
 _UNHEARD = "delete from orders where id = 1; update orders set n = 0 where id = 2"
 
 
