@@ -48,8 +48,8 @@ class MongoCollections:
         with self._reachable() as client:
             self._survey.all(client)
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002  # waits for nobody
-        """See `Source`."""
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002
+        """See `Source`. It waits for nobody, patient or not."""
         with self._reachable() as client:
             at = self._at = server.operation_time(client)
             planned = [self._planned(client, at, table) for table in queued if table.table_id in self._survey.seen]

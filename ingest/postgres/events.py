@@ -114,9 +114,8 @@ def number(piece: Piece, drafts: Sequence[Draft], carried: int) -> tuple[I64, I6
 def last_changes(piece: Piece, draft: Draft) -> dict[TableInfo, int]:
     """The commit_lsn of the last event of each table, as it was described for that."""
     last = np.zeros(len(draft.versions), np.int64)
-    last[draft.version] = piece.commit_lsn[
-        piece.transaction[draft.message]
-    ]  # of several the last, which is the highest
+    # Of several in a version the last assignment counts, which is the highest.
+    last[draft.version] = piece.commit_lsn[piece.transaction[draft.message]]
     return {version.info: int(lsn) for version, lsn in zip(draft.versions, last, strict=True) if lsn}
 
 

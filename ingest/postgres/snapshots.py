@@ -107,8 +107,7 @@ class PostgresTables:
             held = self._hold({})
             # What is held may be of a table that another process began later.
             if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
-                self.rest()
-                held = self._hold({})
+                held = self._renew({}, self._give_up_if_cancelled)
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
             if problem := self._lost(table, chunk, held):

@@ -76,10 +76,9 @@ def start_over_writers(
         starts = _new_slots(connection, source, settings, names, writers)
         # Again: a snapshot that somebody began meanwhile may be older than the slots.
         queued |= _queue(lake, source, connection, lost)
-        for writer, position in stored_positions(lake, source).items():
-            if writer in lost:
-                lake.discard(position)
+        left = stored_positions(lake, source)
         for writer, start in starts.items():
+            lake.discard(left[writer])
             begin(lake, source, system, writer, start)
     return sorted(queued)
 

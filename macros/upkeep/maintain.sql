@@ -10,7 +10,7 @@
 
   Each step says in a line what it did.
 -#}
-{% macro maintain(superseded_share, small_files, keep_seconds, keep_snapshots_seconds=0) -%}
+{% macro maintain(superseded_share, small_files, keep_seconds, keep_snapshots_seconds) -%}
     {%- do tidemark.recover() -%}
     {%- set published = tidemark.published_tables() -%}
     {%- for each in published if each.is_log -%}
