@@ -124,6 +124,8 @@ class PostgresFeed:
 
     def _find_strays(self, changed: Mapping[TableInfo, int]) -> None:
         """Changes of what the lake takes for something else; what comes next is to be of the right generation."""
+        if any(info.other_names or self._registry.is_replaced(info) for info in changed):
+            self._registry.refresh()  # a snapshot may have begun meanwhile, which lacks them
         replaced = {info for info in changed if self._registry.is_replaced(info)}
         if replaced <= self._described and not self._registry.are_missing(changed):
             return

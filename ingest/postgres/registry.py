@@ -94,9 +94,8 @@ class CatalogRegistry:
     def strayed(self, changed: Mapping[TableInfo, int]) -> None:
         """Changes up to these positions are to be landed: tables that they are missing from are to be read anew.
 
-        Those of a generation that is not registered, or has ended, are missing from the one that the table is now: its
-        identity, key or name was switched to and fro between two looks. So are values under another name of their
-        column.
+        Those of one generation are missing from the other that the table was taken for: its identity, key or name was
+        switched to and fro between two looks. So are values under another name of their column.
         """
         self._survey.refreshed()
         while lacking := self._lacking(changed):
@@ -120,9 +119,9 @@ class CatalogRegistry:
         return [row] if row is not None and info.other_names else []
 
     def _others(self, info: TableInfo) -> list[SourceTable]:
-        """What the table of a generation that is none any more is registered as."""
+        """What else the table of a generation is registered as."""
         known = self._survey.known.values()
-        return [] if self._is_live(info) else [t for t in known if t.state != ENDED and t.relation_id == info.root_id]
+        return [t for t in known if t.state != ENDED and t.relation_id == info.root_id and t.table_id != info.table_id]
 
     def _is_live(self, info: TableInfo) -> bool:
         row = self._survey.known.get(info.table_id)

@@ -14,12 +14,13 @@ from ingest.lake import Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED
 from ingest.postgres import catalog
 from ingest.postgres.connection import Link, connect
+from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.startover import start_over
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.stream import Hooks
+from ingest.stream import Hooks, Landing, StreamWriter
 from tests.conftest import Database
-from tests.integration.replay import Jobs
+from tests.integration.replay import Jobs, Killed
 
 pytestmark = pytest.mark.slow
 
@@ -751,6 +752,44 @@ def test_what_a_short_run_streamed_of_a_table_without_a_key_is_read_when_it_has_
     jobs.stream()
     jobs.snapshot()
     orders.execute(f"{back}; update orders set n = 0 where id = 1")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+class _KilledFeed(PostgresFeed):
+    """Of a process that is killed: it looks at nothing any more."""
+
+    def finish(self) -> None:
+        pass
+
+
+def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_not_lost_by_a_kill(
+    jobs: Jobs, orders: Database
+) -> None:
+    jobs.settle()
+    full, default = (f"alter table orders replica identity {identity}" for identity in ("full", "default"))
+    landed = threading.Semaphore(0)
+
+    def end(landing: Landing) -> None:
+        landed.release()
+        if orders.execute("select 1 from orders where id = 77"):
+            orders.execute(full)
+            raise Killed
+
+    position = jobs.positions()[1]
+    seldom = jobs.settings.model_copy(update={"catalogue_seconds": 300.0})
+    feed = _KilledFeed(jobs.lake, jobs.source, seldom, position)
+    writer = StreamWriter(jobs.lake, feed, position, seldom, Hooks(after_store=end))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(writer.run)
+        orders.execute("update orders set n = 0 where id = 1")
+        assert landed.acquire(timeout=60)
+        orders.execute(full)
+        jobs.snapshot()
+        assert jobs.table("public.orders").replica_identity == "f"
+        orders.execute(f"{default}; insert into orders values (77, 'x', 7)")
+        with pytest.raises(Killed):
+            running.result()
     jobs.settle()
     jobs.assert_equal("public.orders")
 
