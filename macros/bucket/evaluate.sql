@@ -26,7 +26,7 @@
     ),
     {%- else -%}
     before as (
-        {{ tidemark._before(relation, plan) }}
+        {{ tidemark._before(relation, settings, plan) }}
     ),
 
     differences as (
@@ -80,9 +80,7 @@
 {#- What the query gives, in the shape of a bucket; of the changed rows only, where the scope is 'changes'. -#}
 {% macro _evaluated(sql, settings, columns, plan) -%}
     select
-        concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
-        {{ tidemark.literal(settings.object_type) }} as object_type,
-        cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id,
+        {{ tidemark._known_by(settings) }},
         {% if settings.key -%}
         {{ tidemark.json_of_strings(settings.key) }} as row_key,
         {%- else -%}
@@ -101,6 +99,13 @@
     from (
         {{ tidemark.only_changed(sql, plan) }}
     )
+{%- endmacro %}
+
+{#- What an object is known by beside its row's key, made of the columns of the query. -#}
+{% macro _known_by(settings) -%}
+    concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
+    {{ tidemark.literal(settings.object_type) }} as object_type,
+    cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id
 {%- endmacro %}
 
 {#- The objects, each of which is there once; two that nothing tells apart would replace each other. -#}
@@ -132,8 +137,23 @@
 {%- endmacro %}
 
 {#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. Their data are not
-    read: the digest tells whether they are the same. -#}
-{% macro _before(relation, plan) -%}
+    read: the digest tells whether they are the same. To look for a few among all costs by the bytes that are read of all, so
+    what those few are known by is made of their columns again: texts are the longest that there is. -#}
+{% macro _before(relation, settings, plan) -%}
+    {%- if plan.scope == 'changes' -%}
+    select
+        {{ tidemark._known_by(settings) }},
+        row_key,
+        _op_id,
+        _digest
+    from (select *, row_key as _row_key from {{ relation }}) as present
+    left semi join (
+        select row_state.row_key as changed_key
+        from {{ tidemark.core_relation('row_state') }} as row_state
+        where {{ tidemark._touches(plan) }}
+    ) as changed
+        on {{ tidemark.same_key([[tidemark._key_of_copies('present.row_key'), 'changed.changed_key']]) }}
+    {%- else -%}
     select
         bucket,
         object_type,
@@ -142,13 +162,6 @@
         _op_id,
         _digest
     from {{ relation }}
-    {%- if plan.scope == 'changes' %}
-    left semi join (
-        select row_state.row_key as changed_key
-        from {{ tidemark.core_relation('row_state') }} as row_state
-        where {{ tidemark._touches(plan) }}
-    ) as changed
-        on {{ tidemark._key_of_copies('row_key') }} = changed.changed_key
     {%- endif %}
 {%- endmacro %}
 

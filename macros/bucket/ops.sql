@@ -39,6 +39,6 @@
         from {{ relation }}
         where {{ tidemark.appended(last_op, standing) }}
     ) as gone
-    on old._op_id = gone.op_id and {{ tidemark.boxed('old._op_id') }} <= {{ tidemark.boxed(last_op ~ 'L') }}
+    on old._op_id = gone.op_id
     when matched then delete
 {%- endmacro %}
