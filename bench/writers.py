@@ -106,7 +106,7 @@ class Halting:
         self._feed = feed
         self._idle = idle
         self.start, self.acknowledge, self.cancel = feed.start, feed.acknowledge, feed.cancel
-        self.finish, self.stop = feed.finish, feed.stop
+        self.before_landing, self.finish, self.stop = feed.before_landing, feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """See `Feed`."""

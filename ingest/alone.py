@@ -28,7 +28,8 @@ class AfterSnapshots:
         self._feed, self._lake, self._source, self._given_up = feed, lake, source, given_up
         self._waits = False
         self._looked = float("-inf")
-        self.start, self.cancel, self.finish, self.stop = feed.start, feed.cancel, feed.finish, feed.stop
+        self.start, self.before_landing = feed.start, feed.before_landing
+        self.cancel, self.finish, self.stop = feed.cancel, feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | Restart | None:
         """What came next; None: nothing did, or it has to wait."""

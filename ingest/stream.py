@@ -46,6 +46,9 @@ class Feed(Protocol):
     def acknowledge(self, position: Position) -> None:
         """`position` is stored."""
 
+    def before_landing(self) -> None:
+        """What was read so far is about to be landed, and its position stored."""
+
     def cancel(self) -> None:
         """What waits in `read` for the source gives up. Called by any thread."""
 
@@ -284,6 +287,7 @@ class StreamWriter:
         self._sink, self._landing_bytes, self._since = None, 0, 0.0
         if not files and self._position == self._queued:
             return
+        self._feed.before_landing()
         if self._hand_over(Landing(self._position, files, bool(files) and self._is_open)):
             self._queued, self._announced = self._position, time.monotonic()
 

@@ -198,6 +198,9 @@ class MongoFeed:
         """What waits for the source gives up."""
         self._cancelled.set()
 
+    def before_landing(self) -> None:
+        """Nothing: an event names its collection by itself."""
+
     def finish(self) -> None:
         """Read no more; what was read may still be taken."""
         self._reader.finish()

@@ -212,9 +212,12 @@ def table_of(connection: Connection, relation: int) -> CatalogTable | None:
 @contextmanager
 def _one_moment(connection: Connection) -> Iterator[None]:
     """All queries see the catalogue as of the first: an alteration is seen as a whole or not at all."""
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
+    try:
+        with connection.transaction():
+            connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            yield
+    except psycopg.errors.CharacterNotInRepertoire as error:
+        raise problems.not_utf8("name", f"the catalogue of database {connection.info.dbname}") from error
 
 
 def _find(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_Found]:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ingest.errors import Failure
+from ingest.postgres import problems
 
 
 def tile(names: Sequence[str], times: int) -> pa.Array:
@@ -27,11 +27,7 @@ def text(values: pa.Array, where: str) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid as error:
-        raise Failure(
-            "a value is not valid UTF-8",
-            where,
-            "A database with encoding SQL_ASCII has to hold UTF-8 to be replicated",
-        ) from error
+        raise problems.not_utf8("value", where) from error
 
 
 def maps(counts: npt.NDArray[np.int64], keys: pa.Array, items: pa.Array) -> pa.Array:

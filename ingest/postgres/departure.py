@@ -14,7 +14,7 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.positions import Position
 from ingest.postgres import catalog, publications, sharing, slots
-from ingest.postgres.connection import CannotConnect, Connection, connect
+from ingest.postgres.connection import PASSING, CannotConnect, Connection, connect
 from ingest.postgres.slots import GivenUp
 from ingest.postgres.writers import clear_up
 from ingest.settings import JobSettings
@@ -59,7 +59,7 @@ class Departure:
             try:
                 with self._connect() as connection:
                     self._target = self._look(connection)
-            except (CannotConnect, psycopg.OperationalError) as error:
+            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
                 _log.warning("it can't be seen whether writer %d may leave (%s)", self._position.writer, error)
             except GivenUp:
                 return None
@@ -77,7 +77,7 @@ class Departure:
                 with self._connect() as connection:
                     self._leave(connection)
                 return
-            except (CannotConnect, psycopg.OperationalError) as error:
+            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
                 _log.warning("writer %d can't leave at the moment (%s)", self._position.writer, error)
             except GivenUp:
                 return
@@ -112,9 +112,17 @@ class Departure:
             sharing.share_out(connection, self._lake, self._source, self._wait)
         with sharing.locked(connection, self._source, "tables", self._wait):
             self._owners = self._published(connection)
-            if publications.read(connection, self._publication):
+            # What another one that leaves is still to give away would look as if somebody else moved tables.
+            if publications.read(connection, self._publication) or self._gives_away(connection):
                 return None
             return catalog.watermark(connection)
+
+    def _gives_away(self, connection: Connection) -> bool:
+        """Whether a publication of ours, of a writer that leaves, has a table."""
+        leaving = {writer for writer in self._lake.writers(self._source.name) if writer > self._source.writers}
+        names = {writer: self._source.publication_of(writer) for writer in leaving}
+        members = publications.members(connection, publications.ours(connection, names))
+        return any(member.owned for member in members)
 
     def _say_if_not_ours(self, connection: Connection) -> None:
         if self._has_said or publications.ours(connection, self._publication):

@@ -5,8 +5,7 @@ restarts.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
@@ -53,9 +52,9 @@ class PostgresFeed:
         self._walsender: int | None = None
         self._has_given_up = False
         self._cancelled = cancelled or threading.Event()
-        # Since the lake was last asked what it takes the tables for: the last changes, by table as it was
-        # described, and the generations that are none any more.
+        # The last changes, by table as it was described, that what the lake takes the tables for may lack.
         self._changed: dict[TableInfo, int] = {}
+        # Since the last look at the clock: the generations that are none any more.
         self._described: set[TableInfo] = set()
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
@@ -102,36 +101,34 @@ class PostgresFeed:
             if self._has_heard:
                 self._has_heard = False
                 self._registry.check_published(self._source.publication_of(self._stored.writer))
-            self._look_again()
+            self._described.clear()
+            self.before_landing()
         if item is None:
             return None
         self._has_heard = True
         self._registry.received()
         batch = self._decoder.feed(item)
         # Of unselected tables too: one that is selected may have had another name for a while.
-        changed, self._decoder.changed = self._decoder.changed, {}
-        self._changed |= changed
-        self._find_strays(changed)
+        self._changed |= self._decoder.changed
+        self._decoder.changed = {}
         return self._selected(batch)
 
-    def _look_again(self) -> None:
-        """By what the lake says now: others may have ended a generation, or begun a snapshot, meanwhile."""
-        if self._changed:
-            self._registry.refresh()
-            self._described.clear()
-            self._find_strays(self._changed)
-            self._changed = {}
+    def before_landing(self) -> None:
+        """By what the lake says now, tables are to be read anew that what was read is missing from.
 
-    def _find_strays(self, changed: Mapping[TableInfo, int]) -> None:
-        """Changes of what the lake takes for something else; what comes next is to be of the right generation."""
-        if any(info.other_names or self._registry.is_replaced(info) for info in changed):
-            self._registry.refresh()  # a snapshot may have begun meanwhile, which lacks them
-        replaced = {info for info in changed if self._registry.is_replaced(info)}
-        if replaced <= self._described and not self._registry.are_missing(changed):
+        Later would be too late: nobody looks again at what was landed by a process that was killed. Changes that a
+        snapshot may have, or lack, as it has not begun yet, are looked at again.
+        """
+        if not self._changed:
             return
-        self._described |= replaced
-        self._decoder.describe_again()
-        self._registry.strayed(changed)
+        self._registry.refresh()
+        replaced = self._registry.replaced(self._changed)
+        if not replaced <= self._described:
+            self._described |= replaced
+            # What comes next is to be of the right generation.
+            self._decoder.describe_again()
+        self._registry.strayed(self._changed)
+        self._changed = self._registry.undecided(self._changed)
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
@@ -144,8 +141,6 @@ class PostgresFeed:
     def finish(self) -> None:
         """Read no more from the socket; what was read may still be taken."""
         self._reader.finish()
-        with suppress(slots.GivenUp):
-            self._look_again()
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ingest.errors import Failure
+from ingest.postgres import problems
 
 _RELATION_HEAD = struct.Struct(">cH")
 _COLUMN_TAIL = struct.Struct(">Ii")
@@ -166,11 +167,7 @@ def _string(message: bytes, at: int) -> tuple[str, int]:
     try:
         return message[at:end].decode(), end + 1
     except UnicodeDecodeError as error:
-        raise Failure(
-            "a name is not valid UTF-8",
-            "the replication stream",
-            "A database with encoding SQL_ASCII has to hold UTF-8 to be replicated",
-        ) from error
+        raise problems.not_utf8("name", "the replication stream") from error
 
 
 def _cut_short(message: bytes) -> Failure:

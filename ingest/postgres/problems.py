@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from ingest.errors import Failure
 from ingest.lake.tables import Column
 
 
@@ -60,3 +61,9 @@ def of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: b
             "fail; give it a primary key without one, and REPLICA IDENTITY DEFAULT"
         )
     return ""
+
+
+def not_utf8(what: str, where: str) -> Failure:
+    """Of a value or a name."""
+    fix = "A database with encoding SQL_ASCII has to hold UTF-8 to be replicated"
+    return Failure(f"a {what} is not valid UTF-8", where, fix)

@@ -8,7 +8,7 @@ before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import psycopg
@@ -16,7 +16,7 @@ import psycopg
 from ingest.change import table_id
 from ingest.errors import Failure
 from ingest.lake import SourceTable
-from ingest.lake.tables import DONE, ENDED, RUNNING
+from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.postgres import catalog, publications
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import PASSING, CannotConnect, Link
@@ -83,13 +83,11 @@ class CatalogRegistry:
                 "Start the stream again, which makes it anew if the role may; its tables are read anew then",
             )
 
-    def is_replaced(self, info: TableInfo) -> bool:
-        """Whether a changed generation is not registered, or has ended, though its table is there."""
-        return info.table_id not in self.unselected and not self._is_live(info) and bool(self._others(info))
-
-    def are_missing(self, changed: Mapping[TableInfo, int]) -> bool:
-        """Whether changes up to these positions are missing from what the lake takes their tables for."""
-        return bool(self._lacking(changed))
+    def replaced(self, changed: Mapping[TableInfo, int]) -> set[TableInfo]:
+        """The changed generations that are not registered, or have ended, though their tables are there."""
+        live = {row.table_id for row in self._survey.known.values() if row.state != ENDED}
+        gone = (info for info, rows in self._taken_for(changed).items() if rows and info.table_id not in live)
+        return {info for info in gone if info.table_id not in self.unselected}
 
     def strayed(self, changed: Mapping[TableInfo, int]) -> None:
         """Changes up to these positions are to be landed: tables that they are missing from are to be read anew.
@@ -97,35 +95,38 @@ class CatalogRegistry:
         Those of one generation are missing from the other that the table was taken for: its identity, key or name was
         switched to and fro between two looks. So are values under another name of their column.
         """
-        self._survey.refreshed()
         while lacking := self._lacking(changed):
             why = "its identity, key, name or a column's name had been another one for a while"
             if self._survey.put([row.queued(why) for row in lacking.values()]):
                 self._queued()
             self._survey.refreshed()
 
+    def undecided(self, changed: Mapping[TableInfo, int]) -> dict[TableInfo, int]:
+        """Those of the changes that a snapshot may lack: it waits, or has not told its stamp yet."""
+        taken_for = self._taken_for(changed)
+        return {info: lsn for info, lsn in changed.items() if any(row.state == QUEUED for row in taken_for[info])}
+
     def _lacking(self, changed: Mapping[TableInfo, int]) -> dict[str, SourceTable]:
         """The generations, by table_id, that lack one of these changes."""
         return {
             row.table_id: row
-            for info, lsn in changed.items()
-            for row in (*self._others(info), *self._misnamed(info))
-            if row.state in (RUNNING, DONE) and lsn >= (row.snapshot_lsn or 0)
+            for info, rows in self._taken_for(changed).items()
+            for row in rows
+            if row.state in (RUNNING, DONE) and changed[info] >= (row.snapshot_lsn or 0)
         }
 
-    def _misnamed(self, info: TableInfo) -> list[SourceTable]:
-        """The generation itself, if its changes have other names for its columns."""
-        row = self._survey.known.get(info.table_id)
-        return [row] if row is not None and info.other_names else []
-
-    def _others(self, info: TableInfo) -> list[SourceTable]:
-        """What else the table of a generation is registered as."""
-        known = self._survey.known.values()
-        return [t for t in known if t.state != ENDED and t.relation_id == info.root_id and t.table_id != info.table_id]
-
-    def _is_live(self, info: TableInfo) -> bool:
-        row = self._survey.known.get(info.table_id)
-        return row is not None and row.state != ENDED
+    def _taken_for(self, changed: Iterable[TableInfo]) -> dict[TableInfo, list[SourceTable]]:
+        """What else the tables of changes are registered as; with other names for their columns, also as themselves."""
+        of_relation: dict[int, list[SourceTable]] = {}
+        for row in self._survey.known.values():
+            if row.state != ENDED:
+                of_relation.setdefault(row.relation_id, []).append(row)
+        return {
+            info: [
+                row for row in of_relation.get(info.root_id, []) if row.table_id != info.table_id or info.other_names
+            ]
+            for info in changed
+        }
 
     def _look(self, oid: int) -> CatalogTable | None:
         """The catalogue's table, once the lake knows what has become of it. Raises GivenUp."""

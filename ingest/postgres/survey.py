@@ -28,8 +28,8 @@ class Survey:
     """The tables of one source, of all its writers; each thread needs one of its own.
 
     After `all`: tables, seen: the usable ones by table_id. obstacles: why others are left out, by oid. known: what the
-    lake says of all. published: what the publications send, by oid of table or leaf; `one` reads both, much where
-    tables are many, if they may be stale (`is_stale`). wait: see `sharing.locked`.
+    lake says of all. published: what the publications send, by oid of table or leaf; `one` reads it, much where
+    tables are many, if it `is_stale`. wait: see `sharing.locked`.
     """
 
     def __init__(
@@ -85,8 +85,6 @@ class Survey:
         if not self._source.selects(table.table_name):
             return False
         if self.is_stale:
-            # Others may have ended the generation: to see it later is too late for who is killed until then.
-            self.refreshed()
             self.published = publications.read(self._link.get(), self._publications())
             self.is_stale = False
         if table.problem:

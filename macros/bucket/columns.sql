@@ -44,7 +44,7 @@
 {#- Names that `evaluate` gives to columns of its own, and Iceberg to what it knows of each row. -#}
 {% macro _taken_columns() -%}
     {{ return([
-        '_alike', '_is_put', '_seq', '_file', '_pos', '_spec_id', '_partition', '_deleted', '_row_id', '_last_updated_sequence_number',
+        '_alike', '_is_put', '_place', '_seq', '_file', '_pos', '_spec_id', '_partition', '_deleted', '_row_id', '_last_updated_sequence_number',
         '_change_type', '_change_ordinal', '_commit_snapshot_id',
     ]) }}
 {%- endmacro %}

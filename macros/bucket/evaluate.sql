@@ -13,7 +13,7 @@
     ),
 
     evaluated as (
-        {{ tidemark._told_apart() }}
+        {{ tidemark._told_apart(settings, columns) }}
     ),
 
     {% if change.is_new -%}
@@ -31,7 +31,7 @@
 
     differences as (
         select
-            evaluated.* except (bucket, object_type, object_id, row_key),
+            evaluated.* except (bucket, object_type, object_id, row_key, _place),
             coalesce(evaluated.bucket, before.bucket) as bucket,
             coalesce(evaluated.object_type, before.object_type) as object_type,
             coalesce(evaluated.object_id, before.object_id) as object_id,
@@ -39,12 +39,15 @@
             before._op_id as _replaces,
             evaluated.row_key is not null as _is_put
         from evaluated
-        full outer join before
+        full outer join (select *, {{ tidemark._place() }} as _place from before) as before
             on
-                evaluated.bucket = before.bucket
-                and evaluated.object_type = before.object_type
-                and evaluated.object_id <=> before.object_id
-                and evaluated.row_key = before.row_key
+                evaluated._place = before._place
+                and {{ tidemark.same_values([
+                    ['evaluated.bucket', 'before.bucket'],
+                    ['evaluated.object_type', 'before.object_type'],
+                    ['array(evaluated.object_id)', 'array(before.object_id)'],
+                    ['evaluated.row_key', 'before.row_key'],
+                ]) }}
         where {{ 'true' if change.rewritten else 'not evaluated._digest <=> before._digest' }}
     ),
     {%- endif %}
@@ -80,42 +83,41 @@
 {#- What the query gives, in the shape of a bucket; of the changed rows only, where the scope is 'changes'. -#}
 {% macro _evaluated(sql, settings, columns, plan) -%}
     select
-        {{ tidemark._known_by(settings) }},
-        {% if settings.key -%}
-        {{ tidemark.json_of_strings(settings.key) }} as row_key,
-        {%- else -%}
-        _row_key as row_key,
-        {%- endif %}
+        concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
+        {{ tidemark.literal(settings.object_type) }} as object_type,
+        cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id,
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
-        unhex(substr(sha2(
-            concat(
-                'put.', {{ tidemark.literal(settings.object_type) }},
-                '.', coalesce(cast({{ tidemark.quoted(settings.object_id) }} as string), ''),
-                '.', {{ tidemark.data_json(columns | map(attribute='name')) }}
-            ), 256
-        ), 1, 32)) as _digest
+        {{ tidemark.json_of_strings(settings.key) if settings.key else '_row_key' }} as row_key
     from (
         {{ tidemark.only_changed(sql, plan) }}
     )
 {%- endmacro %}
 
-{#- What an object is known by beside its row's key, made of the columns of the query. -#}
-{% macro _known_by(settings) -%}
-    concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
-    {{ tidemark.literal(settings.object_type) }} as object_type,
-    cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id
-{%- endmacro %}
-
-{#- The objects, each of which is there once; two that nothing tells apart would replace each other. -#}
-{% macro _told_apart() -%}
-    select * except (_alike)
+{#- The objects, each of which is there once, and the digest of each; two that nothing tells apart would replace each other. They
+    are shuffled and sorted once, by a number, for this and for the comparison with the rows before. -#}
+{% macro _told_apart(settings, columns) -%}
+    select
+        * except (_alike),
+        unhex(substr(sha2(
+            concat(
+                'put.', {{ tidemark.literal(settings.object_type) }},
+                '.', coalesce(object_id, ''),
+                '.', {{ tidemark.data_json(columns | map(attribute='name')) }}
+            ), 256
+        ), 1, 32)) as _digest
     from (
         select
             *,
-            count(*) over (partition by bucket, object_type, object_id, row_key) as _alike
-        from objects
+            count(*) over (partition by _place, bucket, object_type, object_id, row_key) as _alike
+        from (
+            select
+                *,
+                {{ tidemark._place() }} as _place
+            from objects
+            distribute by _place
+        )
     )
     where if(
         _alike = 1, true, cast(raise_error(concat(
@@ -123,6 +125,11 @@
             '. Let meta.key name the columns that tell the rows apart, or select each row once.'
         )) as boolean)
     )
+{%- endmacro %}
+
+{#- A number for an object's place: one place has one number, and so, now and then, have two. -#}
+{% macro _place() -%}
+    xxhash64(bucket, object_type, object_id, row_key)
 {%- endmacro %}
 
 {#- The definition's query, reading only the rows that changed since its mark if the plan says so. -#}
@@ -137,31 +144,28 @@
 {%- endmacro %}
 
 {#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. Their data are not
-    read: the digest tells whether they are the same. To look for a few among all costs by the bytes that are read of all, so
-    what those few are known by is made of their columns again: texts are the longest that there is. -#}
+    read: the digest tells whether they are the same. -#}
 {% macro _before(relation, settings, plan) -%}
-    {%- if plan.scope == 'changes' -%}
-    select
-        {{ tidemark._known_by(settings) }},
-        row_key,
-        _op_id,
-        _digest
-    from (select *, row_key as _row_key from {{ relation }}) as present
-    left semi join (
-        select row_state.row_key as changed_key
-        from {{ tidemark.core_relation('row_state') }} as row_state
-        where {{ tidemark._touches(plan) }}
-    ) as changed
-        on {{ tidemark.same_key([[tidemark._key_of_copies('present.row_key'), 'changed.changed_key']]) }}
-    {%- else -%}
     select
         bucket,
+        {% if plan.scope == 'changes' -%}
+        {#- The definition's own, as it is unchanged: one column less to look through. -#}
+        {{ tidemark.literal(settings.object_type) }} as object_type,
+        {%- else -%}
         object_type,
+        {%- endif %}
         object_id,
         row_key,
         _op_id,
         _digest
     from {{ relation }}
+    {%- if plan.scope == 'changes' %}
+    left semi join (
+        select row_state.row_key as changed_key
+        from {{ tidemark.core_relation('row_state') }} as row_state
+        where {{ tidemark._touches(plan) }}
+    ) as changed
+        on {{ tidemark.same_key([[tidemark._key_of_copies('row_key'), 'changed.changed_key']]) }}
     {%- endif %}
 {%- endmacro %}
 

@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -18,7 +19,7 @@ from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.startover import start_over
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
-from ingest.stream import Hooks, Landing, StreamWriter
+from ingest.stream import Hooks, Landing, Progress, StreamWriter
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed
 
@@ -756,11 +757,15 @@ def test_what_a_short_run_streamed_of_a_table_without_a_key_is_read_when_it_has_
     jobs.assert_equal("public.orders")
 
 
-class _KilledFeed(PostgresFeed):
-    """Of a process that is killed: it looks at nothing any more."""
-
-    def finish(self) -> None:
-        pass
+@contextmanager
+def streamed_until_killed(jobs: Jobs, after_store: Callable[[Landing], None]) -> Iterator[Future[Progress]]:
+    """The stream, which looks at nothing but what it lands."""
+    position = jobs.positions()[1]
+    settings = jobs.settings.model_copy(update={"catalogue_seconds": 300.0})
+    feed = PostgresFeed(jobs.lake, jobs.source, settings, position)
+    writer = StreamWriter(jobs.lake, feed, position, settings, Hooks(after_store=after_store))
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(writer.run)
 
 
 def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_not_lost_by_a_kill(
@@ -776,12 +781,7 @@ def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_
             orders.execute(full)
             raise Killed
 
-    position = jobs.positions()[1]
-    seldom = jobs.settings.model_copy(update={"catalogue_seconds": 300.0})
-    feed = _KilledFeed(jobs.lake, jobs.source, seldom, position)
-    writer = StreamWriter(jobs.lake, feed, position, seldom, Hooks(after_store=end))
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(writer.run)
+    with streamed_until_killed(jobs, end) as running:
         orders.execute("update orders set n = 0 where id = 1")
         assert landed.acquire(timeout=60)
         orders.execute(full)
@@ -792,6 +792,28 @@ def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_
             running.result()
     jobs.settle()
     jobs.assert_equal("public.orders")
+
+
+def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Jobs, parts: Database) -> None:
+    jobs.settle()
+    landed, is_read = threading.Semaphore(0), threading.Event()
+
+    def end(landing: Landing) -> None:
+        landed.release()
+        if is_read.is_set() and landing.rows:
+            raise Killed
+
+    with streamed_until_killed(jobs, end) as running:
+        parts.execute("update p set n = 0 where id = 1")
+        assert landed.acquire(timeout=60)
+        parts.execute("alter table p rename to q")  # of which the log says nothing
+        jobs.snapshot()
+        is_read.set()
+        parts.execute("insert into q values (77, 'eu', 7)")
+        with pytest.raises(Killed):
+            running.result()
+    jobs.settle()
+    jobs.assert_equal("public.q")
 
 
 def test_what_was_changed_under_a_name_that_is_not_selected_is_not_lost(

@@ -73,6 +73,24 @@ def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
     assert not list(Path(replica.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
 
 
+@pytest.mark.slow
+def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet_and_passes_over_what_is_kept_as_it_was(
+    replica: Replica, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    replica.sync()
+    database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
+    replica.land()
+    with pytest.raises(Failure, match="have not come to where the source was read"):
+        verified(replica)
+    replica.model()
+    database.execute(f'alter publication "{replica.source.publication}" drop table orders; delete from orders')
+    assert {table: verdict.is_equal for table, verdict in verified(replica).items()} == {
+        "public.newer": True,
+        "public.pairs": True,
+    }
+    assert "public.orders is not compared: it is not in publication" in caplog.text
+
+
 def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -> None:
     replica.sync()
     with pytest.raises(UsageError, match=r"no table 'public.order' is replicated.*Did you mean public.orders\?"):

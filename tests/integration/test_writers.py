@@ -457,6 +457,29 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
 
 
 @pytest.mark.slow
+def test_writers_that_leave_at_once_don_t_take_each_other_for_somebody_else(
+    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(jobs, writers=3)
+    jobs.source = jobs.source.model_copy(update={"writers": 1})
+    held = next(name for name, writer in shared(jobs).items() if writer == 3)
+    monkeypatch.setattr(departure, "_LOOK_SECONDS", 0)
+    with tables.connect(autocommit=False) as busy:
+        busy.execute(f"update {held} set v = 1".encode())
+        opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
+        two, three = (one.departure for one in opened.streams if one.departure)
+        assert two
+        assert three
+        assert [two.target(), three.target()] == [None, None]
+    assert three.target() is not None
+    assert two.target() is not None
+    opened.rest()
+    two.leave()
+    three.leave()
+    assert jobs.lake.writers(jobs.source.name) == {1}
+
+
+@pytest.mark.slow
 def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_on(
     jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
