@@ -56,6 +56,21 @@ def test_a_database_that_is_not_there_is_one_error(
     assert finding.fix == "Check the names in the DSN"
 
 
+def test_a_name_that_is_not_utf8_is_told_of_wherever_it_is(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    name = f"{database.name}_ascii"
+    database.execute(f"create database {name} encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0")
+    dsn = make_conninfo(database.dsn, dbname=name)
+    with psycopg.connect(dsn, client_encoding="SQL_ASCII") as connection:
+        connection.execute(b'create schema other; create table other."caf\xe9" (id int primary key)')
+    try:
+        (finding,) = check(new_source(dsn=dsn), settings)
+        assert matching([finding], f"a name is not valid UTF-8: the catalogue of database {name}")
+    finally:
+        database.execute(f"drop database {name}")
+
+
 def test_a_role_without_rights_is_told_all_that_it_lacks(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:
