@@ -1,6 +1,7 @@
 """From a real Postgres to buckets: after every run tables, bucket rows and replayed op logs equal SQL on the source."""
 
 import random
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -481,6 +482,41 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     replica.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", late_copy(replica).model):
         replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_a_table_that_somebody_else_rewrites_under_a_run_does_not_jam_the_lake(
+    replica: Replica, database: Database
+) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+
+    def rewrite() -> None:
+        options = "options => map('rewrite-all', 'true')"
+        replica.spark.sql(f"call system.rewrite_data_files(table => 'buckets.{by_customer}', {options})")
+
+    publications = replica.rows("select count(*) from core.publications")
+    database.execute("delete from orders where id < 5")
+    replica.land()
+    refused = pytest.raises(Overtaken, match=f"{by_customer}.*: somebody else wrote to it")
+    with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
+        replica.model()
+    assert replica.rows("select count(*) from core.publications") == publications
+    replica.model()
+    assert_equal(replica, database)
+    # In the moment after it has committed itself.
+    database.execute("update orders set total = 5 where id < 9")
+    replica.land()
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", rewrite):
+        replica.model()
+    with pytest.raises(Failure, match="can not be finished") as failure:
+        replica.model()
+    assert not isinstance(failure.value, Overtaken)
+    (call,) = re.findall(r"call system\.set_current_snapshot\(.*?\)", str(failure.value))
+    replica.spark.sql(call)
+    database.execute("delete from orders where id = 5")
+    replica.sync()
     assert_equal(replica, database)
 
 
