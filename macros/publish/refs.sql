@@ -24,9 +24,13 @@
     fast-forward it. -#}
 {% macro moved_mains(branches, refs) -%}
     {%- set moved = [] -%}
-    {%- set parents = tidemark._newest_snapshots(branches | list) -%}
+    {%- set heads = {} -%}
     {%- for table, branch in branches.items() if 'main' in refs.get(table, {}) and branch in refs[table] -%}
-        {%- set at = namespace(id=refs[table][branch]) -%}
+        {%- do heads.update({table: refs[table][branch]}) -%}
+    {%- endfor -%}
+    {%- set parents = tidemark._newest_snapshots(heads | list) -%}
+    {%- for table, head in heads.items() -%}
+        {%- set at = namespace(id=head) -%}
         {%- for _ in parents if at.id and at.id != refs[table].main -%}
             {%- set at.id = parents.get(at.id) -%}
         {%- endfor -%}
