@@ -264,7 +264,8 @@ def test_rows_that_nothing_tells_apart_are_refused(replica: Replica) -> None:
     assert replica.rows(f"select count(*) from buckets.{name(replica, 'doubled')}") == [(0,)]
 
 
-# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id.
+# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
+# {made}: one with two rows of each.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
 NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
@@ -286,6 +287,7 @@ NOT_ROW_BY_ROW = {
     f"select _row_key, {_MANY}, id, exists (select 1 from {{ref}}) as a from {{rows}}": "with a subquery in the query",
     "select concat(_row_key, '!') as _row_key, id from {rows}": "with a _row_key of its own",
     "select id as _row_key, id from {rows}": "with a _row_key of its own",
+    "select _row_key, id from {made}": "with a _row_key of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
@@ -307,6 +309,7 @@ NOT_LOOKED_UP: list[tuple[object, str, str]] = [
     ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.request is missing or no list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
+    (["customer"], "with used as (select * from {{{{ ref('{}') }}}})", "reads 'by_customer"),
 ]
 
 
@@ -319,11 +322,14 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     copies = copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where")
     replica.write(f"models/staging/{unkeyed}.sql", copies)
     bare = replica.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
+    lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
+    keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
+    made = replica.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
     joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
     of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
-    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}"}
+    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
