@@ -19,6 +19,7 @@
     {%- endif -%}
     {{ return({
         'name': model.alias,
+        'named_by': tidemark.bucket_settings(definition).bucket_by,
         'bucket_by': meta.request,
         'object_type': 'bucket',
         'object_id': 'bucket_name',

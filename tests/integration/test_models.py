@@ -716,6 +716,38 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
         seen(user_id="7")
 
 
+@pytest.mark.slow
+def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica, database: Database) -> None:
+    database.execute(
+        "create table members (user_id int primary key, customer int, status text);"
+        "insert into members values (7, 1, 'new')"
+    )
+    members = replica.view("members", {"user_id": "int", "customer": "int", "status": "string"})
+    by_customer = name(replica, "by_customer")
+    lookup = replica.definition(
+        "seen",
+        f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n"
+        f"select user_id, customer, status from {{{{ ref('{members}') }}}}",
+        request=["user_id"],
+        definition=by_customer,
+    )
+    file = replica.folder / f"models/buckets/{lookup}.sql"
+    file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
+
+    def seen() -> list[str]:
+        return [grant.bucket for grant in resolve(replica.spark, {"user_id": "7"}, folder=replica.folder)]
+
+    replica.sync()
+    assert seen() == [f'{by_customer}["1"]']
+    path = replica.folder / f"models/buckets/{by_customer}.sql"
+    replica.write(f"models/buckets/{by_customer}.sql", path.read_text().replace("['customer']", "['status']"))
+    replica.model("run", "--select", by_customer)
+    with pytest.raises(Failure, match=f"names buckets of {by_customer} by other columns"):
+        seen()
+    replica.model()
+    assert seen() == [f'{by_customer}["new"]']
+
+
 def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
     replica.sync()
     totals = name(replica, "totals")
