@@ -748,6 +748,21 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica,
     assert seen() == [f'{by_customer}["new"]']
 
 
+@pytest.mark.slow
+def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: Replica, database: Database) -> None:
+    replica.sync()
+    totals = name(replica, "totals")
+    path = f"models/buckets/{totals}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, "{{ config(materialized='incremental', meta={}) }} select 1 as id")
+    for number in (1, 2):
+        replica.model()
+        assert replica.rows(f"select * from buckets.{totals}") == [(1,)] * number
+    replica.write(path, definition)
+    replica.model()
+    assert_equal(replica, database)
+
+
 def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
     replica.sync()
     totals = name(replica, "totals")
