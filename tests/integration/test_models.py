@@ -763,6 +763,27 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: 
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
+def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+    before = replica.spark.table(f"buckets.{by_customer}").columns
+    path, test = f"models/buckets/{by_customer}.sql", f"tests/data_tests/none_{replica.source.name}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
+    replica.write(test, f"select * from {{{{ ref('{by_customer}') }}}}")
+    with pytest.raises(Failure):
+        replica.model()
+    replica.remove(test)
+    replica.write(path, definition)
+    assert replica.model()[by_customer].message == "unchanged"
+    assert "more" in replica.spark.table(f"buckets.{by_customer}").columns
+    database.execute("update orders set total = 0 where id = 1")
+    replica.sync()
+    assert replica.spark.table(f"buckets.{by_customer}").columns == before
+    assert_equal(replica, database)
+
+
 def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
     replica.sync()
     totals = name(replica, "totals")
