@@ -52,7 +52,9 @@ def resolve(
 
 
 def _ask(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[Grant]:
-    """Raises Failure if what is published asks for something else than the project, so that the values mean another."""
+    """Raises Failure if what is published asks for something else than the project, so that the values mean another, or
+    if the buckets are named by other columns by now.
+    """
     table = f"buckets.`{lookup}`"
     if not spark.catalog.tableExists(table):
         return []
@@ -68,4 +70,13 @@ def _ask(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[G
             )
     bucket = literal(bucket_name(lookup, json.dumps(list(request.values()))))
     rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {bucket}").collect()
+    for definition in sorted({row.object_id.partition("[")[0] for row in rows}):
+        names = f"{literal(lookup)}, {literal(definition)}"
+        marks = spark.sql(f"SELECT definition_hash FROM core.progress WHERE model IN ({names})").collect()
+        if len({mark.definition_hash.partition("-")[2] for mark in marks}) > 1:
+            raise Failure(
+                f"what is published of {lookup} names buckets of {definition} by other columns than these have by now",
+                "core.progress",
+                f"Run {lookup}; `tidemark plan` says what is waited for",
+            )
     return [Grant(row.object_id, lookup, row._checkpoint_id) for row in rows]  # noqa: SLF001  # a column of ours

@@ -29,7 +29,9 @@ DEFINITIONS = ("bucket", "bucket_parameters")
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
 _FAILED = ("error", "fail", "runtime error")
 # What `commit_manifest` says, and Iceberg of a `core.publications` that has moved, or whose branch was dropped by then.
-_OVERTAKEN = re.compile("another run published|not an ancestor|Ref does not exist: run_|CommitFailedException")
+_OVERTAKEN = re.compile(
+    "another run published|somebody else wrote to it|not an ancestor|Ref does not exist: run_|CommitFailedException"
+)
 
 
 class Overtaken(Failure):

@@ -1,7 +1,7 @@
 {#-
   Refuses `evaluate: rows` where a changed row can change more than its own output. Spark itself says what the query is
   made of, views below it included: from one table, through the filter of `rows(...)`, projections and filters, nothing
-  else; and a row keeps the `_row_key` that it has in the view, by which its older version is found.
+  else; and a row keeps the key that it has in the table, by which its older version is found.
 -#}
 {% macro check_row_wise(sql, model) -%}
     {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
@@ -23,12 +23,22 @@
     {%- if plan | selectattr('operator', 'equalto', 'RelationV2') | list | length != 1 -%}
         {%- do tidemark._refuse(model, "evaluate: 'rows' reads another input beside rows(...)", fix) -%}
     {%- endif -%}
-    {%- for node in plan if node.is_above -%}
-        {%- set text = modules.re.sub('\\b_row_key#\\d+ AS _row_key#', '', node.text, flags=modules.re.IGNORECASE) -%}
+    {%- set columns = (plan | selectattr('operator', 'equalto', 'RelationV2') | first).text -%}
+    {%- set kept = tidemark._kept_row_key(modules.re.search('\\brow_key#\\d+', columns)) -%}
+    {%- for node in plan -%}
+        {%- set text = modules.re.sub(kept, '', node.text, flags=modules.re.IGNORECASE) -%}
         {%- if modules.re.search('( AS |^Generate .*, \\[.*\\b)_row_key#', text, flags=modules.re.IGNORECASE) -%}
             {%- do tidemark._refuse(model, "evaluate: 'rows' with a _row_key of its own in the query", fix) -%}
         {%- endif -%}
     {%- endfor -%}
+{%- endmacro %}
+
+{#- How a row's `_row_key` is made and handed on, as a regular expression: of the table's row_key, `found`, as `tidemark codegen` does it with a
+    key and without. Views cast what they select. -#}
+{% macro _kept_row_key(found) -%}
+    {%- set row_key = found.group() if found else 'row_key' -%}
+    {%- set copy = '\\bif \\(\\(copy#\\d+ = 1\\)\\) ' ~ row_key ~ ' else concat\\(concat\\(' ~ row_key ~ ', #\\), cast\\(copy#\\d+ as string\\)\\)' -%}
+    {{ return('(\\b_row_key#\\d+|\\bcast\\(_row_key#\\d+ as string\\)|\\b' ~ row_key ~ '|' ~ copy ~ ') AS _row_key#') }}
 {%- endmacro %}
 
 {#- What of a node of the plan is more than a projection or a filter, in a word; none, if nothing is. -#}

@@ -2,19 +2,25 @@
     and the log are only right together. -#}
 {% macro _create_tables(relation, columns, definition) -%}
     {%- set ops = tidemark.ops_relation(relation) -%}
-    {%- set has_rows = tidemark.is_bucket_table(relation) -%}
     {%- if definition in tidemark.marks() -%}
-        {%- set last_ops = [tidemark.highest(ops, 'op_id'), tidemark.highest(relation, '_op_id') if has_rows else 0] -%}
-        {%- do tidemark.tear(definition, relation, tidemark.dropped_tables(definition, relation, last_ops | max)) -%}
+        {%- set last_op = tidemark._known_last_op(relation) -%}
+        {%- do tidemark.tear(definition, relation, tidemark.dropped_tables(definition, relation, last_op)) -%}
         {%- do tidemark.drop_whatever(relation) -%}
         {%- do tidemark.drop_whatever(ops) -%}
-    {%- elif not has_rows -%}
+    {%- elif not tidemark.is_bucket_table(relation) -%}
         {%- do tidemark.drop_whatever(relation) -%}
     {%- endif -%}
     {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
     {%- do run_query(tidemark._create_ops_table(ops)) -%}
     {%- do adapter.cache_added(relation) -%}
     {%- do adapter.cache_added(ops) -%}
+{%- endmacro %}
+
+{#- The last op that a definition's tables know of; either may be gone. -#}
+{% macro _known_last_op(relation) -%}
+    {%- set in_log = tidemark.highest(tidemark.ops_relation(relation), 'op_id') -%}
+    {%- set in_rows = tidemark.highest(relation, '_op_id') if tidemark.is_bucket_table(relation) else 0 -%}
+    {{ return([in_log, in_rows] | max) }}
 {%- endmacro %}
 
 {% macro _create_rows_table(relation, columns) -%}

@@ -1,6 +1,7 @@
 {#-
   What a definition is: its `hash`, over its SQL and settings, the views below it as they stand in the lake (comments and white
-  space don't count), their tables and the contents of seeds; and its `inputs`, the source tables below it as {source, table}.
+  space don't count), their tables and the contents of seeds, and another over what its buckets are named by, or those that a lookup
+  names, which `tidemark buckets` compares; and its `inputs`, the source tables below it as {source, table}.
 -#}
 {% macro bucket_definition(model, sql, settings) -%}
     {%- set inputs = tidemark.definition_inputs(model) -%}
@@ -12,7 +13,8 @@
             {%- do parts.append(node.unique_id ~ ':' ~ tidemark.seed_contents(node)) -%}
         {%- endif -%}
     {%- endfor -%}
-    {{ return({'name': model.name, 'hash': local_md5(parts | join('\n')), 'inputs': inputs, 'evaluate': settings.evaluate}) }}
+    {%- set hash = local_md5(parts | join('\n')) ~ '-' ~ local_md5(tojson(settings.named_by)) -%}
+    {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluate': settings.evaluate}) }}
 {%- endmacro %}
 
 {#- SQL without comments, and with white space only where it separates words. String literals stay as they are. -#}

@@ -1,7 +1,7 @@
 {#-
   At the start of a run (on-run-start): gives up the tables of definitions whose models are of another kind by now, if the run is
-  to make these. dbt replaces a table, but leaves its properties: the new rows would be staged on the run's branch, which nobody
-  publishes. Runs under way that staged something of the definition are refused (`tear`); its log stays until it is pruned.
+  to make these. For a table or a view dbt replaces them, but leaves a table's properties: the new rows would be staged on the run's
+  branch, which nobody publishes. Other kinds would add to them. Runs under way that staged something of the definition are refused (`tear`); its log stays until it is pruned.
 -#}
 {% macro hand_over() -%}
     {%- for unique_id in (selected_resources if execute else []) -%}
@@ -10,7 +10,11 @@
             {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- if tidemark.is_bucket_table(relation) and node.alias in tidemark.marks() -%}
                 {%- do tidemark.tear(node.alias, relation, tidemark.dropped_tables(node.alias, relation)) -%}
-                {%- do tidemark.set_staged(relation, false) -%}
+                {%- if node.config.materialized in ['table', 'view'] -%}
+                    {%- do tidemark.set_staged(relation, false) -%}
+                {%- else -%}
+                    {%- do tidemark.drop_whatever(relation) -%}
+                {%- endif -%}
             {%- elif tidemark.is_bucket_table(relation) -%}
                 {%- do tidemark.drop_whatever(relation) -%}
             {%- endif -%}

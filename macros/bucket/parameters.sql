@@ -13,8 +13,13 @@
     {%- if definition.unique_id not in model.depends_on.nodes -%}
         {%- do tidemark._refuse(model, "does not depend on '" ~ definition.name ~ "'", "Add the line -- depends_on: {{ ref('" ~ definition.name ~ "') }}, so that dbt runs it after that") -%}
     {%- endif -%}
+    {%- set text = tidemark.normalized_sql(model.get('compiled_code') or model.raw_code) -%}
+    {%- if modules.re.search('\\bref\\(([^()]*,)?[\'"]' ~ definition.name ~ '[\'"]\\)|\\bbuckets`?\\.`?' ~ definition.name ~ '\\b', text) -%}
+        {%- do tidemark._refuse(model, "reads '" ~ definition.name ~ "', which may change without its being told", 'Select from staging views, and name the definition in a comment only') -%}
+    {%- endif -%}
     {{ return({
         'name': model.alias,
+        'named_by': tidemark.bucket_settings(definition).bucket_by,
         'bucket_by': meta.request,
         'object_type': 'bucket',
         'object_id': 'bucket_name',

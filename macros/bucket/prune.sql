@@ -5,7 +5,7 @@
     {%- do tidemark.recover() -%}
     {%- set marks = tidemark.marks() -%}
     {%- set rows = api.Relation.create(schema='buckets', identifier=definition) -%}
-    {%- set last_op = tidemark.highest(tidemark.ops_relation(rows), 'op_id') -%}
+    {%- set last_op = tidemark._known_last_op(rows) -%}
     {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
     {%- do tidemark.commit_manifest(
         [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),

@@ -26,7 +26,7 @@
         {%- set seed = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
         {%- set found = 'not loaded' -%}
         {%- if tidemark.is_built(seed) -%}
-            {%- set query = 'select cast(sum(cast(xxhash64(to_json(struct(*))) as decimal(38))) as string) as contents from ' ~ seed -%}
+            {%- set query = 'select cast(sum(cast(xxhash64(to_json(struct(*), ' ~ tidemark.json_options() ~ ')) as decimal(38))) as string) as contents from ' ~ seed -%}
             {%- set found = run_query(query)[0]['contents'] -%}
         {%- endif -%}
         {%- do contents.update({node.unique_id: found}) -%}

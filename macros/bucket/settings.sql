@@ -26,6 +26,7 @@
     {%- endif -%}
     {{ return({
         'name': model.alias,
+        'named_by': meta.bucket_by,
         'bucket_by': meta.bucket_by,
         'object_type': meta.get('object_type', model.name),
         'object_id': meta.object_id,

@@ -67,6 +67,16 @@
     {{ return(name ~ '__renamed') }}
 {%- endmacro %}
 
+{#- Whether a definition's rows had more columns than it brings when the run began, as dbt knows without asking: an edit that was taken
+    back before it was published has left them. -#}
+{% macro has_more_columns(table, columns) -%}
+    {%- set schema, name = table.split('.') -%}
+    {%- set found = load_relation(api.Relation.create(schema=schema, identifier=name)) -%}
+    {#- A line each, up to an empty one. One without columns is no definition, or torn. -#}
+    {%- set lines = ((found.information if found else none) or '').split('\n: ')[0].splitlines() -%}
+    {{ return(columns | length > 0 and lines | length > (columns + tidemark.own_columns()) | length) }}
+{%- endmacro %}
+
 {#- Drops from the rows of a published definition the columns that it does not bring. -#}
 {% macro drop_unpublished_columns(table, columns) -%}
     {%- set kept = (columns + tidemark.own_columns()) | map('lower') | list -%}

@@ -16,12 +16,17 @@
             {{ tidemark.literal(column) }}, {{ tidemark.quoted(column) }}{{ ',' if not loop.last }}
             {%- endfor %}
         ),
-        map(
-            'ignoreNullFields', 'false',
-            'timeZone', 'UTC',
-            'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-            'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-        )
+        {{ tidemark.json_options() }}
+    )
+{%- endmacro %}
+
+{#- How JSON is written that tells values apart. -#}
+{% macro json_options() -%}
+    map(
+        'ignoreNullFields', 'false',
+        'timeZone', 'UTC',
+        'timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+        'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
     )
 {%- endmacro %}
 

@@ -1,10 +1,20 @@
 {#-
   Commits the manifest of a publication, and carries it out. `seen`: the newest publication that each model of the run
-  knew. If another one is there by now, the run was computed from a state that is no longer the newest, and is refused.
+  knew. If another one is there by now, the run was computed from a state that is no longer the newest, and is refused. So it is
+  where a table's main was moved by somebody who publishes nothing: once committed, it could not be carried out.
 -#}
 {% macro commit_manifest(models, seen) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- set refs = tidemark.refs([publications] + models | map(attribute='report.staged') | sum(start=[])) -%}
+    {%- set staged = models | map(attribute='report.staged') | sum(start=[]) -%}
+    {%- set refs = tidemark.refs([publications] + staged) -%}
+    {%- set branches = {} -%}
+    {%- for table in staged -%}{%- do branches.update({table: tidemark.branch()}) -%}{%- endfor -%}
+    {%- set moved = tidemark.moved_mains(branches, refs) -%}
+    {%- if moved -%}
+        {{ exceptions.raise_compiler_error(
+            'Nothing was published (' ~ moved | join(', ') ~ '): somebody else wrote to it while this run was under way. Run it again.'
+        ) }}
+    {%- endif -%}
     {%- set manifest = tidemark.manifest(models, refs) -%}
     {%- set publication_id = tidemark.append_manifest(manifest, refs.get(publications, {}).get('main'), seen) -%}
     {%- do refs.setdefault(publications, {}).update({tidemark.branch(): none}) -%}

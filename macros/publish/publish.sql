@@ -47,8 +47,26 @@
             {#- If it is finished by now, there may be branches of a run that began after that: not to be dropped. -#}
             {%- do tidemark.run_memory().pop('marks', none) -%}
             {%- if tidemark.newest_publication(tidemark.marks()) < row['publication_id'] | int -%}
+                {%- do tidemark._explain_moved(row['publication_id'], manifest, refs) -%}
                 {%- do tidemark.finish(row['publication_id'], manifest, refs) -%}
             {%- endif -%}
         {%- endfor -%}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- Says what to do where somebody moved a main in the moment after the publication was committed. It is not taken back: others of its
+    tables may have been moved on. -#}
+{% macro _explain_moved(publication_id, manifest, refs) -%}
+    {%- set branches = {} -%}
+    {%- for row in manifest -%}{%- do branches.update({row['table']: row['branch']}) -%}{%- endfor -%}
+    {%- set calls = [] -%}
+    {%- for table in tidemark.moved_mains(branches, refs) -%}
+        {%- do calls.append("call system.set_current_snapshot(table => '" ~ table ~ "', ref => '" ~ branches[table] ~ "')") -%}
+    {%- endfor -%}
+    {%- if calls -%}
+        {{ exceptions.raise_compiler_error(
+            'Publication ' ~ publication_id ~ ' can not be finished (core.publications): somebody has moved main of its tables since. '
+            ~ 'Give them what was published, by Spark, and run again: ' ~ calls | join('; ') ~ '.'
+        ) }}
     {%- endif -%}
 {%- endmacro %}

@@ -20,6 +20,43 @@
     {%- do run_query("call system.fast_forward('" ~ table ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
+{#- The tables whose main is not below the head of a branch of theirs (`branches`: {table: branch}), so that Iceberg would not
+    fast-forward it. -#}
+{% macro moved_mains(branches, refs) -%}
+    {%- set moved = [] -%}
+    {%- set heads = {} -%}
+    {%- for table, branch in branches.items() if 'main' in refs.get(table, {}) and branch in refs[table] -%}
+        {%- do heads.update({table: refs[table][branch]}) -%}
+    {%- endfor -%}
+    {%- set parents = tidemark._newest_snapshots(heads | list) -%}
+    {%- for table, head in heads.items() -%}
+        {%- set at = namespace(id=head) -%}
+        {%- for _ in parents if at.id and at.id != refs[table].main -%}
+            {%- set at.id = parents.get(at.id) -%}
+        {%- endfor -%}
+        {%- if at.id != refs[table].main -%}{%- do moved.append(table) -%}{%- endif -%}
+    {%- endfor -%}
+    {{ return(moved) }}
+{%- endmacro %}
+
+{#- {snapshot_id: the one that it was made from} of tables: the newest of each, which a run that has just staged some is among; a
+    table that is written often has thousands. -#}
+{% macro _newest_snapshots(tables) -%}
+    {%- set parents = {} -%}
+    {%- if tables -%}
+        {%- set query -%}
+            {%- for table in tables %}
+            (select snapshot_id, parent_id from {{ table }}.snapshots order by committed_at desc limit 100)
+            {%- if not loop.last %} union all {% endif -%}
+            {% endfor -%}
+        {%- endset -%}
+        {%- for row in run_query(query) -%}
+            {%- do parents.update({row['snapshot_id'] | int: row['parent_id'] | int(0)}) -%}
+        {%- endfor -%}
+    {%- endif -%}
+    {{ return(parents) }}
+{%- endmacro %}
+
 {#- Drops a branch, if it is there. -#}
 {% macro drop_branch(table, branch) -%}
     {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}

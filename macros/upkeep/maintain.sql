@@ -13,7 +13,8 @@
 {% macro maintain(superseded_share, small_files, keep_seconds, keep_snapshots_seconds) -%}
     {%- do tidemark.recover() -%}
     {%- set published = tidemark.published_tables() -%}
-    {%- for each in published if each.is_log -%}
+    {#- A log whose rows somebody has dropped is made anew by the next run. -#}
+    {%- for each in published if each.is_log and tidemark.is_built_table(each.table[:-5]) -%}
         {%- do tidemark.compact_log(each.model, each.table, superseded_share) -%}
     {%- endfor -%}
     {%- do tidemark.purge_tombstones(keep_seconds) -%}

@@ -1,6 +1,7 @@
 """From a real Postgres to buckets: after every run tables, bucket rows and replayed op logs equal SQL on the source."""
 
 import random
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -263,7 +264,8 @@ def test_rows_that_nothing_tells_apart_are_refused(replica: Replica) -> None:
     assert replica.rows(f"select count(*) from buckets.{name(replica, 'doubled')}") == [(0,)]
 
 
-# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id.
+# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
+# {made}: one with two rows of each.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
 NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
@@ -285,6 +287,7 @@ NOT_ROW_BY_ROW = {
     f"select _row_key, {_MANY}, id, exists (select 1 from {{ref}}) as a from {{rows}}": "with a subquery in the query",
     "select concat(_row_key, '!') as _row_key, id from {rows}": "with a _row_key of its own",
     "select id as _row_key, id from {rows}": "with a _row_key of its own",
+    "select _row_key, id from {made}": "with a _row_key of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
@@ -306,6 +309,7 @@ NOT_LOOKED_UP: list[tuple[object, str, str]] = [
     ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.request is missing or no list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
+    (["customer"], "with used as (select * from {{{{ ref('{}') }}}})", "reads 'by_customer"),
 ]
 
 
@@ -318,11 +322,14 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     copies = copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where")
     replica.write(f"models/staging/{unkeyed}.sql", copies)
     bare = replica.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
+    lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
+    keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
+    made = replica.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
     joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
     of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
-    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}"}
+    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
@@ -481,6 +488,41 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     replica.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", late_copy(replica).model):
         replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_a_table_that_somebody_else_rewrites_under_a_run_does_not_jam_the_lake(
+    replica: Replica, database: Database
+) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+
+    def rewrite() -> None:
+        options = "options => map('rewrite-all', 'true')"
+        replica.spark.sql(f"call system.rewrite_data_files(table => 'buckets.{by_customer}', {options})")
+
+    publications = replica.rows("select count(*) from core.publications")
+    database.execute("delete from orders where id < 5")
+    replica.land()
+    refused = pytest.raises(Overtaken, match=f"{by_customer}.*: somebody else wrote to it")
+    with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
+        replica.model()
+    assert replica.rows("select count(*) from core.publications") == publications
+    replica.model()
+    assert_equal(replica, database)
+    # In the moment after it has committed itself.
+    database.execute("update orders set total = 5 where id < 9")
+    replica.land()
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", rewrite):
+        replica.model()
+    with pytest.raises(Failure, match="can not be finished") as failure:
+        replica.model()
+    assert not isinstance(failure.value, Overtaken)
+    (call,) = re.findall(r"call system\.set_current_snapshot\(.*?\)", str(failure.value))
+    replica.spark.sql(call)
+    database.execute("delete from orders where id = 5")
+    replica.sync()
     assert_equal(replica, database)
 
 
@@ -672,6 +714,74 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
     replica.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.request is missing"):
         seen(user_id="7")
+
+
+@pytest.mark.slow
+def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica, database: Database) -> None:
+    database.execute(
+        "create table members (user_id int primary key, customer int, status text);"
+        "insert into members values (7, 1, 'new')"
+    )
+    members = replica.view("members", {"user_id": "int", "customer": "int", "status": "string"})
+    by_customer = name(replica, "by_customer")
+    lookup = replica.definition(
+        "seen",
+        f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n"
+        f"select user_id, customer, status from {{{{ ref('{members}') }}}}",
+        request=["user_id"],
+        definition=by_customer,
+    )
+    file = replica.folder / f"models/buckets/{lookup}.sql"
+    file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
+
+    def seen() -> list[str]:
+        return [grant.bucket for grant in resolve(replica.spark, {"user_id": "7"}, folder=replica.folder)]
+
+    replica.sync()
+    assert seen() == [f'{by_customer}["1"]']
+    path = replica.folder / f"models/buckets/{by_customer}.sql"
+    replica.write(f"models/buckets/{by_customer}.sql", path.read_text().replace("['customer']", "['status']"))
+    replica.model("run", "--select", by_customer)
+    with pytest.raises(Failure, match=f"names buckets of {by_customer} by other columns"):
+        seen()
+    replica.model()
+    assert seen() == [f'{by_customer}["new"]']
+
+
+@pytest.mark.slow
+def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: Replica, database: Database) -> None:
+    replica.sync()
+    totals = name(replica, "totals")
+    path = f"models/buckets/{totals}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, "{{ config(materialized='incremental', meta={}) }} select 1 as id")
+    for number in (1, 2):
+        replica.model()
+        assert replica.rows(f"select * from buckets.{totals}") == [(1,)] * number
+    replica.write(path, definition)
+    replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+    before = replica.spark.table(f"buckets.{by_customer}").columns
+    path, test = f"models/buckets/{by_customer}.sql", f"tests/data_tests/none_{replica.source.name}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
+    replica.write(test, f"select * from {{{{ ref('{by_customer}') }}}}")
+    with pytest.raises(Failure):
+        replica.model()
+    replica.remove(test)
+    replica.write(path, definition)
+    assert replica.model()[by_customer].message == "unchanged"
+    assert "more" in replica.spark.table(f"buckets.{by_customer}").columns
+    database.execute("update orders set total = 0 where id = 1")
+    replica.sync()
+    assert replica.spark.table(f"buckets.{by_customer}").columns == before
+    assert_equal(replica, database)
 
 
 def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:

@@ -257,6 +257,21 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, data
 
 
 @pytest.mark.slow
+def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(replica: Replica, database: Database) -> None:
+    replica.sync()
+    database.execute("update orders set total = 0")
+    replica.sync()
+    by_customer, sums = definitions(replica)
+    replica.spark.sql(f"drop table buckets.{by_customer}")
+    lines = list(
+        maintain(replica.lake, replica.settings.settings.model_copy(update={"compact_share": 0.01}), replica.project)
+    )
+    assert f"buckets.{sums}__ops: compacted" in "\n".join(lines)
+    replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
 def test_nothing_is_purged_that_somebody_may_still_ask_for(
     replica: Replica, database: Database, settings: JobSettings
 ) -> None:
