@@ -416,7 +416,8 @@ def test_a_table_dropped_while_it_is_read_holds_up_nobody(
             accounts.execute("create table accounts (id int primary key, other text)")
             accounts.execute("insert into accounts values (1, 'anew')")
 
-    chunked.snapshot(SnapshotHooks(**{place: call_once(drop)}))
+    with chunked.streaming():  # what is read under two snapshots waits for it
+        chunked.snapshot(SnapshotHooks(**{place: call_once(drop)}))
     chunked.settle()
     states = [
         table.state
