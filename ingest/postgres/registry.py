@@ -8,7 +8,7 @@ before the first changed row can be seen.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import psycopg
@@ -115,7 +115,7 @@ class CatalogRegistry:
             if row.state in (RUNNING, DONE) and changed[info] >= (row.snapshot_lsn or 0)
         }
 
-    def _taken_for(self, changed: Iterable[TableInfo]) -> dict[TableInfo, list[SourceTable]]:
+    def _taken_for(self, changed: Mapping[TableInfo, int]) -> dict[TableInfo, list[SourceTable]]:
         """What else the tables of changes are registered as; with other names for their columns, also as themselves."""
         of_relation: dict[int, list[SourceTable]] = {}
         for row in self._survey.known.values():

@@ -68,8 +68,7 @@
     {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|--[^\\n]*|/\\*[\\s\\S]*?\\*/|`[^`]*`)', '\\1\\2\\3', sql)) }}
 {%- endmacro %}
 
-{#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter,
-    is_above: whether it is of the definition itself, not of what stands below that filter}]. -#}
+{#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter}]. -#}
 {% macro _analyzed_plan(sql, model) -%}
     {%- set explained = run_query('explain extended ' ~ tidemark._without_misleading_strings(sql) | replace(tidemark.changed_rows_mark(), 'where _checkpoint_id = -1L'))[0][0] -%}
     {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
@@ -79,17 +78,14 @@
         {%- do tidemark._refuse(model, "Spark does not show all of evaluate: 'rows'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
     {%- endif -%}
     {%- set plan = [] -%}
-    {%- set below = namespace(depth=none) -%}
     {#- Lines but the first that begin without a branch of the tree go on with a string of the line before. -#}
     {%- for line in analyzed.strip().split('\n')[1:] -%}
         {%- set found = modules.re.match('[ :]*' ~ ('[+:]- ' if plan else '') ~ '((\\w+).*)', line) -%}
         {%- if not found and plan -%}
             {%- do plan[-1].update({'text': plan[-1].text ~ '\n' ~ line}) -%}
         {%- elif found -%}
-            {%- if below.depth is not none and found.start(1) <= below.depth -%}{%- set below.depth = none -%}{%- endif -%}
             {%- set is_input = modules.re.match('Filter .*\\b_checkpoint_id#\\d+.* = -1\\)$', found.group(1)) is not none -%}
-            {%- do plan.append({'operator': found.group(2), 'text': found.group(1), 'is_input': is_input, 'is_above': below.depth is none}) -%}
-            {%- if is_input -%}{%- set below.depth = found.start(1) -%}{%- endif -%}
+            {%- do plan.append({'operator': found.group(2), 'text': found.group(1), 'is_input': is_input}) -%}
         {%- endif -%}
     {%- endfor -%}
     {{ return(plan) }}

@@ -1,7 +1,8 @@
 {#-
   At the start of a run (on-run-start): gives up the tables of definitions whose models are of another kind by now, if the run is
   to make these. For a table or a view dbt replaces them, but leaves a table's properties: the new rows would be staged on the run's
-  branch, which nobody publishes. Other kinds would add to them. Runs under way that staged something of the definition are refused (`tear`); its log stays until it is pruned.
+  branch, which nobody publishes. Other kinds would add to them. Runs under way that staged something of the definition are
+  refused (`tear`); its log stays until it is pruned.
 -#}
 {% macro hand_over() -%}
     {%- for unique_id in (selected_resources if execute else []) -%}

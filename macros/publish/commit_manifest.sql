@@ -5,17 +5,14 @@
 -#}
 {% macro commit_manifest(models, seen) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- set staged = models | map(attribute='report.staged') | sum(start=[]) -%}
-    {%- set refs = tidemark.refs([publications] + staged) -%}
-    {%- set branches = {} -%}
-    {%- for table in staged -%}{%- do branches.update({table: tidemark.branch()}) -%}{%- endfor -%}
-    {%- set moved = tidemark.moved_mains(branches, refs) -%}
+    {%- set refs = tidemark.refs([publications] + models | map(attribute='report.staged') | sum(start=[])) -%}
+    {%- set manifest = tidemark.manifest(models, refs) -%}
+    {%- set moved = tidemark.moved_mains(manifest, refs) -%}
     {%- if moved -%}
         {{ exceptions.raise_compiler_error(
             'Nothing was published (' ~ moved | join(', ') ~ '): somebody else wrote to it while this run was under way. Run it again.'
         ) }}
     {%- endif -%}
-    {%- set manifest = tidemark.manifest(models, refs) -%}
     {%- set publication_id = tidemark.append_manifest(manifest, refs.get(publications, {}).get('main'), seen) -%}
     {%- do refs.setdefault(publications, {}).update({tidemark.branch(): none}) -%}
     {%- do tidemark.finish(publication_id, manifest, refs) -%}

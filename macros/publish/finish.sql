@@ -12,7 +12,7 @@
         {%- do tidemark.fast_forward(row['table'], row['branch']) -%}
         {%- set columns = fromjson(row['columns']) -%}
         {%- set before = marks.get(row['model'], {}).values() | map(attribute='columns') | first | default([], true) -%}
-        {%- if (columns != before or tidemark.has_more_columns(row['table'], columns)) and not row['table'].endswith('__ops') -%}
+        {%- if not row['table'].endswith('__ops') and (columns != before or tidemark.has_more_columns(row['table'], columns)) -%}
             {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
         {%- endif -%}
     {%- endfor -%}

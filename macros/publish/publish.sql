@@ -57,11 +57,10 @@
 {#- Says what to do where somebody moved a main in the moment after the publication was committed. It is not taken back: others of its
     tables may have been moved on. -#}
 {% macro _explain_moved(publication_id, manifest, refs) -%}
-    {%- set branches = {} -%}
-    {%- for row in manifest -%}{%- do branches.update({row['table']: row['branch']}) -%}{%- endfor -%}
+    {%- set moved = tidemark.moved_mains(manifest, refs) -%}
     {%- set calls = [] -%}
-    {%- for table in tidemark.moved_mains(branches, refs) -%}
-        {%- do calls.append("call system.set_current_snapshot(table => '" ~ table ~ "', ref => '" ~ branches[table] ~ "')") -%}
+    {%- for row in manifest if row['table'] in moved -%}
+        {%- do calls.append("call system.set_current_snapshot(table => '" ~ row['table'] ~ "', ref => '" ~ row['branch'] ~ "')") -%}
     {%- endfor -%}
     {%- if calls -%}
         {{ exceptions.raise_compiler_error(

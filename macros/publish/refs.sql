@@ -20,13 +20,12 @@
     {%- do run_query("call system.fast_forward('" ~ table ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
-{#- The tables whose main is not below the head of a branch of theirs (`branches`: {table: branch}), so that Iceberg would not
-    fast-forward it. -#}
-{% macro moved_mains(branches, refs) -%}
+{#- The tables of a manifest whose main is not below the head of their branch, so that Iceberg would not fast-forward it. -#}
+{% macro moved_mains(manifest, refs) -%}
     {%- set moved = [] -%}
     {%- set heads = {} -%}
-    {%- for table, branch in branches.items() if 'main' in refs.get(table, {}) and branch in refs[table] -%}
-        {%- do heads.update({table: refs[table][branch]}) -%}
+    {%- for row in manifest if 'main' in refs.get(row['table'], {}) and row['branch'] in refs[row['table']] -%}
+        {%- do heads.update({row['table']: refs[row['table']][row['branch']]}) -%}
     {%- endfor -%}
     {%- set parents = tidemark._newest_snapshots(heads | list) -%}
     {%- for table, head in heads.items() -%}

@@ -264,6 +264,13 @@ def test_rows_that_nothing_tells_apart_are_refused(replica: Replica) -> None:
     assert replica.rows(f"select count(*) from buckets.{name(replica, 'doubled')}") == [(0,)]
 
 
+def looking_up(replica: Replica, short: str, query: str, request: object) -> str:
+    """Adds a lookup of by_customer's buckets; gives its full name."""
+    full = replica.definition(short, query, request=request, definition=name(replica, "by_customer"))
+    path = f"models/buckets/{full}.sql"
+    return replica.write(path, "{{ config(materialized='bucket_parameters') }}\n" + (replica.folder / path).read_text())
+
+
 # In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
 # {made}: one with two rows of each.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
@@ -341,10 +348,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     by_customer = name(replica, "by_customer")
     for request, depends, why in NOT_LOOKED_UP:
         query = f"{depends.format(by_customer)}\nselect customer from {{{{ ref('{view}') }}}}"
-        lookup = replica.definition(f"refused_{len(names)}", query, request=request, definition=by_customer)
-        file = replica.folder / f"models/buckets/{lookup}.sql"
-        file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
-        names.append(lookup)
+        names.append(looking_up(replica, f"refused_{len(names)}", query, request))
         refusals.append((query, why, {}))
     columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
     query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
@@ -674,15 +678,9 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
     )
     members = replica.view("members", {"user_id": "int", "customer": "int"})
     by_customer = name(replica, "by_customer")
-    lookup = replica.definition(
-        "seen",
-        f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n"
-        f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0",
-        request=["user_id"],
-        definition=by_customer,
-    )
+    query = f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0"
+    lookup = looking_up(replica, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
     file = replica.folder / f"models/buckets/{lookup}.sql"
-    file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
 
     def seen(**request: str) -> list[str]:
         return [grant.bucket for grant in resolve(replica.spark, request, folder=replica.folder)]
@@ -724,23 +722,16 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica,
     )
     members = replica.view("members", {"user_id": "int", "customer": "int", "status": "string"})
     by_customer = name(replica, "by_customer")
-    lookup = replica.definition(
-        "seen",
-        f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n"
-        f"select user_id, customer, status from {{{{ ref('{members}') }}}}",
-        request=["user_id"],
-        definition=by_customer,
-    )
-    file = replica.folder / f"models/buckets/{lookup}.sql"
-    file.write_text("{{ config(materialized='bucket_parameters') }}\n" + file.read_text())
+    query = f"select user_id, customer, status from {{{{ ref('{members}') }}}}"
+    looking_up(replica, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
     def seen() -> list[str]:
         return [grant.bucket for grant in resolve(replica.spark, {"user_id": "7"}, folder=replica.folder)]
 
     replica.sync()
     assert seen() == [f'{by_customer}["1"]']
-    path = replica.folder / f"models/buckets/{by_customer}.sql"
-    replica.write(f"models/buckets/{by_customer}.sql", path.read_text().replace("['customer']", "['status']"))
+    path = f"models/buckets/{by_customer}.sql"
+    replica.write(path, (replica.folder / path).read_text().replace("['customer']", "['status']"))
     replica.model("run", "--select", by_customer)
     with pytest.raises(Failure, match=f"names buckets of {by_customer} by other columns"):
         seen()
