@@ -44,7 +44,7 @@
 {#- Names that `evaluate` gives to columns of its own, and Iceberg to what it knows of each row. -#}
 {% macro _taken_columns() -%}
     {{ return([
-        '_alike', '_is_put', '_place', '_seq', '_file', '_pos', '_spec_id', '_partition', '_deleted', '_row_id', '_last_updated_sequence_number',
+        '_alike', '_is_put', '_place', '_seq', '_sha256', '_file', '_pos', '_spec_id', '_partition', '_deleted', '_row_id', '_last_updated_sequence_number',
         '_change_type', '_change_ordinal', '_commit_snapshot_id',
     ]) }}
 {%- endmacro %}
@@ -63,5 +63,5 @@
 
 {#- The columns that every bucket table has beside those of its query. -#}
 {% macro own_columns() -%}
-    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_replaces', '_digest', '_checksum', '_checkpoint_id']) }}
+    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_replaces', '_digest_high', '_digest_low', '_checksum', '_checkpoint_id']) }}
 {%- endmacro %}

@@ -34,7 +34,8 @@
         {%- endfor %}
         _op_id bigint comment 'the op that wrote the row',
         _replaces bigint comment 'the op that wrote the row whose place it took',
-        _digest binary comment 'first 16 bytes of the SHA-256 that the checksum is of: tells whether the data are the same',
+        _digest_high bigint comment 'first 8 bytes of the SHA-256 that the checksum is of: with the next, tells whether the data are the same',
+        _digest_low bigint comment 'its next 8 bytes',
         _checksum bigint comment 'of that op, unsigned 32 bits',
         _checkpoint_id bigint comment 'the checkpoint that the row was written at'
     )

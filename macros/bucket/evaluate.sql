@@ -5,8 +5,8 @@
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
-        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _replaces, _digest, _checksum,
-        _checkpoint_id
+        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _replaces, _digest_high, _digest_low,
+        _checksum, _checkpoint_id
     )
     with objects as (
         {{ tidemark._evaluated(sql, settings, columns, plan) }}
@@ -48,7 +48,11 @@
                     ['array(evaluated.object_id)', 'array(before.object_id)'],
                     ['evaluated.row_key', 'before.row_key'],
                 ]) }}
-        where {{ 'true' if change.rewritten else 'not evaluated._digest <=> before._digest' }}
+        {% if not change.rewritten -%}
+        where
+            not evaluated._digest_high <=> before._digest_high
+            or not evaluated._digest_low <=> before._digest_low
+        {%- endif %}
     ),
     {%- endif %}
 
@@ -69,8 +73,9 @@
         {%- endfor %}
         if(_is_put, _seq, -_seq) as _op_id,
         _replaces,
-        _digest,
-        {{ tidemark.checksum("if(_is_put, hex(_digest), sha2(concat('delete.', row_key), 256))") }} as _checksum,
+        _digest_high,
+        _digest_low,
+        {{ tidemark.checksum("if(_is_put, lpad(hex(_digest_high), 16, '0'), sha2(concat('delete.', row_key), 256))") }} as _checksum,
         {{ tidemark._told_by_the_row(tidemark.newest(plan.standing)) }} as _checkpoint_id
     from numbered
 {%- endmacro %}
@@ -99,24 +104,30 @@
     are shuffled and sorted once, by a number, for this and for the comparison with the rows before. -#}
 {% macro _told_apart(settings, columns) -%}
     select
-        * except (_alike),
-        unhex(substr(sha2(
-            concat(
-                'put.', {{ tidemark.literal(settings.object_type) }},
-                '.', coalesce(object_id, ''),
-                '.', {{ tidemark.data_json(columns | map(attribute='name')) }}
-            ), 256
-        ), 1, 32)) as _digest
+        * except (_alike, _sha256),
+        cast(conv(substr(_sha256, 1, 16), 16, -10) as bigint) as _digest_high,
+        cast(conv(substr(_sha256, 17, 16), 16, -10) as bigint) as _digest_low
     from (
         select
             *,
-            count(*) over (partition by _place, bucket, object_type, object_id, row_key) as _alike
+            sha2(
+                concat(
+                    'put.', {{ tidemark.literal(settings.object_type) }},
+                    '.', coalesce(object_id, ''),
+                    '.', {{ tidemark.data_json(columns | map(attribute='name')) }}
+                ), 256
+            ) as _sha256
         from (
             select
                 *,
-                {{ tidemark._place() }} as _place
-            from objects
-            distribute by _place
+                count(*) over (partition by _place, bucket, object_type, object_id, row_key) as _alike
+            from (
+                select
+                    *,
+                    {{ tidemark._place() }} as _place
+                from objects
+                distribute by _place
+            )
         )
     )
     where if(
@@ -157,7 +168,8 @@
         object_id,
         row_key,
         _op_id,
-        _digest
+        _digest_high,
+        _digest_low
     from {{ relation }}
     {%- if plan.scope == 'changes' %}
     left semi join (
