@@ -287,7 +287,9 @@ class Snapshotter:
         if planned:
             self._lake.chunks.plan(planned)
         self._hooks.after_plan(planned)
-        won = {str(row.snapshot_id) for row in self._lake.tables.put(self._name, rows)}
+        self._lake.tables.put(self._name, rows)
+        # Not by what is as we put it: whoever moves a table to another writer may have changed its row since.
+        won = work.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
         self._lake.chunks.drop(work.tables.keys() - won)
         for snapshot_id, row in work.tables.items():
             if snapshot_id in won:

@@ -46,8 +46,8 @@ class Feed(Protocol):
     def acknowledge(self, position: Position) -> None:
         """`position` is stored."""
 
-    def before_landing(self) -> None:
-        """What was read so far is about to be landed, and its position stored."""
+    def before_landing(self) -> bool:
+        """What was read so far is about to be landed, and its position stored; false: it is not to be."""
 
     def cancel(self) -> None:
         """What waits in `read` for the source gives up. Called by any thread."""
@@ -233,13 +233,17 @@ class StreamWriter:
 
     def _restart(self, restart: Restart) -> None:
         """The stream begins again at the stored position: what is not landed will come once more."""
-        if self._sink is not None:
-            self._sink.abandon()
-        self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
-        self._since, self._is_open = 0.0, False
+        self._forget()
         if restart.timeline != self._queued.timeline:
             self._discard(restart.position)
         self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
+
+    def _forget(self) -> None:
+        """What is not handed over is not landed: it comes again."""
+        if self._sink is not None:
+            self._sink.abandon()
+        self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
+        self._since, self._is_open, self._position = 0.0, False, self._queued
 
     def _discard(self, position: int) -> None:
         """What waits for the committer, or was landed beyond what is stored, is of a timeline that another has left at
@@ -282,12 +286,14 @@ class StreamWriter:
 
     def _land(self) -> None:
         """Hand what there is to the committer."""
+        if not self._landing_bytes and self._position == self._queued:
+            return
+        if not self._feed.before_landing():
+            self._forget()
+            return
         self._write()
         files = (self._sink.close(),) if self._sink is not None else ()
         self._sink, self._landing_bytes, self._since = None, 0, 0.0
-        if not files and self._position == self._queued:
-            return
-        self._feed.before_landing()
         if self._hand_over(Landing(self._position, files, bool(files) and self._is_open)):
             self._queued, self._announced = self._position, time.monotonic()
 

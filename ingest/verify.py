@@ -18,7 +18,7 @@ from ingest.errors import Failure
 from ingest.lake import Chunk, File, Lake, SourceTable
 from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.sql import literal
-from ingest.lake.tables import DONE
+from ingest.lake.tables import ENDED
 from ingest.snapshot import Source, chunks_of
 from ingest.tablenames import chosen, locate
 
@@ -86,7 +86,7 @@ def verify(
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.survey()
-    wanted = list(_comparable(source, _wanted(lake, name, table_names)))
+    wanted = _wanted(lake, source, name, table_names)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
@@ -114,14 +114,15 @@ def verify(
         _remove(files)
 
 
-def _wanted(lake: Lake, name: str, table_names: Collection[str]) -> list[SourceTable]:
+def _wanted(lake: Lake, source: Source, name: str, table_names: Collection[str]) -> list[SourceTable]:
     known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
-    unready = sorted(t.table_name for t in known if t.is_pending)
+    wanted = list(_comparable(source, [table for table in known if table.state != ENDED]))
+    unready = sorted(t.table_name for t in wanted if t.is_pending)
     if unready:
         raise Failure(
             f"snapshots are still to be taken of {', '.join(unready)}", f"source {name}", "Run `tidemark run`"
         )
-    return [table for table in known if table.state == DONE]
+    return wanted
 
 
 def _comparable(source: Source, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:

@@ -147,6 +147,7 @@ TABLES: Mapping[str, Table] = {
             "ended_lsn": "BIGINT",
             "note": "STRING",
             "attributes": "INT",
+            "key_id": "BIGINT",
             "published_id": "BIGINT",
             "moving_id": "BIGINT",
             "moved_lsn": "BIGINT",

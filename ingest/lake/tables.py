@@ -51,12 +51,12 @@ class SourceTable:
 
     key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
     running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
-    likewise, that it is gone. attributes: how many column numbers had been given out. published_id:
-    another one after the table was taken out of its publication and put in again; moving_id: what that
-    is when it was we who moved it to another writer's; moved_lsn: a position past the last such move, the
-    highest of all until it is known. dropped: names of columns that went since the snapshot, whose values
-    older rows still have. unlogged: since the snapshot it was, in part or whole, in no log. All six
-    are Postgres's.
+    likewise, that it is gone. attributes: how many column numbers had been given out. key_id: another one
+    after its primary key was dropped and made again. published_id: another one after the table was taken out
+    of its publication and put in again; moving_id: what that is when it was we who moved it to another
+    writer's; moved_lsn: a position past the last such move, the highest of all until it is known. dropped:
+    names of columns that went since the snapshot, whose values older rows still have. unlogged: since the
+    snapshot it was, in part or whole, in no log. All seven are Postgres's.
     """
 
     source: str
@@ -76,6 +76,7 @@ class SourceTable:
     ended_lsn: int | None = None
     note: str | None = None
     attributes: int | None = None
+    key_id: int | None = None
     published_id: int | None = None
     moving_id: int | None = None
     moved_lsn: int | None = None

@@ -198,8 +198,9 @@ class MongoFeed:
         """What waits for the source gives up."""
         self._cancelled.set()
 
-    def before_landing(self) -> None:
-        """Nothing: an event names its collection by itself."""
+    def before_landing(self) -> bool:
+        """Nothing to look at: an event names its collection by itself."""
+        return True
 
     def finish(self) -> None:
         """Read no more; what was read may still be taken."""

@@ -26,9 +26,10 @@ class CatalogTable:
 
     identity: the replica identity's letter. key_columns: in key order, None: no key. attributes:
     how many column numbers were given out. filled: columns that were added with a default. gaps: the
-    numbers of those that have gone. names: each leaf's columns in their order, generated ones too.
-    sizes: each leaf's, in blocks and, with its TOAST, in bytes. unlogged: some of it is in no log.
-    problem: why it can't be replicated, and what to do; empty if it can.
+    numbers of those that have gone. key_id: the primary key's, another one after it was made again.
+    names: each leaf's columns in their order, generated ones too. sizes: each leaf's, in blocks and,
+    with its TOAST, in bytes. unlogged: some of it is in no log. problem: why it can't be replicated,
+    and what to do; empty if it can.
     """
 
     oid: int
@@ -43,6 +44,7 @@ class CatalogTable:
     filled: frozenset[int]
     owned: bool
     gaps: frozenset[int] = frozenset()
+    key_id: int | None = None
     names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     unlogged: bool = False
     problem: str = ""
@@ -68,6 +70,7 @@ class CatalogTable:
             self.columns,
             self.leaves,
             attributes=self.attributes,
+            key_id=self.key_id,
         )
 
 
@@ -103,6 +106,8 @@ ORDER BY a.attrelid, a.attnum
 # replica identity.
 _KEYS = """
 SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident,
+       (SELECT c.oid::bigint FROM pg_constraint c
+        WHERE c.conindid = i.indexrelid AND c.conrelid = i.indrelid AND c.contype = 'p'),
        array(SELECT a.attname::text
              FROM unnest(i.indkey[0:i.indnkeyatts - 1]) WITH ORDINALITY AS k (attnum, place)
              JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
@@ -186,6 +191,7 @@ class _Found:
     columns: list[Column]
     keys: dict[str, tuple[str, ...]]
     leaf_keys: dict[int, tuple[str, ...]]
+    key_id: int | None = None
 
 
 def tables(connection: Connection, selects: Callable[[str], bool]) -> list[CatalogTable]:
@@ -230,10 +236,12 @@ def _find(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_Fou
         table_of_leaf[row.oid] = found[oid]
     for oid, *column in connection.execute(_COLUMNS, oids):
         found[oid].columns.append(Column(*column))
-    for oid, primary, chosen, names in connection.execute(_KEYS, {"oids": [*{*found, *table_of_leaf}]}):
+    for oid, primary, chosen, key_id, names in connection.execute(_KEYS, {"oids": [*{*found, *table_of_leaf}]}):
         for letter, holds in (("p", primary), ("i", chosen)):
             if holds and oid in found:
                 found[oid].keys[letter] = tuple(names)
+        if primary and oid in found:
+            found[oid].key_id = key_id
         if chosen and oid in table_of_leaf:
             table_of_leaf[oid].leaf_keys[oid] = tuple(names)
     return list(found.values())
@@ -287,6 +295,7 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         filled=frozenset(c.attnum for c in columns if any(c.name in leaf.filled for leaf in leaves)),
         owned=owned,
         gaps=frozenset(gaps),
+        key_id=found.key_id,
         names={leaf.oid: tuple(leaf.names) for leaf in leaves},
         unlogged=bool(unlogged),
         problem=problem or problems.of_columns(columns, key, whole=identity == "f" and generated),

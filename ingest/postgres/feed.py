@@ -51,6 +51,7 @@ class PostgresFeed:
         self._stored = position
         self._walsender: int | None = None
         self._has_given_up = False
+        self._is_ending = False
         self._cancelled = cancelled or threading.Event()
         # The last changes, by table as it was described, that what the lake takes the tables for may lack.
         self._changed: dict[TableInfo, int] = {}
@@ -102,7 +103,7 @@ class PostgresFeed:
                 self._has_heard = False
                 self._registry.check_published(self._source.publication_of(self._stored.writer))
             self._described.clear()
-            self.before_landing()
+            self._judge()
         if item is None:
             return None
         self._has_heard = True
@@ -113,12 +114,22 @@ class PostgresFeed:
         self._decoder.changed = {}
         return self._selected(batch)
 
-    def before_landing(self) -> None:
+    def before_landing(self) -> bool:
         """By what the lake says now, tables are to be read anew that what was read is missing from.
 
-        Later would be too late: nobody looks again at what was landed by a process that was killed. Changes that a
-        snapshot may have, or lack, as it has not begun yet, are looked at again.
+        Later would be too late: nobody looks again at what was landed by a process that was killed. False, if it is
+        told to end while it waits for the source.
         """
+        try:
+            self._judge()
+        except slots.GivenUp:
+            self._has_given_up = True
+            self._registry.left(self._changed)
+            return False
+        return True
+
+    def _judge(self) -> None:
+        """Changes that a snapshot may have, or lack, as it has not begun yet, are looked at again. Raises GivenUp."""
         if not self._changed:
             return
         self._registry.refresh()
@@ -129,6 +140,8 @@ class PostgresFeed:
             self._decoder.describe_again()
         self._registry.strayed(self._changed)
         self._changed = self._registry.undecided(self._changed)
+        if self._is_ending:
+            self._registry.left(self._changed)
 
     def acknowledge(self, position: Position) -> None:
         """`position` is stored: the source may forget what is before it."""
@@ -141,6 +154,8 @@ class PostgresFeed:
     def finish(self) -> None:
         """Read no more from the socket; what was read may still be taken."""
         self._reader.finish()
+        self._is_ending = True
+        self.before_landing()
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""

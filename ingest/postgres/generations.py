@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from ingest.lake.tables import DONE, ENDED, RUNNING, Column, Leaf, SourceTable
 
 _UNLOGGED = "it was unlogged for a while, and its changes are in no log"
-_SHAPE = ("writer", "columns", "leaves", "attributes", "published_id")
+_SHAPE = ("writer", "columns", "leaves", "attributes", "key_id", "published_id")
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,9 @@ def _why(table: Seen, before: SourceTable) -> str:
         return "it had been taken out of its publication, or that was altered"
     if before.unlogged:
         return _UNLOGGED
+    if before.replica_identity == "f" and before.key_id not in (None, table.row.key_id):
+        # Its records have whole rows, whatever the key: those of meanwhile were taken for rows of this one.
+        return "its primary key was dropped and made again"
     return _why_columns(table, before) or _why_leaves(table, before.leaves)
 
 

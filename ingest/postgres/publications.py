@@ -111,10 +111,15 @@ def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool
 # Of a publication: another number after it was renamed or given other options, be it there and back.
 _ALTERED = "((p.xmin::text::bigint & 2147483647) << 32)"
 
-# Of a table: another number after it, or one that it is a partition of, was in another schema, be it there and
-# back. That writes the row of its type, which hardly anything else does.
-_MOVED = """(SELECT bit_xor(y.xmin::text::bigint) FROM pg_class k JOIN pg_type y ON y.oid = k.reltype
-     WHERE k.oid = c.oid OR k.oid IN (SELECT relid FROM pg_partition_ancestors(c.oid)))"""
+# Of a table that is published with its schema, or with that of one that it is a partition of: another number after
+# that one was in another schema, be it there and back. That writes the row of its type; so does another owner.
+_OF_SCHEMA = """(SELECT s.oid::bigint # y.xmin::text::bigint
+     FROM (SELECT c.oid, 0 UNION ALL SELECT a.relid, a.height
+           FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)) AS self_and_above (oid, height)
+     JOIN pg_class k ON k.oid = self_and_above.oid
+     JOIN pg_type y ON y.oid = k.reltype
+     JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = k.relnamespace
+     ORDER BY self_and_above.height DESC LIMIT 1)"""
 
 # A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
@@ -123,8 +128,7 @@ SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
     (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
-    (SELECT max(s.oid)::bigint # {_MOVED} FROM pg_publication_namespace s
-     WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid),
+    {_OF_SCHEMA},
     p.oid)::bigint + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_tables t ON t.pubname = p.pubname

@@ -106,6 +106,20 @@ class CatalogRegistry:
         taken_for = self._taken_for(changed)
         return {info: lsn for info, lsn in changed.items() if any(row.state == QUEUED for row in taken_for[info])}
 
+    def left(self, undecided: Mapping[TableInfo, int]) -> None:
+        """Nobody will look again at these changes: a snapshot that was planned without them is not to be begun."""
+        told: set[str] = set()
+        while True:
+            self._survey.refreshed()
+            self.strayed(undecided)
+            rows = [row for rows in self._taken_for(undecided).values() for row in rows]
+            waiting = {row.table_id: row for row in rows if row.state == QUEUED and row.table_id not in told}
+            if not waiting:
+                return
+            told.update(
+                row.table_id for row in self._survey.put([row.queued(row.note or "") for row in waiting.values()])
+            )
+
     def _lacking(self, changed: Mapping[TableInfo, int]) -> dict[str, SourceTable]:
         """The generations, by table_id, that lack one of these changes."""
         return {
@@ -117,13 +131,18 @@ class CatalogRegistry:
 
     def _taken_for(self, changed: Mapping[TableInfo, int]) -> dict[TableInfo, list[SourceTable]]:
         """What else the tables of changes are registered as; with other names for their columns, also as themselves."""
-        of_relation: dict[int, list[SourceTable]] = {}
+        of_relation: dict[int, dict[str, SourceTable]] = {}
         for row in self._survey.known.values():
             if row.state != ENDED:
-                of_relation.setdefault(row.relation_id, []).append(row)
+                for oid in (row.relation_id, *(leaf.leaf_id for leaf in row.leaves)):
+                    of_relation.setdefault(oid, {})[row.table_id] = row
+        none: dict[str, SourceTable] = {}
         return {
             info: [
-                row for row in of_relation.get(info.root_id, []) if row.table_id != info.table_id or info.other_names
+                row
+                # A partition may have been, or be again, a table of its own, or one of another.
+                for row in {**of_relation.get(info.root_id, none), **of_relation.get(info.leaf_id, none)}.values()
+                if row.table_id != info.table_id or info.other_names
             ]
             for info in changed
         }

@@ -103,11 +103,14 @@ class PostgresTables:
 
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
         """See `Source`."""
-        with self._reachable():
-            held = self._hold({})
-            # What is held may be of a table that another process began later.
-            if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
-                held = self._renew({}, self._give_up_if_cancelled)
+        try:
+            with self._reachable():
+                held = self._hold({})
+                # What is held may be of a table that another process began later.
+                if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
+                    held = self._renew({}, self._give_up_if_cancelled)
+        except slots.GivenUp:
+            return
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
             if problem := self._lost(table, chunk, held):
@@ -129,6 +132,8 @@ class PostgresTables:
             return "the cluster failed over, and has not come to the snapshot that was begun"
         if self.at_once(table) and table.snapshot_lsn != held.lsn:
             return "its snapshot was lost, and it has no key"
+        if chunk.leaf_id not in self._survey.published:
+            return "it is not published any more, so nothing says which of its rows may be read"
         return ""
 
     def watermark(self) -> int:
@@ -168,7 +173,6 @@ class PostgresTables:
             raise Unreachable(f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)) from None
 
     def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> rows.ChunkTask:
-        published = self._survey.published.get(chunk.leaf_id)
         return rows.ChunkTask(
             source=table.source,
             table_name=table.table_name,
@@ -181,7 +185,7 @@ class PostgresTables:
             leaf_id=chunk.leaf_id,
             columns={column.name: column.attnum for column in table.columns},
             key=table.key_columns,
-            row_filter=published.row_filter if published else None,
+            row_filter=self._survey.published[chunk.leaf_id].row_filter,
             lower=int(chunk.lower_bound or 0),
             upper=None if chunk.upper_bound is None else int(chunk.upper_bound),
             row_keys=chunk.row_keys,

@@ -89,13 +89,15 @@ class Survey:
             self.is_stale = False
         if table.problem:
             return any(row.state == QUEUED for row in self._keep([table]))
-        if not reconcile([self._seen(table)], self.known):
-            return False
-        # By what was known; others may have been at it. Publications last: who moves a table tells the lake first.
-        self.refreshed()
-        self.published = publications.read(self._link.get(), self._publications())
-        changes = reconcile([self._seen(table)], self.known)
-        return any(row.state == QUEUED for row in self.put(changes))
+        is_queued = False
+        while reconcile([self._seen(table)], self.known):
+            # By what was known; others may have been at it, also between this look and the change. Publications last:
+            # who moves a table tells the lake first.
+            self.refreshed()
+            self.published = publications.read(self._link.get(), self._publications())
+            put = self.put(reconcile([self._seen(table)], self.known))
+            is_queued = is_queued or any(row.state == QUEUED for row in put)
+        return is_queued
 
     def _keep(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
         """What is to be remembered of tables that can't be read at present."""

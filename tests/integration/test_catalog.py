@@ -2,26 +2,29 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
 import pytest
 
+from ingest.change import EventBatch
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, ENDED, QUEUED
+from ingest.lake.tables import DONE, ENDED, QUEUED, SourceTable, SourceTables
+from ingest.positions import Restart
 from ingest.postgres import catalog
 from ingest.postgres.connection import Link, connect
 from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.startover import start_over
 from ingest.postgres.survey import Survey
 from ingest.settings import JobSettings
+from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks, Landing, Progress, StreamWriter
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed
+from tests.integration.replay import Jobs, Killed, call_once
 
 pytestmark = pytest.mark.slow
 
@@ -816,6 +819,155 @@ def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Jo
     jobs.assert_equal("public.q")
 
 
+def test_duplicates_that_came_and_went_without_a_key_take_no_row_with_them(jobs: Jobs, orders: Database) -> None:
+    """With identity FULL every record has all columns, whatever the key is: what it was is told by the key's number."""
+    orders.execute("alter table orders replica identity full")
+    jobs.settle()
+    orders.execute("alter table orders drop constraint orders_pkey")
+    orders.execute("insert into orders values (1, 'loaded twice', 0)")
+    orders.execute("delete from orders where note = 'loaded twice'")
+    orders.execute("alter table orders add primary key (id)")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+@pytest.mark.parametrize(
+    "statement", ["vacuum full orders", "reindex table orders", "reindex table concurrently orders"]
+)
+def test_a_key_whose_index_is_made_anew_is_the_same(jobs: Jobs, orders: Database, statement: str) -> None:
+    orders.execute("alter table orders replica identity full")
+    assert not alter(jobs, orders, statement)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        (
+            "alter table orders replica identity full",
+            "alter table orders replica identity default; insert into orders values (77, 'x', 7)",
+            "alter table orders replica identity full",
+        ),
+        (
+            "select",
+            "alter table orders rename n to m; update orders set m = 77 where id = 5; alter table orders rename m to n",
+            "select",
+        ),
+    ],
+    ids=["identity", "column"],
+)
+def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
+    jobs: Jobs, orders: Database, statements: tuple[str, str, str]
+) -> None:
+    """The snapshot has its stamp, which nobody else knows of before it is told."""
+    before, meanwhile, after = statements
+    jobs.settle()
+
+    def work() -> None:
+        orders.execute(meanwhile)
+        jobs.stream()
+        orders.execute(after)
+
+    orders.execute(before)
+    jobs.queue("public.orders")
+    jobs.snapshot(SnapshotHooks(after_plan=call_once(work)))
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "create table x (id int primary key, n int)",
+        "create table x (id int primary key, n int) partition by range (id); create table x_1 partition of x default",
+    ],
+    ids=["plain", "partitioned"],
+)
+def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(jobs: Jobs, database: Database, table: str) -> None:
+    """The stream alone looks meanwhile; snapshots are taken now and then."""
+    database.execute(
+        "create table p (id int primary key, n int) partition by range (id);"
+        "create table p_0 partition of p for values from (0) to (10); insert into p values (1, 1)"
+    )
+    database.execute(f"{table}; insert into x values (11, 1), (12, 1)")
+    jobs.settle()
+    with jobs.streaming():
+        database.execute("alter table p attach partition x for values from (10) to (20)")
+        database.execute("update x set n = 77 where id = 11; insert into x values (13, 1); delete from x where id = 12")
+        landed = jobs.watermark()
+        while (jobs.lake.persisted(jobs.source.name) or 0) <= landed:
+            time.sleep(0.1)
+        database.execute("alter table p detach partition x")
+    jobs.settle()
+    jobs.assert_equal("public.p", "public.x")
+
+
+def test_a_look_at_a_table_that_others_change_at_that_moment_is_not_forgotten(
+    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.settle()
+    put = SourceTables.put
+
+    def move(source: str) -> None:
+        (row,) = jobs.lake.tables.read(source).values()
+        assert put(jobs.lake.tables, source, [row.after(moving_id=1, moved_lsn=1)])  # as `sharing` does
+
+    move_once = call_once(lambda: move(jobs.source.name))
+
+    def later(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        if any(row.state == QUEUED for row in rows):
+            move_once([])
+        return put(self, source, rows)
+
+    orders.execute("alter table orders rename n to m; update orders set m = 77 where id = 5")
+    monkeypatch.setattr(SourceTables, "put", later)
+    jobs.stream()
+    monkeypatch.undo()
+    assert jobs.table("public.orders").moving_id == 1
+    orders.execute("alter table orders rename m to n")
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
+    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "200ms")
+    orders.execute("create table other (id int primary key)")
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    position = jobs.positions()[1]
+    quiet = jobs.settings.model_copy(update={"catalogue_seconds": 300.0, "landing_seconds": 3.0})
+    decoded = threading.Event()
+
+    class Watched(PostgresFeed):
+        def read(self, timeout: float) -> EventBatch | Restart | None:
+            batch = super().read(timeout)
+            if isinstance(batch, EventBatch) and "insert" in batch.events["op"].to_pylist()[-1:]:
+                decoded.set()
+            return batch
+
+    def tell(landing: Landing) -> None:
+        if landing.rows:
+            landed.release()
+
+    feed = Watched(jobs.lake, jobs.source, quiet, position)
+    writer = StreamWriter(jobs.lake, feed, position, quiet, Hooks(after_store=tell))
+    with ThreadPoolExecutor(1) as pool, orders.connect(autocommit=False) as locking:
+        running = pool.submit(writer.run)
+        orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
+        assert landed.acquire(timeout=60)
+        orders.execute("alter table orders replica identity full")
+        jobs.snapshot()
+        orders.execute("alter table orders replica identity default; insert into orders values (77, 'x', 7)")
+        assert decoded.wait(60)
+        locking.execute("lock table other in access exclusive mode")  # as VACUUM FULL does
+        orders.lock_awaited("other")
+        writer.stop()
+        running.result(60)
+    jobs.settle()
+    jobs.assert_equal("public.orders", "public.other")
+
+
 def test_what_was_changed_under_a_name_that_is_not_selected_is_not_lost(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
 ) -> None:
@@ -851,6 +1003,22 @@ def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
     orders.execute("alter table other.orders set schema public; delete from orders where id = 1")
     jobs.settle()
     jobs.assert_equal("public.orders")
+    jobs.close()
+
+
+def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, parts: Database
+) -> None:
+    parts.execute("create publication everything for tables in schema public")
+    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs.settle()
+    before = jobs.table("public.p").snapshot_id
+    for number in range(6):
+        parts.execute(f"create table p_{number} partition of p for values in ('{number}')")
+    parts.execute("insert into p values (99, '3', 1)")
+    jobs.settle()
+    jobs.assert_equal("public.p")
+    assert jobs.table("public.p").snapshot_id == before
     jobs.close()
 
 

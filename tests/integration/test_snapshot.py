@@ -1,7 +1,9 @@
 """Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -10,7 +12,7 @@ import pytest
 from ingest.config import PostgresSource, Settings
 from ingest.jobs import Jobs as AllJobs
 from ingest.lake import Chunk, Lake
-from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING
+from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING, SourceTable, SourceTables
 from ingest.postgres import slots
 from ingest.postgres.source import open_jobs
 from ingest.settings import JobSettings
@@ -723,3 +725,58 @@ def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_rea
     accounts.execute(f'delete from accounts; alter publication "{publication}" add table accounts')
     jobs.settle()
     jobs.assert_equal("public.accounts")
+
+
+def test_a_table_that_leaves_its_publication_while_it_is_read_keeps_to_its_filter(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
+) -> None:
+    accounts.execute("create table aaa (id int primary key); insert into aaa values (2)")
+    accounts.execute("create publication part for table aaa, accounts where (id % 2 = 0)")
+    jobs = Jobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalogue_seconds=5.0))
+    take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
+    jobs.snapshot(SnapshotHooks(before_done=take_out))
+    landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
+    ids = [int(row.id) for row in landed.collect()]
+    assert ids
+    assert [one for one in ids if one % 2] == []
+    jobs.close()
+
+
+def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
+    jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
+    both = jobs.source.model_copy(update={"writers": 2})
+    share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).rest())
+    put = SourceTables.put
+
+    def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        found = put(self, source, rows)
+        if any(row.state == RUNNING for row in rows):
+            share([])
+            return [row for row in found if row in self.read(source).values()]
+        return found
+
+    monkeypatch.setattr(SourceTables, "put", shared_then)
+    jobs.snapshot()
+    counts = {name: jobs.table(f"public.{name}").row_count for name in ("accounts", "other")}
+    assert counts == {"accounts": 250, "other": 2}
+
+
+def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
+    lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
+) -> None:
+    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    with pytest.raises(Killed):
+        jobs.snapshot(SnapshotHooks(after_land=kill))
+    accounts.execute("create table other (id int)")
+    with accounts.connect(autocommit=False) as busy, ThreadPoolExecutor(1) as pool:
+        busy.execute("insert into other values (1)")
+        snapshotter = jobs.snapshotter()
+        running = pool.submit(snapshotter.run)
+        making = "select from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
+        while not accounts.execute(making):
+            time.sleep(0.02)
+        snapshotter.stop()
+        running.result(60)
+    jobs.close()
