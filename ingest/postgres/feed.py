@@ -55,7 +55,9 @@ class PostgresFeed:
         self._cancelled = cancelled or threading.Event()
         # The last changes, by table as it was described, that what the lake takes the tables for may lack.
         self._changed: dict[TableInfo, int] = {}
-        # Since the last look at the clock: the generations that are none any more.
+        # The generations that there are, and the changed ones that are none of them, though all relations were
+        # described again.
+        self._live: frozenset[str] = frozenset()
         self._described: set[TableInfo] = set()
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
@@ -102,7 +104,6 @@ class PostgresFeed:
             if self._has_heard:
                 self._has_heard = False
                 self._registry.check_published(self._source.publication_of(self._stored.writer))
-            self._described.clear()
             self._judge()
         if item is None:
             return None
@@ -133,6 +134,9 @@ class PostgresFeed:
         if not self._changed:
             return
         self._registry.refresh()
+        if self._live != self._registry.live():
+            self._live = self._registry.live()
+            self._described.clear()
         replaced = self._registry.replaced(self._changed)
         if not replaced <= self._described:
             self._described |= replaced

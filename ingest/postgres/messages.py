@@ -77,9 +77,10 @@ class TableInfo:
 class Registry(Protocol):
     """Answers what the stream doesn't tell of a relation, at every Relation message, in order."""
 
-    def describe(self, relation: Relation) -> TableInfo:
+    def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
         """The table that `relation` is, or is a leaf of.
 
+        again: the stream said it a while ago, so the table's name is the one that it has now.
         Under identity `d` and `i`, key_columns are a permutation of `relation.identity_columns` (None
         if there are none).
         """

@@ -52,11 +52,11 @@ class CatalogRegistry:
         self._queued = queued
         self._wait = wait
 
-    def describe(self, relation: Relation) -> TableInfo:
+    def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
         """See `Registry`. Asks again for as long as the source can't be reached; GivenUp, if nobody waits any more."""
         now = self._look(relation.oid)
         known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
-        info = describe(self._source, relation, now, known)
+        info = describe(self._source, relation, now, known, again=again)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
         row = self._survey.known.get(info.table_id)
@@ -85,9 +85,13 @@ class CatalogRegistry:
 
     def replaced(self, changed: Mapping[TableInfo, int]) -> set[TableInfo]:
         """The changed generations that are not registered, or have ended, though their tables are there."""
-        live = {row.table_id for row in self._survey.known.values() if row.state != ENDED}
+        live = self.live()
         gone = (info for info, rows in self._taken_for(changed).items() if rows and info.table_id not in live)
         return {info for info in gone if info.table_id not in self.unselected}
+
+    def live(self) -> frozenset[str]:
+        """The generations, by table_id, that there are by what the lake said last."""
+        return frozenset(row.table_id for row in self._survey.known.values() if row.state != ENDED)
 
     def strayed(self, changed: Mapping[TableInfo, int]) -> None:
         """Changes up to these positions are to be landed: tables that they are missing from are to be read anew.
@@ -161,14 +165,24 @@ class CatalogRegistry:
                 _log.warning("the catalogue can't be read at the moment (%s)", self._link.why(error))
 
 
-def describe(source: str, relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> TableInfo:
+def describe(
+    source: str,
+    relation: Relation,
+    now: CatalogTable | None,
+    known: Sequence[SourceTable],
+    *,
+    again: bool = False,
+) -> TableInfo:
     """The table that a relation of the stream is, or is a leaf of. Pure.
 
-    now: the catalogue's, None if it has gone; known: registered generations that have the relation.
+    now: the catalogue's, None if it has gone; known: registered generations that have the relation. again: see
+    `Registry`: not all versions of the server tell of a schema's new name.
     """
     root = now.oid if now else known[0].relation_id if known else relation.oid
     name = f"{relation.schema}.{relation.name}"
-    if root != relation.oid:
+    if now and again:
+        name = now.table_name
+    elif root != relation.oid:
         name = now.table_name if now else known[0].table_name
     key = _key(relation, now, known)
     generation = table_id(source, root, name, key, relation.identity)

@@ -36,7 +36,8 @@ class Relations:
     def describe_again(self) -> None:
         """Ask about all of them anew, between two pieces: no Relation message tells of a root's new name."""
         self._current = {
-            oid: version(held.relation, self._registry.describe(held.relation)) for oid, held in self._current.items()
+            oid: version(held.relation, self._registry.describe(held.relation, again=True))
+            for oid, held in self._current.items()
         }
 
     def forget(self) -> None:

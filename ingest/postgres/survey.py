@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import psycopg
+
 from ingest.config import PostgresSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED, QUEUED
@@ -85,8 +87,7 @@ class Survey:
         if not self._source.selects(table.table_name):
             return False
         if self.is_stale:
-            self.published = publications.read(self._link.get(), self._publications())
-            self.is_stale = False
+            self._read_published()
         if table.problem:
             return any(row.state == QUEUED for row in self._keep([table]))
         is_queued = False
@@ -98,6 +99,17 @@ class Survey:
             put = self.put(reconcile([self._seen(table)], self.known))
             is_queued = is_queued or any(row.state == QUEUED for row in put)
         return is_queued
+
+    def _read_published(self) -> None:
+        """What is published by now; as it was, if that can't be known at the moment: from 18 on the server opens all
+        tables for it, and one that is locked for long, by VACUUM FULL say, is not to hold up the others.
+        """
+        try:
+            self.published = publications.read(self._link.get(), self._publications())
+        except psycopg.errors.LockNotAvailable:
+            if not self.published:
+                raise
+        self.is_stale = False
 
     def _keep(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
         """What is to be remembered of tables that can't be read at present."""

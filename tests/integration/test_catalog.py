@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from ingest.lake import Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, SourceTable, SourceTables
 from ingest.positions import Restart
 from ingest.postgres import catalog
-from ingest.postgres.connection import Link, connect
+from ingest.postgres.catalog import CatalogTable
+from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.feed import PostgresFeed
 from ingest.postgres.startover import start_over
 from ingest.postgres.survey import Survey
@@ -39,6 +41,16 @@ def orders(database: Database) -> Database:
 
 
 _SWAP = "alter table orders rename note to x; alter table orders rename n to note; alter table orders rename x to n"
+
+
+def released(landed: threading.Semaphore) -> Callable[[Landing], None]:
+    """A hook that says that rows were landed."""
+
+    def tell(landing: Landing) -> None:
+        if landing.rows:
+            landed.release()
+
+    return tell
 
 
 def alter(jobs: Jobs, database: Database, statement: str) -> bool:
@@ -946,12 +958,8 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
                 decoded.set()
             return batch
 
-    def tell(landing: Landing) -> None:
-        if landing.rows:
-            landed.release()
-
     feed = Watched(jobs.lake, jobs.source, quiet, position)
-    writer = StreamWriter(jobs.lake, feed, position, quiet, Hooks(after_store=tell))
+    writer = StreamWriter(jobs.lake, feed, position, quiet, Hooks(after_store=released(landed)))
     with ThreadPoolExecutor(1) as pool, orders.connect(autocommit=False) as locking:
         running = pool.submit(writer.run)
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
@@ -1020,6 +1028,74 @@ def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     jobs.assert_equal("public.p")
     assert jobs.table("public.p").snapshot_id == before
     jobs.close()
+
+
+def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
+    lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database
+) -> None:
+    """Postgres 15 tells nobody of it."""
+    database.execute("create schema s; create table s.orders (id int primary key, n int)")
+    database.execute("insert into s.orders values (1, 1)")
+    jobs = Jobs(lake, new_source(tables=("s.*", "t.*")), settings)
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    snapshots = set()
+    with jobs.streaming(Hooks(after_store=released(landed))):
+        database.execute("update s.orders set n = 2")
+        assert landed.acquire(timeout=60)
+        database.execute("alter schema s rename to t")
+        for n in range(4):
+            jobs.snapshot()
+            snapshots.add(jobs.table("t.orders").snapshot_id)
+            database.execute(f"update t.orders set n = {n + 10}")
+            assert landed.acquire(timeout=60)
+    jobs.settle()
+    jobs.assert_equal("t.orders")
+    assert len(snapshots) <= 2
+    jobs.close()
+
+
+def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: Jobs, orders: Database) -> None:
+    orders.execute("create table other (id int primary key)")
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    with orders.connect(autocommit=False) as locking, jobs.streaming(Hooks(after_store=released(landed))):
+        orders.execute("update orders set n = 0 where id = 1")
+        assert landed.acquire(timeout=60)
+        locking.execute("lock table other in access exclusive mode")  # as VACUUM FULL does, for hours
+        # So that its Relation message comes again.
+        orders.execute("analyze orders; alter table orders set (fillfactor = 70)")
+        orders.execute("update orders set n = 0 where id = 2")
+        assert landed.acquire(timeout=60)
+        locking.rollback()
+    jobs.settle()
+    jobs.assert_equal("public.orders")
+
+
+def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
+    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders.execute("create table other (id int primary key)")
+    jobs.settle()
+    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog.table_of
+
+    def counted(connection: Connection, oid: int) -> CatalogTable | None:
+        looks[oid] += 1
+        return table_of(connection, oid)
+
+    with jobs.streaming(Hooks(after_store=released(landed))):
+        orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
+        assert landed.acquire(timeout=60)
+        orders.execute("alter table orders drop constraint orders_pkey; insert into orders values (77, 'x', 7)")
+        assert landed.acquire(timeout=60)
+        jobs.snapshot()
+        orders.execute("insert into other values (2)")
+        assert landed.acquire(timeout=60)
+        monkeypatch.setattr(catalog, "table_of", counted)
+        for number in range(3, 13):
+            orders.execute(f"insert into other values ({number})")
+            assert landed.acquire(timeout=60)
+    assert not looks
 
 
 def test_names_and_keys_are_never_taken_for_variables(jobs: Jobs, database: Database) -> None:

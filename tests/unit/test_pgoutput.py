@@ -112,7 +112,8 @@ class Catalogue:
         self.whole = False
         self.asked: list[Relation] = []
 
-    def describe(self, relation: Relation) -> TableInfo:
+    def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
+        assert not again
         self.asked.append(relation)
         default = () if relation.identity == "f" else relation.identity_columns
         key = self.keys.get(relation.oid, default or None)
