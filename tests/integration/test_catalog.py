@@ -1023,6 +1023,7 @@ def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     before = jobs.table("public.p").snapshot_id
     for number in range(6):
         parts.execute(f"create table p_{number} partition of p for values in ('{number}')")
+    jobs.settle()
     parts.execute("insert into p values (99, '3', 1)")
     jobs.settle()
     jobs.assert_equal("public.p")
