@@ -57,7 +57,9 @@ class Database:
         with self.connect() as connection:
             statement = query.encode() if isinstance(query, str) else query
             cursor = connection.execute(statement, parameters)
-            return cursor.fetchall() if cursor.description else []
+            # Not by its description: `select from` has rows without columns.
+            has_rows = cursor.pgresult is not None and cursor.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK
+            return cursor.fetchall() if has_rows else []
 
     def slot_released(self, slot: str) -> None:
         """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""

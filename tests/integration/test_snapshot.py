@@ -774,7 +774,7 @@ def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
         busy.execute("insert into other values (1)")
         snapshotter = jobs.snapshotter()
         running = pool.submit(snapshotter.run)
-        making = "select from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
+        making = "select 1 from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
         while not accounts.execute(making):
             time.sleep(0.02)
         snapshotter.stop()

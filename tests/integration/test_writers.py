@@ -485,8 +485,9 @@ def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_
     tell = sharing._tell
 
     def stopped(*arguments: Any, **changes: Any) -> None:
-        while tables.execute("select from pg_stat_activity where state = 'idle in transaction'"):
-            pass
+        held = "select 1 from pg_stat_activity where state = 'idle in transaction' and datname = current_database()"
+        while tables.execute(held):
+            time.sleep(0.02)
         tell(*arguments, **changes)
 
     monkeypatch.setattr(sharing, "HOLD_TIMEOUT", "100ms")
