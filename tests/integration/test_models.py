@@ -19,7 +19,7 @@ from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, in_order, killed_at, meanwhile, watched
+from tests.integration.replica import Killed, Replica, another_dbt, in_order, killed_at, meanwhile, watched
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -636,6 +636,37 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
     for definition in [*many, name(replica, "by_customer"), name(replica, "totals")]:
         assert outcomes[definition].message.startswith("definition changed")
         assert replica.replayed(definition) == replica.logged_rows(definition)
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Database) -> None:
+    replica.sync()
+    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
+    project, other = replica.project, late_copy(replica).project
+    tears: list[str] = []
+    inserts: list[str] = []
+    both = threading.Event()
+
+    def look(sql: str) -> None:
+        if "insert into core.publications" in sql:
+            tears.append(sql)
+            if len(tears) == 2:  # another run begins, and finishes what it finds
+                with another_dbt():
+                    other.operation("recover")
+        if "insert into buckets." in sql:
+            inserts.append(sql)
+            if len(inserts) == 2:
+                both.set()
+            both.wait(120)
+        if both.is_set():
+            raise Killed(sql)
+
+    with pytest.raises((Failure, Killed)), watched(look):
+        project.invoke("build", "--exclude", "resource_type:unit_test")
+    done = replica.model()
+    for definition, rows in (("by_customer", 40), ("totals", 5)):
+        assert done[name(replica, definition)].message == f"definition changed, PUT {rows}, REMOVE 0"
     assert_equal(replica, database)
 
 
