@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ingest.config import PostgresSource
+from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
@@ -63,6 +64,34 @@ def test_balances_agree_at_every_checkpoint(
         database.execute(f"""select '{tellers}["' || bid || '"]', tid, tbalance from pgbench_tellers""")
     )
     assert replica.replayed(tellers) == replica.logged_rows(tellers)
+
+
+def numbers(replica: Replica, database: Database) -> tuple[str, str]:
+    """A table in the source, landed, and the view and a definition of it."""
+    database.execute(
+        "create table t (id int primary key, total int); insert into t select i, i from generate_series(1, 4) i"
+    )
+    view = replica.view("t", {"id": "int", "total": "int"})
+    query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
+    definition = replica.definition("numbers", query, bucket_by=[], object_id="id", evaluate="rows")
+    replica.land()
+    return view, definition
+
+
+def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database: Database) -> None:
+    view, definition = numbers(replica, database)
+    replica.write(
+        f"models/buckets/{definition}.yml",
+        f"models:\n  - name: {definition}\n    columns:\n      - name: total\n        data_tests:\n"
+        f"          - relationships:\n              arguments: {{to: ref('{view}'), field: id}}\n",
+    )
+    pipeline = replica.pipeline()
+    pipeline.model()
+    database.execute("update t set total = 99 where id = 1")
+    replica.land()
+    with pytest.raises(Failure, match="relationships"):
+        pipeline.model()
+    assert (f"{definition}[]", 1, 1) in replica.bucket(definition, "id, total")
 
 
 _SLOW = pytest.mark.slow
