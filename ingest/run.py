@@ -76,11 +76,11 @@ class Pipeline:
 
     def model(self) -> ModelRun:
         """Run dbt on what is landed by now."""
+        self._runs += 1
         started = time.time()
         tables = self._tables()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
         outcomes = self._build()
-        self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished(landed)
         self._seen, self._seen_tables = landed, tables
@@ -126,16 +126,16 @@ class Pipeline:
             self.maintain()
 
     def _model_or_say_why_not(self, on_run: Callable[[ModelRun], None], *, must: bool) -> None:
-        """A definition that fails holds up nobody else; the next run tries it again."""
+        """A definition that fails holds up nobody else, nor upkeep; the next run tries it again."""
         try:
             on_run(self.model())
-            if self._runs % UPKEEP_RUNS == 0:
-                self.maintain()
         except Failure as error:
             if must:
                 raise
             self._unsettled = True
             _log.error("%s", error)
+        if self._runs % UPKEEP_RUNS == 0:
+            self.maintain()
 
     def _stored(self, landing: Landing) -> None:
         """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that

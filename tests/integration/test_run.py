@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ingest import run
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
@@ -92,6 +93,23 @@ def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database:
     with pytest.raises(Failure, match="relationships"):
         pipeline.model()
     assert (f"{definition}[]", 1, 1) in replica.bucket(definition, "id, total")
+
+
+def test_upkeep_is_done_though_a_definition_fails(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, definition = numbers(replica, database)
+    replica.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
+    pipeline = replica.pipeline()
+    runs: list[ModelRun] = []
+    monkeypatch.setattr(run, "UPKEEP_RUNS", 2)
+    monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
+    with pytest.raises(Failure, match="never"):
+        pipeline.model()
+    database.execute("insert into t values (5, 5)")
+    with pipeline.running():
+        pipeline.loop(runs.append)
+    assert runs == []
 
 
 _SLOW = pytest.mark.slow
