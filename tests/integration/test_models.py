@@ -786,6 +786,22 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: 
 
 
 @pytest.mark.slow
+def test_an_incremental_model_over_a_bucket_keeps_its_rows(replica: Replica, database: Database) -> None:
+    """Though it has all the columns of a bucket."""
+    history = replica.write(
+        f"models/buckets/history_{replica.source.name}.sql",
+        "{{ config(materialized='incremental', incremental_strategy='append', meta={}) }}\n"
+        f"select * from {{{{ ref('{name(replica, 'by_customer')}') }}}}\n"
+        "{% if is_incremental() %} where _op_id > (select max(_op_id) from {{ this }}) {% endif %}",
+    )
+    replica.sync()
+    assert replica.rows(f"select count(*) from buckets.{history}") == [(40,)]
+    database.execute("update orders set total = 0 where id = 1; delete from orders where id = 2")
+    replica.sync()
+    assert replica.rows(f"select count(*) from buckets.{history}") == [(41,)]
+
+
+@pytest.mark.slow
 def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer = name(replica, "by_customer")
