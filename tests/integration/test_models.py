@@ -272,7 +272,7 @@ def looking_up(replica: Replica, short: str, query: str, request: object) -> str
 
 
 # In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
-# {made}: one with two rows of each.
+# {made}: one with two rows of each, {own}: one with checkpoints of its own, {young}: one of what is not of today.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
 NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
@@ -288,6 +288,8 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id, (select max(id) from {ref}) as most from {rows}": "with a subquery in the query",
     "select _row_key, id, current_timestamp() as seen from {rows}": "with current_timestamp in the query",
     "select _row_key, id from {rows} where date '2020-01-01' < date 'today'": "with 'today' in the query",
+    'select _row_key, id from {rows} where date "2020-01-01" < date "today"': "with 'today' in the query",
+    "select _row_key, id from {young}": "with 'today' in the query",
     "select _row_key, id, cast('now' as timestamp) as seen from {rows}": "with now in the query",
     "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",
     f"select _row_key, id, {_MANY}, current_timestamp() as seen from {{rows}}": "with current_timestamp in the query",
@@ -295,6 +297,7 @@ NOT_ROW_BY_ROW = {
     "select concat(_row_key, '!') as _row_key, id from {rows}": "with a _row_key of its own",
     "select id as _row_key, id from {rows}": "with a _row_key of its own",
     "select _row_key, id from {made}": "with a _row_key of its own",
+    "select _row_key, id from {own}": "with a _checkpoint_id of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
@@ -332,11 +335,16 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
     keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
     made = replica.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
+    keys = "select _row_key, cast(0 as bigint) as _checkpoint_id, id"
+    own = replica.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
+    past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
+    young = replica.write(f"models/staging/young_{view}.sql", f"select _row_key, _checkpoint_id, id {past}")
     joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
     of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
     reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
+    reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
