@@ -19,7 +19,7 @@
     {{ return(texts[node.unique_id]) }}
 {%- endmacro %}
 
-{#- A number that tells a seed's contents, as they are loaded, from others; asked for once in a run. -#}
+{#- What tells a seed's columns and contents, as they are loaded, from others; asked for once in a run. -#}
 {% macro seed_contents(node) -%}
     {%- set contents = tidemark.run_memory().setdefault('seed_contents', {}) -%}
     {%- if node.unique_id not in contents -%}
@@ -27,9 +27,12 @@
         {%- set found = 'not loaded' -%}
         {%- if tidemark.is_built(seed) -%}
             {%- set query = 'select cast(sum(cast(xxhash64(to_json(struct(*), ' ~ tidemark.json_options() ~ ')) as decimal(38))) as string) as contents from ' ~ seed -%}
-            {%- set found = run_query(query)[0]['contents'] -%}
+            {%- set found = [run_query(query)[0]['contents']] -%}
+            {%- for row in run_query('describe ' ~ seed) -%}
+                {%- do found.append(row['col_name'] ~ ' ' ~ row['data_type']) -%}
+            {%- endfor -%}
         {%- endif -%}
-        {%- do contents.update({node.unique_id: found}) -%}
+        {%- do contents.update({node.unique_id: found | string}) -%}
     {%- endif -%}
     {{ return(contents[node.unique_id]) }}
 {%- endmacro %}
