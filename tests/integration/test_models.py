@@ -461,6 +461,21 @@ def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Databa
     assert_equal(replica, database)
 
 
+@pytest.mark.slow
+def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(replica: Replica, database: Database) -> None:
+    by_customer = name(replica, "by_customer")
+    replica.land()
+    path = f"models/buckets/{by_customer}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
+    with pytest.raises(Failure), killed_at(lambda sql: f"create table if not exists buckets.{by_customer}__ops" in sql):
+        replica.model()
+    replica.write(path, definition)
+    assert replica.model()[by_customer].message == "new, PUT 40, REMOVE 0"
+    assert "more" not in replica.spark.table(f"buckets.{by_customer}").columns
+    assert_equal(replica, database)
+
+
 def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
