@@ -22,9 +22,9 @@ from ingest.upkeep import maintain
 _log = logging.getLogger(__name__)
 
 # Views and seeds stay as the first run of the project made them, and the files in which dbt says what it knows of the
-# project; unit tests look at the code, not at the data.
+# project; unit tests look at the code, not at the data. Tests that touch a view are not left out with it.
 _LEFT_OUT = ("config.materialized:view", "resource_type:seed", "resource_type:unit_test")
-_LATER_RUNS = ("--no-write-json", "--exclude", *_LEFT_OUT)
+_LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_LEFT_OUT)
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
@@ -76,11 +76,11 @@ class Pipeline:
 
     def model(self) -> ModelRun:
         """Run dbt on what is landed by now."""
+        self._runs += 1
         started = time.time()
         tables = self._tables()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
         outcomes = self._build()
-        self._runs += 1
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished(landed)
         self._seen, self._seen_tables = landed, tables
@@ -126,16 +126,16 @@ class Pipeline:
             self.maintain()
 
     def _model_or_say_why_not(self, on_run: Callable[[ModelRun], None], *, must: bool) -> None:
-        """A definition that fails holds up nobody else; the next run tries it again."""
+        """A definition that fails holds up nobody else, nor upkeep; the next run tries it again."""
         try:
             on_run(self.model())
-            if self._runs % UPKEEP_RUNS == 0:
-                self.maintain()
         except Failure as error:
             if must:
                 raise
             self._unsettled = True
             _log.error("%s", error)
+        if self._runs % UPKEEP_RUNS == 0:
+            self.maintain()
 
     def _stored(self, landing: Landing) -> None:
         """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that

@@ -1,13 +1,13 @@
 {#-
   Refuses `evaluate: rows` where a changed row can change more than its own output. Spark itself says what the query is
   made of, views below it included: from one table, through the filter of `rows(...)`, projections and filters, nothing
-  else; and a row keeps the key that it has in the table, by which its older version is found.
+  else; and a row keeps the key and the checkpoint that it has in the table, by which its older version, and its changes, are found.
 -#}
 {% macro check_row_wise(sql, model) -%}
     {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
-    {%- set moment = modules.re.search("\\b(?:date|timestamp\\w*)\\s*'\\s*(now|today|tomorrow|yesterday)\\b", sql, flags=modules.re.IGNORECASE) -%}
+    {%- set moment = tidemark._named_moment([sql] + tidemark._views_read_by(model)) -%}
     {%- if moment -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' with '" ~ moment.group(1) ~ "' in the query", fix) -%}
+        {%- do tidemark._refuse(model, "evaluate: 'rows' with '" ~ moment ~ "' in the query", fix) -%}
     {%- endif -%}
     {%- set plan = tidemark._analyzed_plan(sql, model) -%}
     {%- set inputs = plan | selectattr('is_input') | list -%}
@@ -24,21 +24,48 @@
         {%- do tidemark._refuse(model, "evaluate: 'rows' reads another input beside rows(...)", fix) -%}
     {%- endif -%}
     {%- set columns = (plan | selectattr('operator', 'equalto', 'RelationV2') | first).text -%}
-    {%- set kept = tidemark._kept_row_key(modules.re.search('\\brow_key#\\d+', columns)) -%}
+    {%- set kept = {'_row_key': tidemark._kept_row_key(columns), '_checkpoint_id': tidemark._kept_checkpoint_id(columns)} -%}
     {%- for node in plan -%}
-        {%- set text = modules.re.sub(kept, '', node.text, flags=modules.re.IGNORECASE) -%}
-        {%- if modules.re.search('( AS |^Generate .*, \\[.*\\b)_row_key#', text, flags=modules.re.IGNORECASE) -%}
-            {%- do tidemark._refuse(model, "evaluate: 'rows' with a _row_key of its own in the query", fix) -%}
-        {%- endif -%}
+        {%- for name in kept -%}
+            {%- set text = modules.re.sub(kept[name], '', node.text, flags=modules.re.IGNORECASE) -%}
+            {%- if modules.re.search('( AS |^Generate .*, \\[.*\\b)' ~ name ~ '#', text, flags=modules.re.IGNORECASE) -%}
+                {%- do tidemark._refuse(model, "evaluate: 'rows' with a " ~ name ~ ' of its own in the query', fix) -%}
+            {%- endif -%}
+        {%- endfor -%}
     {%- endfor -%}
 {%- endmacro %}
 
-{#- How a row's `_row_key` is made and handed on, as a regular expression: of the table's row_key, `found`, as `tidemark codegen` does it with a
-    key and without. Views cast what they select. -#}
-{% macro _kept_row_key(found) -%}
+{#- The first moment, such as `today`, that a literal of texts names. Spark puts it in their place before it shows a plan. -#}
+{% macro _named_moment(texts) -%}
+    {%- set literal = "\\b(?:date|timestamp\\w*)\\s*['\"]\\s*(now|today|tomorrow|yesterday)\\b" -%}
+    {%- for text in texts -%}
+        {%- set moment = modules.re.search(literal, tidemark.normalized_sql(text), flags=modules.re.IGNORECASE) -%}
+        {%- if moment -%}{{ return(moment.group(1)) }}{%- endif -%}
+    {%- endfor -%}
+{%- endmacro %}
+
+{% macro _views_read_by(model) -%}
+    {%- set texts = [] -%}
+    {%- for node in tidemark.read_by(model) if node.config.materialized == 'view' -%}
+        {%- do texts.append(tidemark.view_text(node)) -%}
+    {%- endfor -%}
+    {{ return(texts) }}
+{%- endmacro %}
+
+{#- How a row's `_row_key` is made and handed on, as a regular expression: of the row_key among the table's columns, as `tidemark codegen`
+    does it with a key and without. Views cast what they select. -#}
+{% macro _kept_row_key(columns) -%}
+    {%- set found = modules.re.search('\\brow_key#\\d+', columns) -%}
     {%- set row_key = found.group() if found else 'row_key' -%}
     {%- set copy = '\\bif \\(\\(copy#\\d+ = 1\\)\\) ' ~ row_key ~ ' else concat\\(concat\\(' ~ row_key ~ ', #\\), cast\\(copy#\\d+ as string\\)\\)' -%}
     {{ return('(\\b_row_key#\\d+|\\bcast\\(_row_key#\\d+ as string\\)|\\b' ~ row_key ~ '|' ~ copy ~ ') AS _row_key#') }}
+{%- endmacro %}
+
+{#- The same of a row's `_checkpoint_id`. -#}
+{% macro _kept_checkpoint_id(columns) -%}
+    {%- set found = modules.re.search('\\bcheckpoint_id#\\d+L?', columns) -%}
+    {%- set either = '(_checkpoint_id#\\d+L?|' ~ (found.group() if found else 'checkpoint_id') ~ ')' -%}
+    {{ return('\\b(' ~ either ~ '|cast\\(' ~ either ~ ' as bigint\\)) AS _checkpoint_id#') }}
 {%- endmacro %}
 
 {#- What of a node of the plan is more than a projection or a filter, in a word; none, if nothing is. -#}

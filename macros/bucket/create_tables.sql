@@ -1,15 +1,13 @@
 {#- Both anew. Of a definition that was published one or both have been dropped, or the rows replaced by another kind of model: the rows
-    and the log are only right together. -#}
+    and the log are only right together. Of one that was not, a run that was killed, of another text, may have made one. -#}
 {% macro _create_tables(relation, columns, definition) -%}
     {%- set ops = tidemark.ops_relation(relation) -%}
     {%- if definition in tidemark.marks() -%}
         {%- set last_op = tidemark._known_last_op(relation) -%}
         {%- do tidemark.tear(definition, relation, tidemark.dropped_tables(definition, relation, last_op)) -%}
-        {%- do tidemark.drop_whatever(relation) -%}
-        {%- do tidemark.drop_whatever(ops) -%}
-    {%- elif not tidemark.is_bucket_table(relation) -%}
-        {%- do tidemark.drop_whatever(relation) -%}
     {%- endif -%}
+    {%- do tidemark.drop_whatever(relation) -%}
+    {%- do tidemark.drop_whatever(ops) -%}
     {%- do run_query(tidemark._create_rows_table(relation, columns)) -%}
     {%- do run_query(tidemark._create_ops_table(ops)) -%}
     {%- do adapter.cache_added(relation) -%}

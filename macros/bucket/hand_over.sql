@@ -9,14 +9,15 @@
         {%- set node = graph.nodes.get(unique_id, {}) -%}
         {%- if node.resource_type == 'model' and not tidemark.is_definition(node) and node.schema == 'buckets' -%}
             {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
-            {%- if tidemark.is_bucket_table(relation) and node.alias in tidemark.marks() -%}
+            {%- set is_ours = tidemark.is_bucket_table(relation) and tidemark.is_staged(relation) -%}
+            {%- if is_ours and node.alias in tidemark.marks() -%}
                 {%- do tidemark.tear(node.alias, relation, tidemark.dropped_tables(node.alias, relation)) -%}
                 {%- if node.config.materialized in ['table', 'view'] -%}
                     {%- do tidemark.set_staged(relation, false) -%}
                 {%- else -%}
                     {%- do tidemark.drop_whatever(relation) -%}
                 {%- endif -%}
-            {%- elif tidemark.is_bucket_table(relation) -%}
+            {%- elif is_ours -%}
                 {%- do tidemark.drop_whatever(relation) -%}
             {%- endif -%}
         {%- endif -%}
@@ -42,7 +43,12 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- Whether a table's writes go to the run's branch. -#}
+{#- Whether a table's writes go to the run's branch. A model over a bucket may have all of its columns, but is not staged. -#}
+{% macro is_staged(relation) -%}
+    {{ return(run_query('show tblproperties ' ~ relation ~ " ('write.wap.enabled')")[0]['value'] == 'true') }}
+{%- endmacro %}
+
+{#- Lets a table's writes go to the run's branch, or not. -#}
 {% macro set_staged(relation, staged) -%}
     {%- do run_query('alter table ' ~ relation ~ " set tblproperties ('write.wap.enabled' = '" ~ staged | lower ~ "')") -%}
 {%- endmacro %}

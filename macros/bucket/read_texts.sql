@@ -1,7 +1,7 @@
 {#-
   The SQL of a view as it stands in the lake: what a definition over it gives is decided by that, whatever the files say by now. A run
   asks for those that it makes, once. Others the process asks for once, as `graph` stays: a warm run, whose views stand, asks
-  nothing. `tidemark plan` has compiled all of them: it goes by what would be made.
+  nothing. `tidemark plan` has compiled all of them: it goes by what would be made. A semicolon at the end is not of the view.
 -#}
 {% macro view_text(node) -%}
     {%- set texts = graph.setdefault('tidemark view_texts', {}) -%}
@@ -13,13 +13,13 @@
             {%- set created = run_query('show create table ' ~ view)[0][0] -%}
             {%- set text = modules.re.split('\nAS\\s', created, maxsplit=1) | last -%}
         {%- endif -%}
-        {%- do texts.update({node.unique_id: text}) -%}
+        {%- do texts.update({node.unique_id: modules.re.sub('\\s*;\\s*$', '', text)}) -%}
         {%- do made.append(node.unique_id) -%}
     {%- endif -%}
     {{ return(texts[node.unique_id]) }}
 {%- endmacro %}
 
-{#- A number that tells a seed's contents, as they are loaded, from others; asked for once in a run. -#}
+{#- What tells a seed's columns and contents, as they are loaded, from others; asked for once in a run. -#}
 {% macro seed_contents(node) -%}
     {%- set contents = tidemark.run_memory().setdefault('seed_contents', {}) -%}
     {%- if node.unique_id not in contents -%}
@@ -27,9 +27,12 @@
         {%- set found = 'not loaded' -%}
         {%- if tidemark.is_built(seed) -%}
             {%- set query = 'select cast(sum(cast(xxhash64(to_json(struct(*), ' ~ tidemark.json_options() ~ ')) as decimal(38))) as string) as contents from ' ~ seed -%}
-            {%- set found = run_query(query)[0]['contents'] -%}
+            {%- set found = [run_query(query)[0]['contents']] -%}
+            {%- for row in run_query('describe ' ~ seed) -%}
+                {%- do found.append(row['col_name'] ~ ' ' ~ row['data_type']) -%}
+            {%- endfor -%}
         {%- endif -%}
-        {%- do contents.update({node.unique_id: found}) -%}
+        {%- do contents.update({node.unique_id: found | string}) -%}
     {%- endif -%}
     {{ return(contents[node.unique_id]) }}
 {%- endmacro %}

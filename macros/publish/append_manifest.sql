@@ -1,6 +1,6 @@
 {#-
-  The commit itself: gives the publication's id. A run that has torn definitions has begun its publication with that
-  (`tear`), on the same branch: where another run's came between, Iceberg refuses to move main.
+  The commit itself: gives the publication's id. A run that has torn definitions has made a publication of each (`tear`), on the
+  same branch, and goes on from the last: where another run's came between, Iceberg refuses to move main.
 -#}
 {% macro append_manifest(manifest, main, seen, tears=false) -%}
     {%- set publications = tidemark.core_relation('publications') -%}
@@ -19,7 +19,7 @@
     {%- if main -%}
         {%- do run_query('alter table ' ~ publications ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
     {%- endif -%}
-    {%- set publication_id = seen[0] + 1 if tears else newest + 1 -%}
+    {%- set publication_id = newest + 1 -%}
     {%- if tears -%}{%- do memory.update({'torn': publication_id}) -%}{%- endif -%}
     {%- do run_query(tidemark._insert_manifest(publications, manifest, publication_id)) -%}
     {%- do tidemark.fast_forward(publications) -%}

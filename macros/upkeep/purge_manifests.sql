@@ -2,10 +2,11 @@
   Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Of each
   table the newest row of that time stays, for who pins a publication that came since; and what the next run asks for: the
   newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
-  publish: of the two, the later is refused.
+  publish: of the two, the later is refused. Branches of runs that were overtaken or killed go when they are as old.
 -#}
 {% macro purge_manifests(keep_seconds, superseded_share) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}
+    {%- if tidemark.marks() -%}{%- do tidemark._drop_left_branches(publications, keep_seconds) -%}{%- endif -%}
     {%- set superseded = tidemark._superseded_manifests(publications, keep_seconds) -%}
     {%- set query -%}
         select
@@ -25,6 +26,23 @@
         {%- do tidemark.drop_branch(publications, tidemark.branch()) -%}
         {%- do log(publications ~ ': ' ~ count ~ ' superseded rows purged', info=true) -%}
     {%- endif -%}
+{%- endmacro %}
+
+{#- Those of runs that have written their manifest, but not moved main to it. Of others main may be at the head, or have been: who has
+    just made one, and found it gone, would write to another, made from the newest. -#}
+{% macro _drop_left_branches(publications, keep_seconds) -%}
+    {%- set query -%}
+        select refs.name
+        from {{ publications }}.refs as refs
+        inner join {{ publications }}.snapshots as heads on refs.snapshot_id = heads.snapshot_id
+        left anti join {{ publications }}.history as published on refs.snapshot_id = published.snapshot_id
+        where
+            startswith(refs.name, 'run_')
+            and heads.committed_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
+    {%- endset -%}
+    {%- for row in run_query(query) -%}
+        {%- do tidemark.drop_branch(publications, row['name']) -%}
+    {%- endfor -%}
 {%- endmacro %}
 
 {% macro _superseded_manifests(publications, keep_seconds) -%}

@@ -197,7 +197,7 @@ def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
     def look(sql: str) -> None:
         if text in sql and not done:
             done.append(sql)
-            with _another_dbt():
+            with another_dbt():
                 work()
 
     with watched(look):
@@ -206,7 +206,7 @@ def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
 
 
 @contextmanager
-def _another_dbt() -> Iterator[None]:
+def another_dbt() -> Iterator[None]:
     """A dbt inside of another leaves to that what it had: the adapter with its connections, and the branch."""
     spark = SparkSession.builder.getOrCreate()
     adapters, branch = FACTORY.adapters, spark.conf.get("spark.wap.branch", "")

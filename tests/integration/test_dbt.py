@@ -71,6 +71,11 @@ def test_plan_and_dbt_agree_on_what_has_changed(
         "definition changed, PUT 1, REMOVE 0",
         "definition changed, PUT 2, REMOVE 0",
     ]
+    replica.write(f"models/staging/{view}.sql", path.read_text().rstrip() + ";\n")
+    assert planned(replica, "unchanged") == {one, other}
+    done = replica.model()
+    assert {done[name].message for name in (one, other)} == {"unchanged"}
+    assert planned(replica, "unchanged") == {one, other}
 
 
 def test_a_definition_goes_by_the_views_that_stand_in_the_lake(

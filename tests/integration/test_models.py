@@ -19,7 +19,7 @@ from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, in_order, killed_at, meanwhile, watched
+from tests.integration.replica import Killed, Replica, another_dbt, in_order, killed_at, meanwhile, watched
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -272,7 +272,7 @@ def looking_up(replica: Replica, short: str, query: str, request: object) -> str
 
 
 # In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
-# {made}: one with two rows of each.
+# {made}: one with two rows of each, {own}: one with checkpoints of its own, {young}: one of what is not of today.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
 NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
@@ -288,6 +288,8 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id, (select max(id) from {ref}) as most from {rows}": "with a subquery in the query",
     "select _row_key, id, current_timestamp() as seen from {rows}": "with current_timestamp in the query",
     "select _row_key, id from {rows} where date '2020-01-01' < date 'today'": "with 'today' in the query",
+    'select _row_key, id from {rows} where date "2020-01-01" < date "today"': "with 'today' in the query",
+    "select _row_key, id from {young}": "with 'today' in the query",
     "select _row_key, id, cast('now' as timestamp) as seen from {rows}": "with now in the query",
     "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",
     f"select _row_key, id, {_MANY}, current_timestamp() as seen from {{rows}}": "with current_timestamp in the query",
@@ -295,6 +297,7 @@ NOT_ROW_BY_ROW = {
     "select concat(_row_key, '!') as _row_key, id from {rows}": "with a _row_key of its own",
     "select id as _row_key, id from {rows}": "with a _row_key of its own",
     "select _row_key, id from {made}": "with a _row_key of its own",
+    "select _row_key, id from {own}": "with a _checkpoint_id of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
@@ -332,11 +335,16 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
     keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
     made = replica.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
+    keys = "select _row_key, cast(0 as bigint) as _checkpoint_id, id"
+    own = replica.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
+    past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
+    young = replica.write(f"models/staging/young_{view}.sql", f"select _row_key, _checkpoint_id, id {past}")
     joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
     of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
     reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
+    reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
@@ -450,6 +458,21 @@ def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Databa
     after = replica.rows(f"select {COLUMNS} from {view}")
     assert after == before or "fast" in place or place in ("between tables", "before the marks")
     replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(replica: Replica, database: Database) -> None:
+    by_customer = name(replica, "by_customer")
+    replica.land()
+    path = f"models/buckets/{by_customer}.sql"
+    definition = (replica.folder / path).read_text()
+    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
+    with pytest.raises(Failure), killed_at(lambda sql: f"create table if not exists buckets.{by_customer}__ops" in sql):
+        replica.model()
+    replica.write(path, definition)
+    assert replica.model()[by_customer].message == "new, PUT 40, REMOVE 0"
+    assert "more" not in replica.spark.table(f"buckets.{by_customer}").columns
     assert_equal(replica, database)
 
 
@@ -640,6 +663,37 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
 
 
 @pytest.mark.slow
+def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Database) -> None:
+    replica.sync()
+    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
+    project, other = replica.project, late_copy(replica).project
+    tears: list[str] = []
+    inserts: list[str] = []
+    both = threading.Event()
+
+    def look(sql: str) -> None:
+        if "insert into core.publications" in sql:
+            tears.append(sql)
+            if len(tears) == 2:  # another run begins, and finishes what it finds
+                with another_dbt():
+                    other.operation("recover")
+        if "insert into buckets." in sql:
+            inserts.append(sql)
+            if len(inserts) == 2:
+                both.set()
+            both.wait(120)
+        if both.is_set():
+            raise Killed(sql)
+
+    with pytest.raises((Failure, Killed)), watched(look):
+        project.invoke("build", "--exclude", "resource_type:unit_test")
+    done = replica.model()
+    for definition, rows in (("by_customer", 40), ("totals", 5)):
+        assert done[name(replica, definition)].message == f"definition changed, PUT {rows}, REMOVE 0"
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
 def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
     randomly = random.Random(7)
     replica.sync()
@@ -752,6 +806,22 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: 
     replica.write(path, definition)
     replica.model()
     assert_equal(replica, database)
+
+
+@pytest.mark.slow
+def test_an_incremental_model_over_a_bucket_keeps_its_rows(replica: Replica, database: Database) -> None:
+    """Though it has all the columns of a bucket."""
+    history = replica.write(
+        f"models/buckets/history_{replica.source.name}.sql",
+        "{{ config(materialized='incremental', incremental_strategy='append', meta={}) }}\n"
+        f"select * from {{{{ ref('{name(replica, 'by_customer')}') }}}}\n"
+        "{% if is_incremental() %} where _op_id > (select max(_op_id) from {{ this }}) {% endif %}",
+    )
+    replica.sync()
+    assert replica.rows(f"select count(*) from buckets.{history}") == [(40,)]
+    database.execute("update orders set total = 0 where id = 1; delete from orders where id = 2")
+    replica.sync()
+    assert replica.rows(f"select count(*) from buckets.{history}") == [(41,)]
 
 
 @pytest.mark.slow

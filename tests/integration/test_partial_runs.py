@@ -144,6 +144,10 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[Replica, Post
     assert replica.model("run")[one].message == "unchanged"
     assert replica.model()[one].message == "definition changed, PUT 1, REMOVE 0"
     assert replica.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]
+    retyped = "seeds:\n  - name: {}\n    config:\n      column_types: {{id: 'decimal(9, 0)'}}\n"
+    replica.write(f"seeds/{seed}.yml", retyped.format(seed))
+    replica.model("seed", "--full-refresh")
+    assert replica.model()[one].message == "definition changed, PUT 2, REMOVE 0"
     table = replica.write(
         f"models/tables/copy_{replica.source.name}.sql",
         f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",

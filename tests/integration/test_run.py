@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ingest import run
 from ingest.config import PostgresSource
+from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
@@ -63,6 +65,51 @@ def test_balances_agree_at_every_checkpoint(
         database.execute(f"""select '{tellers}["' || bid || '"]', tid, tbalance from pgbench_tellers""")
     )
     assert replica.replayed(tellers) == replica.logged_rows(tellers)
+
+
+def numbers(replica: Replica, database: Database) -> tuple[str, str]:
+    """A table in the source, landed, and the view and a definition of it."""
+    database.execute(
+        "create table t (id int primary key, total int); insert into t select i, i from generate_series(1, 4) i"
+    )
+    view = replica.view("t", {"id": "int", "total": "int"})
+    query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
+    definition = replica.definition("numbers", query, bucket_by=[], object_id="id", evaluate="rows")
+    replica.land()
+    return view, definition
+
+
+def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database: Database) -> None:
+    view, definition = numbers(replica, database)
+    replica.write(
+        f"models/buckets/{definition}.yml",
+        f"models:\n  - name: {definition}\n    columns:\n      - name: total\n        data_tests:\n"
+        f"          - relationships:\n              arguments: {{to: ref('{view}'), field: id}}\n",
+    )
+    pipeline = replica.pipeline()
+    pipeline.model()
+    database.execute("update t set total = 99 where id = 1")
+    replica.land()
+    with pytest.raises(Failure, match="relationships"):
+        pipeline.model()
+    assert (f"{definition}[]", 1, 1) in replica.bucket(definition, "id, total")
+
+
+def test_upkeep_is_done_though_a_definition_fails(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, definition = numbers(replica, database)
+    replica.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
+    pipeline = replica.pipeline()
+    runs: list[ModelRun] = []
+    monkeypatch.setattr(run, "UPKEEP_RUNS", 2)
+    monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
+    with pytest.raises(Failure, match="never"):
+        pipeline.model()
+    database.execute("insert into t values (5, 5)")
+    with pipeline.running():
+        pipeline.loop(runs.append)
+    assert runs == []
 
 
 _SLOW = pytest.mark.slow

@@ -375,6 +375,31 @@ def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_
 
 
 @pytest.mark.slow
+def test_the_branches_of_runs_that_were_overtaken_go(replica: Replica, database: Database) -> None:
+    by_customer, _ = definitions(replica)
+
+    def left(keep_seconds: float) -> int:
+        replica.project.operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
+        return len(replica.rows("select name from core.publications.refs where name <> 'main'"))
+
+    replica.sync()
+    database.execute("update orders set total = 7 where id = 1")
+    replica.sync()
+    others = left(0)
+    database.execute("update orders set total = 8 where id = 1")
+    replica.land()
+    with (
+        pytest.raises(Overtaken),
+        meanwhile("fast_forward('core.publications'", lambda: compact(replica, by_customer)),
+    ):
+        replica.model()
+    assert left(3600) == others + 1
+    assert left(0) == others
+    replica.model()
+    assert_equal(replica, database)
+
+
+@pytest.mark.slow
 def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
     replica: Replica, database: Database, settings: JobSettings
 ) -> None:
