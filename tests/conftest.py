@@ -68,9 +68,12 @@ class Database:
 
     def lock_awaited(self, table: str) -> None:
         """Waits until somebody waits for a lock on `table`."""
-        waiting = "select pid from pg_locks where relation = %s::regclass and not granted"
+        self.awaited("select from pg_locks where relation = %s::regclass and not granted", [table])
+
+    def awaited(self, query: str, parameters: Sequence[Any] | None = None) -> None:
+        """Waits until a query gives rows."""
         deadline = time.monotonic() + 60
-        while not self.execute(waiting, [table]):
+        while not self.execute(query, parameters):
             assert time.monotonic() < deadline
             time.sleep(0.02)
 

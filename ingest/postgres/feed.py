@@ -134,9 +134,9 @@ class PostgresFeed:
         if not self._changed:
             return
         self._registry.refresh()
-        if self._live != self._registry.live():
-            self._live = self._registry.live()
-            self._described.clear()
+        live = self._registry.live()
+        if live != self._live:
+            self._live, self._described = live, set()
         replaced = self._registry.replaced(self._changed)
         if not replaced <= self._described:
             self._described |= replaced

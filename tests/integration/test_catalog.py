@@ -902,12 +902,11 @@ def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(jobs: Jobs, 
     )
     database.execute(f"{table}; insert into x values (11, 1), (12, 1)")
     jobs.settle()
-    with jobs.streaming():
+    landed = threading.Semaphore(0)
+    with jobs.streaming(Hooks(after_store=released(landed))):
         database.execute("alter table p attach partition x for values from (10) to (20)")
         database.execute("update x set n = 77 where id = 11; insert into x values (13, 1); delete from x where id = 12")
-        landed = jobs.watermark()
-        while (jobs.lake.persisted(jobs.source.name) or 0) <= landed:
-            time.sleep(0.1)
+        assert landed.acquire(timeout=60)
         database.execute("alter table p detach partition x")
     jobs.settle()
     jobs.assert_equal("public.p", "public.x")

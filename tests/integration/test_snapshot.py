@@ -1,7 +1,6 @@
 """Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -774,9 +773,9 @@ def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
         busy.execute("insert into other values (1)")
         snapshotter = jobs.snapshotter()
         running = pool.submit(snapshotter.run)
-        making = "select 1 from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
-        while not accounts.execute(making):
-            time.sleep(0.02)
+        accounts.awaited(
+            "select from pg_stat_activity where query like 'CREATE_REPLICATION_SLOT%' and state = 'active'"
+        )
         snapshotter.stop()
         running.result(60)
     jobs.close()
