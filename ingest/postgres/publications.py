@@ -252,6 +252,8 @@ def add(connection: Connection, publication: str, table: CatalogTable) -> None:
         _log.info("%s is published from now on", table.table_name)
     except psycopg.errors.DuplicateObject:
         return
+    except psycopg.errors.LockNotAvailable:
+        _log.warning("%s is locked by somebody: a later look adds it to publication %s", table.table_name, publication)
     except psycopg.Error as error:
         _log.warning(
             "%s can't be added to publication %s (%s); let an owner do it",

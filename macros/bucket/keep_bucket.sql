@@ -22,6 +22,7 @@
     {{ run_hooks(pre_hooks) }}
     {%- set done = {'put': 0, 'removed': 0} -%}
     {%- set staged = [] -%}
+    {%- if plan.evaluates and not plan.is_published -%}{%- do tidemark.check_views(model) -%}{%- endif -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.marks()) -%}
         {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
         {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}

@@ -1,9 +1,10 @@
-{#- One map laid over another: its values win, and what it lacks shines through. -#}
+{#- One map laid over another: its values win, and what it lacks shines through. Keys stay in the order of the map below, so that a
+    row's map is the same in however many steps it came about. -#}
 {% macro laid_over(below, above) -%}
-    map_concat(
-        coalesce(
-            map_filter({{ below }}, (k, v) -> not map_contains_key({{ above }}, k)),
-            cast(map() as map<string, string>)
+    coalesce(
+        map_concat(
+            transform_values({{ below }}, (k, v) -> if(map_contains_key({{ above }}, k), {{ above }}[k], v)),
+            map_filter({{ above }}, (k, v) -> not map_contains_key({{ below }}, k))
         ),
         {{ above }}
     )

@@ -107,12 +107,19 @@ def test_every_run_equals_the_source(replica: Replica, database: Database, at_on
 
 
 def test_what_changes_no_value_of_a_definition_makes_no_op(replica: Replica, database: Database) -> None:
+    view = f"stg_{replica.source.name}__orders"
+    path = f"models/staging/{view}.sql"
+    replica.write(path, (replica.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
+    query = f"select _row_key, id, _columns from {{{{ rows('{view}') }}}}"
+    texts = replica.definition("texts", query, bucket_by=[], object_id="id", evaluate="rows")
     replica.sync()
-    ops = replica.snapshot_ids(f"buckets.{name(replica, 'by_customer')}__ops")
+    logs = [f"buckets.{definition}__ops" for definition in (texts, name(replica, "by_customer"))]
+    ops = [replica.snapshot_ids(log) for log in logs]
+    # The notes are not sent.
     database.execute("update orders set total = total where id < 20")
     database.execute("insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101")
     replica.sync()
-    assert replica.snapshot_ids(f"buckets.{name(replica, 'by_customer')}__ops") == ops
+    assert [replica.snapshot_ids(log) for log in logs] == ops
     assert_equal(replica, database)
 
 
