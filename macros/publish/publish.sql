@@ -32,9 +32,12 @@
     {%- set publications = tidemark.core_relation('publications') -%}
     {%- if execute and tidemark.is_built(publications) and tidemark.is_built(tidemark.core_relation('progress')) -%}
         {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
-        {%- set open = run_query(
-            'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'
-        ) -%}
+        {%- set open = [] -%}
+        {%- if tidemark.highest(publications, 'publication_id') > done -%}
+            {%- set open = run_query(
+                'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'
+            ) -%}
+        {%- endif -%}
         {%- for row in open -%}
             {%- set manifest = run_query(
                 'select model, `table`, branch, columns from ' ~ publications
