@@ -28,9 +28,11 @@ DEFINITIONS = ("bucket", "bucket_parameters")
 # dbt's, where it is not the plural.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
 _FAILED = ("error", "fail", "runtime error")
-# What `commit_manifest` says, and Iceberg of a `core.publications` that has moved, or whose branch was dropped by then.
+# What `commit_manifest` and `check_listed` say, Iceberg of a `core.publications` that has moved, or whose branch was
+# dropped by then, and Spark of a table that another run has just made.
 _OVERTAKEN = re.compile(
-    "another run published|somebody else wrote to it|not an ancestor|Ref does not exist: run_|CommitFailedException"
+    "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
+    "Ref does not exist: run_|CommitFailedException|TABLE_OR_VIEW_ALREADY_EXISTS"
 )
 
 

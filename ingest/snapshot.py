@@ -221,7 +221,8 @@ class Snapshotter:
         self._begun_at = time.monotonic()
         group = self._begin(self._queued())
         while not self._stop.is_set() and (group := group or self._next()):
-            self._read(group)
+            if not self._read(group):
+                break  # what can't be reached is not tried again at once
             group = self._begin_more()
         left = self._pending()
         if not left:
@@ -340,10 +341,10 @@ class Snapshotter:
                 weight += size
         return wanted
 
-    def _read(self, group: Sequence[tuple[SourceTable, Chunk]]) -> None:
-        """Read claimed chunks, land them in one commit, name them done."""
-        if not group:
-            return
+    def _read(self, group: Sequence[tuple[SourceTable, Chunk]]) -> bool:
+        """Read claimed chunks, land them in one commit, name them done. Whether any came to something: was read, or is
+        not to be tried again as it is.
+        """
         began = time.monotonic()
         folder = self._lake.landing_folder(SNAPSHOT_ROWS)
         with Lease(self._lake.chunks, [c for _, c in group], self._settings.lease_seconds) as lease:
@@ -364,6 +365,7 @@ class Snapshotter:
             many = f"{len(names)} tables" if len(names) > 1 else names[0]
             took = time.monotonic() - began
             _log.info("%d rows of %s in %.1f s", rows, many, took)
+        return not found or any(not read.problem or read.restart or read.give_up for read in found)
 
     def _tell(self, found: Iterable[Read], tables: Mapping[str, SourceTable]) -> None:
         """Say what went wrong, queue anew what has to be, leave alone what can't be read."""

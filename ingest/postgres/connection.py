@@ -113,19 +113,27 @@ def locked_tables(connection: Connection) -> str:
 class Link:
     """A connection that is made when it is needed, and again after it was lost. For one thread, to read the catalogue.
 
-    What waits for a table's lock ends with psycopg's LockNotAvailable.
+    What waits for a table's lock ends with psycopg's LockNotAvailable. check: of each new connection, not used
+    if it raises.
     """
 
-    def __init__(self, dsn: str, connect_seconds: float) -> None:
+    def __init__(self, dsn: str, connect_seconds: float, check: Callable[[Connection], None]) -> None:
         self._dsn = dsn
         self._seconds = connect_seconds
+        self._check = check
         self._connection: Connection | None = None
 
     def get(self) -> Connection:
-        """The connection, in autocommit mode. Raises what `connect` does."""
+        """The connection, in autocommit mode. Raises what `connect` and `check` do."""
         if self._connection is None or self._connection.closed:
-            self._connection = connect(self._dsn, connect_seconds=self._seconds)
-            self._connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+            made = connect(self._dsn, connect_seconds=self._seconds)
+            try:
+                self._check(made)
+                made.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+            except BaseException:
+                made.close()
+                raise
+            self._connection = made
         return self._connection
 
     def why(self, error: Exception) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from ingest.postgres.pgoutput import Decoder
 from ingest.postgres.reader import Pipe, Reader
 from ingest.postgres.registry import CatalogRegistry
 from ingest.postgres.survey import Survey
+from ingest.postgres.writers import check_database
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -62,7 +64,7 @@ class PostgresFeed:
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
         self._has_heard = False
-        self._link = Link(self._dsn, settings.connect_seconds)
+        self._link = Link(self._dsn, settings.connect_seconds, partial(check_database, lake, source, settings))
         survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._cancelled.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)

@@ -9,6 +9,7 @@ from ingest.config import PostgresSource
 from ingest.findings import Finding
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection
+from ingest.postgres.publications import Published, identifiers, misfit, sent
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
 
@@ -19,24 +20,17 @@ SELECT pubviaroot, ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate],
            AND NOT puballtables AND pg_has_role(pubowner, 'USAGE')
 FROM pg_publication WHERE pubname = %s
 """
-_SENT = """
-SELECT c.oid::bigint, t.attnames::text[], t.rowfilter
-FROM pg_publication_tables t
-JOIN pg_namespace n ON n.nspname = t.schemaname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
-WHERE t.pubname = %s
-"""
 
 
 @dataclass(frozen=True)
 class _Publication:
-    """A publication that is there. sent: columns and row filter by oid of table or leaf."""
+    """A publication that is there. sent: what it sends by oid of table or leaf."""
 
     name: str
     via_root: bool
     operations: Sequence[bool]
     is_ours: bool
-    sent: Mapping[int, tuple[Sequence[str], str | None]]
+    sent: Mapping[int, Published]
 
     def sends(self, table: CatalogTable) -> bool:
         return all(leaf.leaf_id in self.sent for leaf in table.leaves)
@@ -66,8 +60,7 @@ def _read(connection: Connection, name: str) -> _Publication | None:
     row = connection.execute(_PUBLICATION, [name]).fetchone()
     if row is None:
         return None
-    sent = {oid: (columns, kept) for oid, columns, kept in connection.execute(_SENT, [name])}
-    return _Publication(name, row[0], row[1], row[2], sent)
+    return _Publication(name, row[0], row[1], row[2], sent(connection, {1: name}))
 
 
 def _check_missing(
@@ -81,7 +74,7 @@ def _check_missing(
     why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
     statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
     if tables:
-        statement += sql.SQL(" FOR TABLE {}").format(_identifiers(tables))
+        statement += sql.SQL(" FOR TABLE {}").format(identifiers(tables))
     yield Finding(
         "error",
         f"there is no publication, and the role can't make it: {why}",
@@ -112,11 +105,15 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
 def _check_sent(source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable]) -> Iterator[Finding]:
     """Row filters and column lists: allowed, as a person may mean them, and told."""
     for table in tables:
-        sent = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
+        leaves = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
         where = f"{_where(source, found.name)}, table {table.table_name}"
-        if filters := sorted({kept for _, kept in sent if kept}):
+        if filters := sorted({leaf.row_filter for leaf in leaves if leaf.row_filter}):
             yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
-        absent = [c.name for c in table.columns if any(c.name not in names for names, _ in sent)]
+        if why := misfit(found.sent, table):
+            what, _, fix = why.partition("; ")
+            yield Finding("error", what, where, fix)
+            continue
+        absent = [c.name for c in table.columns if any(c.name not in leaf.columns for leaf in leaves)]
         if absent:
             yield Finding("warning", f"columns are not published: {', '.join(absent)}", where)
 
@@ -142,7 +139,7 @@ def _check_covered(
             waiting.append(table)
     left = [table for table in waiting if not (first.is_ours and table.owned)]
     if left:
-        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(first.name), _identifiers(left))
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(first.name), identifiers(left))
         yield Finding(
             "error",
             f"not published: {', '.join(table.table_name for table in left)}",
@@ -153,10 +150,6 @@ def _check_covered(
     done = len(tables) - len(waiting)
     if done:
         yield Finding("ok", f"{done} tables are published{will}", _where(source, first.name))
-
-
-def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(table.schema, table.name) for table in tables)
 
 
 def _where(source: PostgresSource, publication: str) -> str:

@@ -22,12 +22,13 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 class Published:
     """What is sent of one table or leaf: columns by name, of which rows, and by whose publications.
 
-    published_id: another one after it was taken out and put in again, or the publication altered. writers: more than
-    one if a person has put it into several, or attached it to a table of another's, which brings each change more than
-    once.
+    generated: those of the columns that are. published_id: another one after it was taken out and put in again, or the
+    publication altered. writers: more than one if a person has put it into several, or attached it to a table of
+    another's, which brings each change more than once.
     """
 
     columns: tuple[str, ...]
+    generated: tuple[str, ...]
     row_filter: str | None
     published_id: int
     writers: tuple[int, ...]
@@ -124,7 +125,10 @@ _OF_SCHEMA = """(SELECT s.oid::bigint # y.xmin::text::bigint
 # A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
 _PUBLISHED = f"""
-SELECT p.pubname, c.oid::bigint, t.attnames::text[], t.rowfilter, coalesce(
+SELECT p.pubname, c.oid::bigint, t.attnames::text[],
+    ARRAY(SELECT a.attname::text FROM pg_attribute a
+          WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)),
+    t.rowfilter, coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
     (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
@@ -136,7 +140,7 @@ JOIN pg_namespace n ON n.nspname = t.schemaname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE p.pubname = ANY (%(names)s)
 UNION ALL
-SELECT p.pubname, c.oid::bigint, '{{}}', NULL, r.oid::bigint + {_ALTERED}
+SELECT p.pubname, c.oid::bigint, '{{}}', '{{}}', NULL, r.oid::bigint + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_rel r ON r.prpubid = p.oid
 JOIN pg_class c ON c.oid = r.prrelid AND c.relkind = 'p'
@@ -147,18 +151,20 @@ WHERE p.pubname = ANY (%(names)s)
 def read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
     """What the writers' publications send, by oid of table, root or leaf. Raises Failure if one doesn't suit."""
     _checked(connection, names)
-    found = _read(connection, names)
+    found = sent(connection, names)
     if any(len(one.writers) > 1 for one in found.values()):
-        found = _read(connection, names)  # what was moved meanwhile may have been seen in both
+        found = sent(connection, names)  # what was moved meanwhile may have been seen in both
     return found
 
 
-def _read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
+def sent(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
+    """The same at a glance, of publications that may not suit."""
     writers = {name: writer for writer, name in names.items()}
     found: dict[int, Published] = {}
-    for name, oid, columns, kept, published_id in connection.execute(_PUBLISHED, {"names": list(writers)}):
+    for name, oid, columns, generated, kept, number in connection.execute(_PUBLISHED, {"names": list(writers)}):
         also = found[oid].writers if oid in found else ()
-        found[oid] = Published(tuple(columns or ()), kept, published_id, tuple(sorted((*also, writers[name]))))
+        by = tuple(sorted((*also, writers[name])))
+        found[oid] = Published(tuple(columns or ()), tuple(generated), kept, number, by)
     return found
 
 
@@ -168,8 +174,23 @@ def is_there(connection: Connection, publication: str) -> bool:
 
 
 def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
-    """Whether all leaves of `table` are published, each once."""
-    return not several(published, table) and all(leaf.leaf_id in published for leaf in table.leaves)
+    """Whether all leaves of `table` are published, each once, with the columns that are to be."""
+    is_whole = all(leaf.leaf_id in published for leaf in table.leaves)
+    return is_whole and not several(published, table) and not misfit(published, table)
+
+
+def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
+    """Why the columns that are sent of a table are not those that can be replicated, and what to do; else empty."""
+    sent_of = [published[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in published]
+    key = [c.name for c in table.columns if table.key_columns is None or c.name in table.key_columns]
+    if unsent := [name for name in key if any(name not in one.columns for one in sent_of)]:
+        return f"its column list leaves out {', '.join(unsent)}, which is of its key; publish that too"
+    if generated := sorted({name for one in sent_of for name in one.generated}):
+        return (
+            f"generated columns are published, and are not replicated: {', '.join(generated)}; "
+            "SET (publish_generated_columns = none), or leave them out of the column list"
+        )
+    return ""
 
 
 def several(published: Mapping[int, Published], table: CatalogTable) -> tuple[int, ...]:
@@ -216,8 +237,10 @@ def attached(members: Sequence[Member]) -> list[Member]:
     return [member for member in members if roots.intersection(member.ancestors)]
 
 
-def _identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
-    # Without those that inherit from it: they are tables of their own. Partitions always come with their root.
+def identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
+    """As publications are to name them: without those that inherit from one, which are tables of their own. Partitions
+    always come with their root.
+    """
     names = (sql.SQL("ONLY ") + sql.Identifier(table.schema, table.name) for table in tables)
     return sql.SQL(", ").join(names)
 
@@ -226,7 +249,7 @@ def _make(connection: Connection, publication: str, tables: Sequence[CatalogTabl
     name = sql.Identifier(publication)
     statement = sql.SQL("CREATE PUBLICATION {}").format(name)
     if tables:
-        statement += sql.SQL(" FOR TABLE {}").format(_identifiers(tables))
+        statement += sql.SQL(" FOR TABLE {}").format(identifiers(tables))
     try:
         with connection.transaction():
             connection.execute(statement)
@@ -247,7 +270,7 @@ def add(connection: Connection, publication: str, table: CatalogTable) -> None:
     """Adds a table to a publication; a table that can't be added is named in the log."""
     try:
         connection.execute(
-            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), _identifiers([table]))
+            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), identifiers([table]))
         )
         _log.info("%s is published from now on", table.table_name)
     except psycopg.errors.DuplicateObject:

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import psycopg
 
@@ -22,6 +23,7 @@ from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import PASSING, CannotConnect, Connection, Link, place
 from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
+from ingest.postgres.writers import check_database
 from ingest.settings import JobSettings
 from ingest.snapshot import Bounds, Busy, Plan, Read, Unreachable, chunk_count, earliest
 
@@ -44,7 +46,7 @@ class PostgresTables:
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
-        self._link = Link(self._dsn, settings.connect_seconds)
+        self._link = Link(self._dsn, settings.connect_seconds, partial(check_database, lake, source, settings))
         self._cancelled = threading.Event()
         self._survey = Survey(lake, source, self._link, self._cancelled.wait)
         self._reader = ChunkReader(lake.spark, "ingest.postgres.rows", self._dsn, settings)

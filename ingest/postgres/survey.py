@@ -195,8 +195,10 @@ class Survey:
         if twice := publications.several(self.published, table):
             names = ", ".join(self._source.publication_of(writer) for writer in twice)
             return f"it is in several publications, {names}, and would be streamed by each; leave it in one of them"
+        if misfit := publications.misfit(self.published, table):
+            return misfit
         publication = self._source.publication
         return (
             f"it is not in publication {publication}, so the lake keeps it as it was; "
-            f'ALTER PUBLICATION "{publication}" ADD TABLE "{table.schema}"."{table.name}"'
+            f'ALTER PUBLICATION "{publication}" ADD TABLE ONLY "{table.schema}"."{table.name}"'
         )

@@ -41,22 +41,21 @@ def open_writers(
         sharing.locked(connection, source, "writers"),
     ):
         system = slots.identify(replication)
-        usable = publish(source, connection)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
         found = slots.states(connection)
         stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        positions = {writer: stored[writer] for writer in counting}
+        _check_database(connection, replication, positions.values(), found)
+        for writer, at in positions.items():
+            is_run = running is None or (writer if writer <= source.writers else 1) in running
+            _check_slot(connection, at, found.get(at.slot), is_run=is_run)
+        usable = publish(source, connection)
         made_for = {} if counting else _made_for(lake, source, connection, usable)
-        positions = {}
-        for writer in sorted({*range(1, source.writers + 1), *counting}):
-            if writer in counting:
-                positions[writer] = at = stored[writer]
-                continuity.check_log(connection, replication, at)
-                is_run = running is None or (writer if writer <= source.writers else 1) in running
-                _check_slot(connection, at, found.get(at.slot), is_run=is_run)
-                continue
+        for writer in sorted({*range(1, source.writers + 1)} - counting):
             if writer in stored:
                 slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
             # One that is there was made by a process that died before it stored where that begins.
+            _check_nobodys(lake, source, system, found, source.slot_of(writer))
             slots.drop(connection, source.slot_of(writer), source.name)
             made = slots.create(dsn, source.slot_of(writer), made_for, seconds=seconds)
             if writer in stored:
@@ -78,6 +77,26 @@ def open_writers(
         held.close()
         held = None
     return positions, held
+
+
+def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, connection: Connection) -> None:
+    """Raises Failure if the database behind a new connection is not the one whose log the lake has: behind a wrong DSN
+    the lake's tables would all seem to have gone.
+    """
+    stored = stored_positions(lake, source)
+    if counting := [stored[writer] for writer in lake.writers(source.name)]:
+        dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
+        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+            _check_database(connection, replication, counting, slots.states(connection))
+
+
+def _check_database(
+    connection: Connection, replication: Connection, positions: Iterable[Position], found: Mapping[str, dict[str, Any]]
+) -> None:
+    for at in positions:
+        continuity.check_log(connection, replication, at)
+        if at.slot in found:
+            slots.check_ours(connection, found[at.slot], at.slot, at.source)
 
 
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
@@ -121,21 +140,38 @@ def _made_for(
 def clear_up(connection: Connection, lake: Lake, source: PostgresSource, left: Position) -> None:
     """Of a writer that has left: a slot that nobody reads would keep the log for ever."""
     found = slots.state(connection, left.slot)
-    if found and not found["active"] and left.slot not in _slots_of_others(lake, source):
+    if found and not found["active"] and left.slot not in _slots_of_others(lake, source, left.system_id):
         slots.drop(connection, left.slot, source.name)
     publications.drop_if_empty(connection, source.publication_of(left.writer))
 
 
-def _slots_of_others(lake: Lake, source: PostgresSource) -> set[str]:
-    """Those of the other sources: `shop_2` has one that may have been the second writer's of `shop`."""
-    return {one.slot for (of, _), one in current(lake.positions()).items() if of != source.name}
+def _slots_of_others(lake: Lake, source: PostgresSource, system_id: str) -> dict[str, str]:
+    """Those of the other sources of a cluster, and whose they are: `shop_2` has one that may have been the second
+    writer's of `shop`.
+    """
+    found = current(lake.positions())
+    return {one.slot: of for (of, _), one in found.items() if of != source.name and one.system_id == system_id}
+
+
+def _check_nobodys(
+    lake: Lake, source: PostgresSource, system: System, found: Mapping[str, dict[str, Any]], slot: str
+) -> None:
+    """Raises Failure for a slot that is to be made anew, but is another source's."""
+    others = _slots_of_others(lake, source, system.system_id)
+    if slot in found and slot in others:
+        raise Failure(
+            f"the replication slot is that of source {others[slot]}, whose log would be lost",
+            f"source {source.name}, slot {slot}",
+            f"Name another slot in sources.yml; if source {others[slot]} is no more, drop the slot first",
+        )
 
 
 def _say_what_is_left_over(
     lake: Lake, source: PostgresSource, connection: Connection, positions: Mapping[int, Position]
 ) -> None:
     """Slots named as if they were another writer's: made by a process that died before it was stored."""
-    known = {one.slot for one in positions.values()} | _slots_of_others(lake, source)
+    system_id = next(iter(positions.values())).system_id
+    known = {one.slot for one in positions.values()} | _slots_of_others(lake, source, system_id).keys()
     for name, found in slots.states(connection).items():
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers

@@ -22,7 +22,7 @@
 {%- endmacro %}
 
 {% macro _create_rows_table(relation, columns) -%}
-    create table if not exists {{ relation }} (
+    create table {{ relation }} (
         bucket string comment 'definition and bucket_by values: <definition>[<JSON array>]',
         object_type string,
         object_id string,
@@ -41,7 +41,7 @@
 {%- endmacro %}
 
 {% macro _create_ops_table(relation) -%}
-    create table if not exists {{ relation }} (
+    create table {{ relation }} (
         bucket string,
         op_id bigint comment 'strictly increasing per definition, never used again',
         op string comment 'PUT, REMOVE, MOVE or CLEAR',

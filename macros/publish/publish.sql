@@ -30,6 +30,9 @@
 {#- The first step of a run (on-run-start): finishes a publication that was cut off between its steps. -#}
 {% macro recover() -%}
     {%- set publications = tidemark.core_relation('publications') -%}
+    {%- if execute -%}
+        {%- do tidemark.check_listed(['core.publications', 'core.progress'] + tidemark.marked_tables()) -%}
+    {%- endif -%}
     {%- if execute and tidemark.is_built(publications) and tidemark.is_built(tidemark.core_relation('progress')) -%}
         {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
         {%- set open = [] -%}
@@ -43,6 +46,7 @@
                 'select model, `table`, branch, columns from ' ~ publications
                 ~ ' where snapshot_id is not null and publication_id = ' ~ row['publication_id']
             ) -%}
+            {%- do tidemark.check_listed(manifest | map(attribute='table') | list) -%}
             {#- A table that somebody has dropped since is left out: its definition is evaluated anew (`bucket_plan`). -#}
             {%- set tables = [publications | string] -%}
             {%- for table in manifest | map(attribute='table') if tidemark.is_built_table(table) -%}{%- do tables.append(table) -%}{%- endfor -%}

@@ -450,7 +450,7 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "60s")
     jobs.settle()
     dsn = jobs.source.dsn.get_secret_value()
-    link = Link(dsn, 10.0)
+    link = Link(dsn, 10.0, lambda _: None)
     with orders.connect(autocommit=False) as altering, connect(dsn) as other, ThreadPoolExecutor() as pool:
         altering.execute("lock table orders in access exclusive mode")
         look = pool.submit(Survey(jobs.lake, jobs.source, link).all)

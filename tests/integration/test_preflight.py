@@ -182,9 +182,59 @@ def test_a_publication_that_does_not_suit_is_told_in_full(
     assert errors[0].startswith("the publication sends partitions under their root")
     assert errors[1].startswith("the publication does not send every delete and truncate: ")
     assert errors[2].startswith("not published: public.c: ")
-    assert 'ALTER PUBLICATION "given" ADD TABLE "public"."c"' in errors[2]
+    assert 'ALTER PUBLICATION "given" ADD TABLE ONLY "public"."c"' in errors[2]
     assert "only rows are replicated for which (id > 7)" in warnings[0]
     assert "columns are not published: v" in warnings[1]
+
+
+@pytest.mark.both_versions
+def test_columns_that_can_not_be_published_so_are_errors_and_their_tables_left_out(
+    database: Database,
+    new_source: NewSource,
+    settings: JobSettings,
+    lake: Lake,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database.execute("""
+        create table a (id int primary key, v text);
+        create table b (id int primary key);
+        insert into a values (1, 'x'); insert into b values (1);
+        create publication given for table a (v), b
+    """)
+    expected = ["its column list leaves out id, which is of its key"]
+    if database.version >= 18:
+        database.execute("""
+            create table c (id int primary key, twice int generated always as (id * 2) stored);
+            insert into c values (1);
+            alter publication given set (publish_generated_columns = stored);
+            alter publication given add table c
+        """)
+        expected.append("generated columns are published, and are not replicated: twice")
+    source = new_source(publication="given")
+    errors = of_level("error", check(source, settings))
+    assert [error.partition(": source")[0] for error in errors] == [*expected]
+    jobs = Jobs(lake, source, settings)
+    jobs.settle()
+    # Their changes, too.
+    database.execute("insert into a values (2, 'y'); insert into b values (2)")
+    if database.version >= 18:
+        database.execute("insert into c values (2)")
+    jobs.stream()
+    assert [(row.table_name, row.state) for row in lake.tables.read(source.name).values()] == [("public.b", "done")]
+    jobs.assert_equal("public.b")
+    jobs.close()
+    assert all(why in caplog.text for why in expected)
+
+
+def test_what_it_advises_publishes_no_table_that_inherits(
+    database: Database, new_source: NewSource, settings: JobSettings, role: str
+) -> None:
+    database.execute("create table parent (id int primary key, n int); create table child () inherits (parent)")
+    database.execute(f"alter role {role} replication; grant select on parent, child to {role}")
+    findings = check(new_source(dsn=make_conninfo(database.dsn, user=role)), settings)
+    (fix,) = [finding.fix for finding in findings if "CREATE PUBLICATION" in finding.fix]
+    database.execute(fix.partition(": ")[2].rstrip("."))
+    database.execute("insert into child values (1, 1); update child set n = 2")
 
 
 def test_a_table_in_the_publications_of_two_writers_is_an_error(
