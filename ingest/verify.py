@@ -87,6 +87,8 @@ def verify(
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.survey()
     wanted = _wanted(lake, source, name, table_names)
+    if not wanted:
+        _log.warning("source %s: there is no table to compare", name)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")

@@ -42,7 +42,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     stored = scopes.stored(lake, source)
     begun = Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now)
     if stored is not None:
-        _check(stored, system, now, source)
+        check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
             _log.info("source %s: all is landed up to %s", source.name, clustertime.readable(stored.position))
             return stored
@@ -124,7 +124,8 @@ def _not_opened(error: PyMongoError, source: MongoSource) -> Failure:
     )
 
 
-def _check(stored: Position, system: str, now: int, source: MongoSource) -> None:
+def check_deployment(stored: Position, system: str, now: int, source: MongoSource) -> None:
+    """Raises Failure if the deployment called `system`, which stands at `now`, is not the one whose log is stored."""
     if not server.is_same(stored.system_id, system):
         raise Failure(
             f"this is another deployment ({system}; the lake is of {stored.system_id})",

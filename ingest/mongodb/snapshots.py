@@ -15,8 +15,10 @@ from ingest.chunktask import NO_SNAPSHOT, Task
 from ingest.config import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
 from ingest.mongodb import catalog, connection, cursors, documents, server
+from ingest.mongodb import scope as scopes
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
+from ingest.mongodb.feed import check_deployment
 from ingest.mongodb.scope import Scope
 from ingest.mongodb.survey import Survey
 from ingest.settings import JobSettings
@@ -34,6 +36,8 @@ class MongoCollections:
     """One source's collections. scope: of its stream."""
 
     def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: Scope) -> None:
+        self._lake = lake
+        self._source = source
         self._settings = settings
         self._uri = source.uri.get_secret_value()
         self._level = scope.level
@@ -110,7 +114,10 @@ class MongoCollections:
     def _reachable(self) -> Iterator[Client]:
         """The client; what says that the deployment can't be reached becomes `Unreachable`."""
         try:
-            self._client = self._client or connection.client(self._uri, self._settings.connect_seconds)
+            if self._client is None:
+                client = connection.client(self._uri, self._settings.connect_seconds)
+                self._check(client)
+                self._client = client
             yield self._client
         except connection.CannotConnect as error:
             raise Unreachable(error.what, error.where, error.fix) from None
@@ -120,6 +127,16 @@ class MongoCollections:
             raise Unreachable(
                 f"MongoDB doesn't answer ({connection.said(error)})", connection.place(self._uri)
             ) from None
+
+    def _check(self, client: Client) -> None:
+        """Behind another deployment's URI all of the lake's collections would seem to have gone. Raises Failure."""
+        try:
+            if stored := scopes.stored(self._lake, self._source):
+                system = server.identify(client, connection.place(self._uri))
+                check_deployment(stored, system, server.operation_time(client), self._source)
+        except BaseException:
+            client.close()
+            raise
 
     def _planned(self, client: Client, at: int, table: SourceTable) -> Plan | None:
         """None: it can't be; the next survey names what it is."""

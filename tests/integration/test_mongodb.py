@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
 
-from ingest.config import MongoSource
+from ingest.config import MongoSource, Settings
 from ingest.embedded import MongoServer
 from ingest.errors import Failure
 from ingest.lake import Lake
@@ -30,6 +30,7 @@ from ingest.mongodb.preflight import check
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
+from ingest.verify import verify_all
 from tests.integration.mongo import Client, MongoJobs
 from tests.integration.replay import Killed, call_once, in_chunks, kill
 
@@ -661,6 +662,10 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
     jobs.lake.store(other)
     with pytest.raises(Failure, match="another deployment"):
         jobs.stream()
+    tables = jobs.lake.tables.read(jobs.source.name)
+    with pytest.raises(Failure, match="another deployment"):
+        list(verify_all(jobs.lake, Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings), 1))
+    assert jobs.lake.tables.read(jobs.source.name) == tables
 
 
 def test_a_stream_that_was_begun_anew_elsewhere_ends(
