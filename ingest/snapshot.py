@@ -38,6 +38,8 @@ WORTH_SHARING_BYTES = 8 << 20
 GROUP_CHUNKS = 200
 # Rows that one chunk asks for by their keys.
 KEYS_PER_CHUNK = 1000
+# Such rows that are asked for at a time; the rest follow when those are read.
+KEYS_AT_ONCE = 100_000
 # What could not be read is tried again now and then: a permission may have been given.
 AGAIN_SECONDS = 60.0
 Bounds = tuple[int, str | None, str | None]
@@ -422,7 +424,7 @@ class Snapshotter:
         stored = self._lake.persisted(self._name)
         if stored is None or stored <= self._awaited[read]:
             return False
-        found = lacking(self._lake.spark, table, self._awaited[read])
+        found = lacking(self._lake.spark, table, self._awaited[read], KEYS_AT_ONCE)
         if found:
             _log.info("%d rows of %s are read once more", len(found), table.table_name)
             self._lake.chunks.plan(_key_chunks(table, len(chunks), self._awaited[read], found))

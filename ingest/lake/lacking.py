@@ -11,9 +11,9 @@ from ingest.lake.sql import literal
 from ingest.lake.tables import SourceTable
 
 
-def lacking(spark: SparkSession, table: SourceTable, below: int) -> list[tuple[int, str]]:
-    """(leaf, row_key) of the rows of a running snapshot that have to be read once more, by what is landed below a
-    position.
+def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> list[tuple[int, str]]:
+    """(leaf, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed below
+    a position.
 
     Those that an update reached without all its values, and that nothing complete precedes: no row of the snapshot,
     no record of the stream. One that took over another key counts always, as its snapshot row may be an earlier
@@ -47,6 +47,7 @@ def lacking(spark: SparkSession, table: SourceTable, below: int) -> list[tuple[i
             ON changes.row_key = complete.row_key AND changes.prev_row_key IS NULL
             AND struct(complete.commit_lsn, complete.place) < struct(changes.commit_lsn, changes.place)
         WHERE partial
-        ORDER BY leaf_id, row_key"""
+        ORDER BY leaf_id, row_key
+        LIMIT {most}"""
     ).collect()
     return [(row.leaf_id, row.row_key) for row in rows]
