@@ -12,8 +12,8 @@ from ingest.lake.tables import SourceTable
 
 
 def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> list[tuple[int, str]]:
-    """(leaf, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed below
-    a position.
+    """(leaf, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed
+    below a position.
 
     Those that an update reached without all its values, and that nothing complete precedes: no row of the snapshot,
     no record of the stream. One that took over another key counts always, as its snapshot row may be an earlier
