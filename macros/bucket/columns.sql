@@ -49,11 +49,11 @@
     ]) }}
 {%- endmacro %}
 
-{#- Whether a nested type has a field whose name Spark would not read again, or one without a type, such as of `array()`. -#}
+{#- Whether a type is none, that of NULL, or has a field without one, such as `array()`'s, or whose name Spark would not read again. -#}
 {% macro _is_nameless(type) -%}
     {%- set fields = modules.re.findall('(?:<|,)([^:<>,]*):', modules.re.sub('\\(.*?\\)', '', type)) -%}
     {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(true) }}{%- endfor -%}
-    {{ return(modules.re.search('[<,:]void\\b', type) is not none) }}
+    {{ return(modules.re.search('(?:^|[<,:])void\\b(?!:)', type) is not none) }}
 {%- endmacro %}
 
 {#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits. -#}

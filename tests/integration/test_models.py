@@ -318,6 +318,7 @@ NOT_TO_BE_TOLD = {
     "select id, customer as _pos from {ref}": "selects a column named '_pos', which every bucket table has",
     "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
     "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
+    "select id, null as s from {ref}": "selects 's' as void, which no table can have",
 }
 
 
