@@ -74,10 +74,12 @@
     {%- if node.operator not in allowed -%}
         {{ return(node.operator) }}
     {%- endif -%}
-    {%- set moment = 'cast\\((now|today|tomorrow|yesterday) as (?:date|timestamp)' -%}
-    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moment ~ ')', node.text) -%}
+    {#- A string that is a moment to Spark, in any case, with blanks before it and a zone behind; not a column of that name. -#}
+    {%- set moment = '\\(\\s*((?i:now|today|tomorrow|yesterday))\\b[^()#,]*' -%}
+    {%- set moments = '(?:try_)?(?:cast' ~ moment ~ ' as (?:date|timestamp)|to_(?:date|timestamp)\\w*' ~ moment ~ ',)' -%}
+    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moments ~ ')', node.text) -%}
     {%- if varying -%}
-        {{ return(varying.group(1) or varying.group(2)) }}
+        {{ return(varying.groups() | select | first) }}
     {%- endif -%}
     {%- if modules.re.search('\\b(scalar-subquery|exists|list)#\\d+ \\[', node.text) -%}
         {{ return('a subquery') }}
