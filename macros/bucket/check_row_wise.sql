@@ -94,7 +94,7 @@
 {#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}
 {% macro _without_misleading_strings(sql) -%}
     {%- set misleading = "(')(?=(?:[^'\\\\]|\\\\.|'')*(?:\\b(?:" ~ tidemark._varying() ~ ")\\(|#\\d))(?:[^'\\\\]|\\\\.|'')*(')" -%}
-    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|--[^\\n]*|/\\*[\\s\\S]*?\\*/|`[^`]*`)', '\\1\\2\\3', sql)) }}
+    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|' ~ tidemark.comment() ~ '|`[^`]*`)', '\\1\\2\\3', sql)) }}
 {%- endmacro %}
 
 {#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter}]. -#}

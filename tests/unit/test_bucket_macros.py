@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.calling import Macros
 
-MACROS = Macros("bucket/check_row_wise")
+MACROS = Macros("bucket/check_row_wise", "bucket/definition")
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,18 @@ MACROS = Macros("bucket/check_row_wise")
 )
 def test_a_moment_in_the_plan_is_found(plan: str, found: str) -> None:
     assert MACROS._not_row_wise({"operator": plan.partition(" ")[0], "text": plan}).strip() == found
+
+
+@pytest.mark.parametrize(
+    ("sql", "normalized"),
+    [
+        ("select  1,\n 'a  b' -- it's\n , x /* it's */ from t", "select 1,'a  b',x from t"),
+        ("select 1 /* a /* b */ it's */ , 'c /* ' , 2 -- */", "select 1,'c /* ',2"),
+        ("select 1 /* a /* b /* c **/ /*/ d */ */ it's */ , 'e'", "select 1,'e'"),
+        ("select 1 /* a /*+ hint */ , 'it''s  ' /* b */", "select 1,'it''s  '"),
+        ("select 1 -- it's \\\n it's \r, 'b'", "select 1,'b'"),
+    ],
+)
+def test_comments_and_white_space_are_no_difference(sql: str, normalized: str) -> None:
+    """Where a comment ends decides what is a string: Spark's are nested, but for what looks like a hint."""
+    assert MACROS.normalized_sql(sql) == normalized
