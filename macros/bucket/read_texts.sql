@@ -1,7 +1,7 @@
 {#-
   The SQL of a view as it stands in the lake: what a definition over it gives is decided by that, whatever the files say by now. A run
   asks for those that it makes, once. Others the process asks for once, as `graph` stays: a warm run, whose views stand, asks
-  nothing. `tidemark plan` has compiled all of them: it goes by what would be made. A semicolon at the end is not of the view.
+  nothing. `tidemark plan` has compiled all of them: it goes by what would be made.
 -#}
 {% macro view_text(node) -%}
     {%- set texts = graph.setdefault('tidemark view_texts', {}) -%}
@@ -13,7 +13,7 @@
             {%- set created = run_query('show create table ' ~ view)[0][0] -%}
             {%- set text = modules.re.split('\nAS\\s', created, maxsplit=1) | last -%}
         {%- endif -%}
-        {%- do texts.update({node.unique_id: modules.re.sub('\\s*;\\s*$', '', text)}) -%}
+        {%- do texts.update({node.unique_id: text}) -%}
         {%- do made.append(node.unique_id) -%}
     {%- endif -%}
     {{ return(texts[node.unique_id]) }}

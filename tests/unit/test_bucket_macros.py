@@ -37,3 +37,9 @@ def test_a_moment_in_the_plan_is_found(plan: str, found: str) -> None:
 def test_comments_and_white_space_are_no_difference(sql: str, normalized: str) -> None:
     """Where a comment ends decides what is a string: Spark's are nested, but for what looks like a hint."""
     assert MACROS.normalized_sql(sql) == normalized
+
+
+@pytest.mark.parametrize("end", [";", " ; ", ";;", "; -- the end\n", ";\n/* the */ ; -- end"])
+def test_a_semicolon_at_the_end_is_no_difference(end: str) -> None:
+    assert MACROS.normalized_sql(f"select ';' as a{end}") == "select ';' as a"
+    assert MACROS.normalized_sql(f"select ';'{end}") == "select ';'"
