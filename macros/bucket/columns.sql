@@ -41,6 +41,16 @@
     {{ return(columns) }}
 {%- endmacro %}
 
+{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions, under a line `# ...`. -#}
+{% macro _described(what) -%}
+    {%- set columns = [] -%}
+    {%- for row in run_query('describe ' ~ what) -%}
+        {%- if not row['col_name'] or row['col_name'].startswith('# ') -%}{{ return(columns) }}{%- endif -%}
+        {%- do columns.append({'name': row['col_name'], 'type': row['data_type']}) -%}
+    {%- endfor -%}
+    {{ return(columns) }}
+{%- endmacro %}
+
 {#- Names that `evaluate` gives to columns of its own, and Iceberg to what it knows of each row. -#}
 {% macro _taken_columns() -%}
     {{ return([
