@@ -66,9 +66,9 @@
     {{ return(modules.re.search('(?:^|[<,:])void\\b(?!:)', type) is not none) }}
 {%- endmacro %}
 
-{#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits. -#}
+{#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits, and no collations. -#}
 {% macro _kept_type(type) -%}
-    {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', type)) }}
+    {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', modules.re.sub(' collate \\w+', '', type))) }}
 {%- endmacro %}
 
 {#- The columns that every bucket table has beside those of its query. -#}
