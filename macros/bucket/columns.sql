@@ -31,7 +31,7 @@
         {%- set type = types.get(name | lower) -%}
         {%- if not type -%}
             {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
-        {%- elif type == 'binary' or type.startswith('map<') -%}
+        {%- elif modules.re.match('binary$|(map|array|struct)<', type) -%}
             {%- do tidemark._refuse(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Select it as text, by hex() or to_json() say') -%}
         {%- endif -%}
     {%- endfor -%}
@@ -41,7 +41,7 @@
     {{ return(columns) }}
 {%- endmacro %}
 
-{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions, under a line `# ...`. -#}
+{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions, below `# ...`. -#}
 {% macro _described(what) -%}
     {%- set columns = [] -%}
     {%- for row in run_query('describe ' ~ what) -%}

@@ -318,6 +318,8 @@ NOT_TO_BE_TOLD = {
     "select id from {of_raw}": "', which reads source.tidemark.raw.chunks itself",
     "select cast(id as binary) as id from {ref}": "the column 'id', whose type binary is no text",
     "select map(id, id) as id from {ref}": "the column 'id', whose type map<bigint,bigint> is no text",
+    "select array(id, customer) as id from {ref}": "the column 'id', whose type array<bigint> is no text",
+    "select named_struct('a', id) as id from {ref}": "the column 'id', whose type struct<a:bigint> is no text",
     "select id, customer as _pos from {ref}": "selects a column named '_pos', which every bucket table has",
     "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
     "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
