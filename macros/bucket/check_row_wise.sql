@@ -74,10 +74,12 @@
     {%- if node.operator not in allowed -%}
         {{ return(node.operator) }}
     {%- endif -%}
-    {%- set moment = 'cast\\((now|today|tomorrow|yesterday) as (?:date|timestamp)' -%}
-    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moment ~ ')', node.text) -%}
+    {#- A string that is a moment to Spark, in any case, with blanks before it and a zone behind; not a column of that name. -#}
+    {%- set moment = '\\(\\s*((?i:now|today|tomorrow|yesterday))\\b[^()#,]*' -%}
+    {%- set moments = '(?:try_)?(?:cast' ~ moment ~ ' as (?:date|timestamp)|to_(?:date|timestamp)\\w*' ~ moment ~ ',)' -%}
+    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moments ~ ')', node.text) -%}
     {%- if varying -%}
-        {{ return(varying.group(1) or varying.group(2)) }}
+        {{ return(varying.groups() | select | first) }}
     {%- endif -%}
     {%- if modules.re.search('\\b(scalar-subquery|exists|list)#\\d+ \\[', node.text) -%}
         {{ return('a subquery') }}
@@ -92,7 +94,7 @@
 {#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}
 {% macro _without_misleading_strings(sql) -%}
     {%- set misleading = "(')(?=(?:[^'\\\\]|\\\\.|'')*(?:\\b(?:" ~ tidemark._varying() ~ ")\\(|#\\d))(?:[^'\\\\]|\\\\.|'')*(')" -%}
-    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|--[^\\n]*|/\\*[\\s\\S]*?\\*/|`[^`]*`)', '\\1\\2\\3', sql)) }}
+    {{ return(modules.re.sub(misleading ~ '|(' ~ tidemark.string_literal() ~ '|' ~ tidemark.comment() ~ '|`[^`]*`)', '\\1\\2\\3', sql)) }}
 {%- endmacro %}
 
 {#- Spark's analyzed plan of a query in which `rows(...)` has a filter, as [{operator, text, is_input: whether it is that filter}]. -#}

@@ -4,16 +4,9 @@
     {%- for node in tidemark.read_by(model) if node.config.materialized == 'view' and not node.config.meta.get('table') -%}
         {%- if node.unique_id not in selected_resources -%}
             {%- set view = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
-            {%- if tidemark._types(view) != tidemark._types('query ' ~ tidemark.view_text(node)) -%}
+            {%- if tidemark._described(view) != tidemark._described('query ' ~ tidemark.view_text(node)) -%}
                 {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which was made when what it reads had other columns", 'Make it anew: dbt run --select ' ~ node.name ~ ' ' ~ model.name) -%}
             {%- endif -%}
         {%- endif -%}
     {%- endfor -%}
-{%- endmacro %}
-
-{#- The columns of a table, view or `query ...`, each with its type. -#}
-{% macro _types(described) -%}
-    {%- set types = [] -%}
-    {%- for row in run_query('describe ' ~ described) -%}{%- do types.append([row['col_name'], row['data_type']]) -%}{%- endfor -%}
-    {{ return(types) }}
 {%- endmacro %}

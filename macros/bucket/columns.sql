@@ -31,13 +31,23 @@
         {%- set type = types.get(name | lower) -%}
         {%- if not type -%}
             {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
-        {%- elif type == 'binary' or type.startswith('map<') -%}
+        {%- elif modules.re.match('binary$|(map|array|struct)<', type) -%}
             {%- do tidemark._refuse(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Select it as text, by hex() or to_json() say') -%}
         {%- endif -%}
     {%- endfor -%}
     {%- if settings.evaluate == 'rows' -%}
         {%- do tidemark.check_row_wise(sql, model) -%}
     {%- endif -%}
+    {{ return(columns) }}
+{%- endmacro %}
+
+{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions, below `# ...`. -#}
+{% macro _described(what) -%}
+    {%- set columns = [] -%}
+    {%- for row in run_query('describe ' ~ what) -%}
+        {%- if not row['col_name'] or row['col_name'].startswith('# ') -%}{{ return(columns) }}{%- endif -%}
+        {%- do columns.append({'name': row['col_name'], 'type': row['data_type']}) -%}
+    {%- endfor -%}
     {{ return(columns) }}
 {%- endmacro %}
 
@@ -49,16 +59,16 @@
     ]) }}
 {%- endmacro %}
 
-{#- Whether a nested type has a field whose name Spark would not read again, or one without a type, such as of `array()`. -#}
+{#- Whether a type is none, that of NULL, or has a field without one, such as `array()`'s, or whose name Spark would not read again. -#}
 {% macro _is_nameless(type) -%}
     {%- set fields = modules.re.findall('(?:<|,)([^:<>,]*):', modules.re.sub('\\(.*?\\)', '', type)) -%}
     {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(true) }}{%- endfor -%}
-    {{ return(modules.re.search('[<,:]void\\b', type) is not none) }}
+    {{ return(modules.re.search('(?:^|[<,:])void\\b(?!:)', type) is not none) }}
 {%- endmacro %}
 
-{#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits. -#}
+{#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits, and no collations. -#}
 {% macro _kept_type(type) -%}
-    {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', type)) }}
+    {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', modules.re.sub(' collate \\w+', '', type))) }}
 {%- endmacro %}
 
 {#- The columns that every bucket table has beside those of its query. -#}

@@ -17,14 +17,27 @@
     {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluate': settings.evaluate}) }}
 {%- endmacro %}
 
-{#- SQL without comments, and with white space only where it separates words. String literals stay as they are. -#}
+{#- SQL without comments, without semicolons at its end, and with white space only where it separates words. String literals stay as
+    they are. -#}
 {% macro normalized_sql(sql) -%}
     {%- set literal = '(' ~ tidemark.string_literal() ~ '|`(?:[^`]|``)*`)' -%}
-    {%- set gap = '(?:\\s|--[^\\n]*|/\\*.*?\\*/)+' -%}
+    {%- set gap = '(?:\\s|' ~ tidemark.comment() ~ ')+' -%}
     {%- set spaced = modules.re.sub(literal ~ '|' ~ gap, ' \\1 ', sql, flags=modules.re.DOTALL) -%}
     {#- Between two strings or quoted names a space counts. -#}
     {%- set needless = "\\s+(?=[^\\w\\s'\"`])|(?<=[^\\w\\s'\"`])\\s+|\\s+(?=\\s)" -%}
-    {{ return(modules.re.sub(literal ~ '|' ~ needless, '\\1', spaced, flags=modules.re.DOTALL) | trim) }}
+    {{ return(modules.re.sub(literal ~ '|' ~ needless, '\\1', spaced, flags=modules.re.DOTALL).strip('; ')) }}
+{%- endmacro %}
+
+{#- A comment as a regular expression without groups. A line goes on behind a backslash at its end; bracketed comments have others inside,
+    unless what begins there looks like a hint. -#}
+{% macro comment() -%}
+    {{ return('--(?:\\\\\\n|[^\\r\\n])*|/\\*' ~ tidemark._rest_of_comment(4)) }}
+{%- endmacro %}
+
+{#- What follows the start of a bracketed comment that has so many levels of others in it. -#}
+{% macro _rest_of_comment(levels) -%}
+    {%- set inner = '/\\*(?!\\+)' ~ tidemark._rest_of_comment(levels - 1) ~ '|' if levels else '' -%}
+    {{ return('(?:' ~ inner ~ '(?!\\*/)[\\s\\S])*\\*/') }}
 {%- endmacro %}
 
 {#- A string of SQL as a regular expression without groups; in a raw one a backslash is itself. -#}

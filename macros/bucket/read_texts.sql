@@ -1,22 +1,25 @@
 {#-
   The SQL of a view as it stands in the lake: what a definition over it gives is decided by that, whatever the files say by now. A run
-  asks for those that it makes, once. Others the process asks for once, as `graph` stays: a warm run, whose views stand, asks
-  nothing. `tidemark plan` has compiled all of them: it goes by what would be made. A semicolon at the end is not of the view.
+  asks for those that it makes, once. Others, which another process may make, it asks for if the models stand elsewhere than when the
+  process last asked (`graph` stays): a warm run that finds nothing new asks nothing. `tidemark plan` has compiled all of them: it goes
+  by what would be made.
 -#}
 {% macro view_text(node) -%}
     {%- set texts = graph.setdefault('tidemark view_texts', {}) -%}
-    {%- set made = tidemark.run_memory().setdefault('made_views', []) -%}
-    {%- if node.unique_id not in texts or (node.unique_id in selected_resources and node.unique_id not in made) -%}
+    {%- set asked = tidemark.run_memory().setdefault('asked_views', []) -%}
+    {%- set standing = tidemark.standing('row_state') -%}
+    {%- set is_old = node.unique_id in selected_resources or texts.get(node.unique_id, {}).get('standing') != standing -%}
+    {%- if node.unique_id not in asked and is_old -%}
         {%- set text = node.get('compiled_code') -%}
         {%- if not text -%}
             {%- set view = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- set created = run_query('show create table ' ~ view)[0][0] -%}
             {%- set text = modules.re.split('\nAS\\s', created, maxsplit=1) | last -%}
         {%- endif -%}
-        {%- do texts.update({node.unique_id: modules.re.sub('\\s*;\\s*$', '', text)}) -%}
-        {%- do made.append(node.unique_id) -%}
+        {%- do texts.update({node.unique_id: {'text': text, 'standing': standing}}) -%}
+        {%- do asked.append(node.unique_id) -%}
     {%- endif -%}
-    {{ return(texts[node.unique_id]) }}
+    {{ return(texts[node.unique_id].text) }}
 {%- endmacro %}
 
 {#- What tells a seed's columns and contents, as they are loaded, from others; asked for once in a run. -#}

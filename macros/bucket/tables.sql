@@ -20,8 +20,8 @@
     {%- if plan.is_torn -%}{%- do tidemark.set_staged(relation, true) -%}{%- endif -%}
     {%- set is_new = 'main' not in tidemark.refs([relation]).get(relation | string, {}) -%}
     {%- set has = {} -%}
-    {%- for row in run_query('describe ' ~ relation) if row['col_name'] and not row['col_name'].startswith('#') -%}
-        {%- do has.update({row['col_name'] | lower: {'name': row['col_name'], 'type': row['data_type']}}) -%}
+    {%- for column in tidemark._described(relation) -%}
+        {%- do has.update({column.name | lower: column}) -%}
     {%- endfor -%}
     {%- set rewritten = [] -%}
     {%- set names = columns | map(attribute='name') | map('lower') | list -%}
@@ -80,9 +80,7 @@
 {#- Drops from the rows of a published definition the columns that it does not bring. -#}
 {% macro drop_unpublished_columns(table, columns) -%}
     {%- set kept = (columns + tidemark.own_columns()) | map('lower') | list -%}
-    {%- for row in run_query('describe ' ~ table) if row['col_name'] and not row['col_name'].startswith('#') -%}
-        {%- if row['col_name'] | lower not in kept -%}
-            {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quoted(row['col_name'])) -%}
-        {%- endif -%}
+    {%- for column in tidemark._described(table) if column.name | lower not in kept -%}
+        {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quoted(column.name)) -%}
     {%- endfor -%}
 {%- endmacro %}

@@ -112,14 +112,22 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     with watched(statements.append):
         assert message() == "unchanged"
     assert [sql for sql in statements if "show create table" in sql or "create or replace view" in sql] == []
+    # Another process makes it anew: a run that has something to do goes by that.
+    made = replica.spark.sql(f"show create table staging.{view}").collect()[0][0].partition("\nAS\n")[2]
+    made = made.replace("upper(columns['v'])", "concat('-', columns['v'])")
+    replica.spark.sql(f"create or replace view staging.{view} as {made}")
+    database.execute("insert into t values (3, 'c')")
+    replica.land()
+    assert message() == "definition changed, PUT 3, REMOVE 0"
+    assert message() == "unchanged"
     # While it runs, files change; one that can't be parsed is told, and nothing is run with the old text.
     replica.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluate="rows")
     with pytest.raises(Failure, match="the dbt project can't be parsed"):
         pipeline.model()
     replica.write("macros/told.sql", "{% macro told(value) %}lower({{ value }}){% endmacro %}")
     replica.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluate="rows")
-    assert message() == "definition changed, PUT 1, REMOVE 1"
-    assert replica.bucket(one, "id, v") == [(f"{one}[]", 2, "b")]
+    assert message() == "definition changed, PUT 2, REMOVE 1"
+    assert replica.bucket(one, "id, v") == [(f"{one}[]", 2, "b"), (f"{one}[]", 3, "c")]
     assert planned(replica, "unchanged") == {one}
 
 

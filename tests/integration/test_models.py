@@ -306,7 +306,10 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} where date '2020-01-01' < date 'today'": "with 'today' in the query",
     'select _row_key, id from {rows} where date "2020-01-01" < date "today"': "with 'today' in the query",
     "select _row_key, id from {young}": "with 'today' in the query",
-    "select _row_key, id, cast('now' as timestamp) as seen from {rows}": "with now in the query",
+    "select _row_key, id, cast(' now' as timestamp) as seen from {rows}": "with now in the query",
+    "select _row_key, id from {rows} where date '2020-01-01' < 'TODAY'": "with TODAY in the query",
+    "select _row_key, id from {rows} where date '2020-01-01' < to_date('today')": "with today in the query",
+    "select _row_key, id, try_to_timestamp('Now UTC') as seen from {rows}": "with Now in the query",
     "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",
     f"select _row_key, id, {_MANY}, current_timestamp() as seen from {{rows}}": "with current_timestamp in the query",
     f"select _row_key, {_MANY}, id, exists (select 1 from {{ref}}) as a from {{rows}}": "with a subquery in the query",
@@ -324,9 +327,12 @@ NOT_TO_BE_TOLD = {
     "select id from {of_raw}": "', which reads source.tidemark.raw.chunks itself",
     "select cast(id as binary) as id from {ref}": "the column 'id', whose type binary is no text",
     "select map(id, id) as id from {ref}": "the column 'id', whose type map<bigint,bigint> is no text",
+    "select array(id, customer) as id from {ref}": "the column 'id', whose type array<bigint> is no text",
+    "select named_struct('a', id) as id from {ref}": "the column 'id', whose type struct<a:bigint> is no text",
     "select id, customer as _pos from {ref}": "selects a column named '_pos', which every bucket table has",
     "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
     "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
+    "select id, null as s from {ref}": "selects 's' as void, which no table can have",
 }
 
 
@@ -384,6 +390,23 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
         assert why in said.get(definition, ""), query
     assert replica.bucket(words, "word") == [(f"{words}[]", word) for word in "aab"]
     assert replica.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
+
+
+def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(replica: Replica) -> None:
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    columns = "_row_key, id, status as `#status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
+    query = f"select {columns} from {{{{ rows('stg_{replica.source.name}__orders') }}}}"
+    odd = replica.definition("odd", query, **options)
+    replica.sync()
+
+    def change(query: str) -> str:
+        replica.definition("odd", query, **options)
+        return replica.model("run", "--select", odd)[odd].message
+
+    assert change(query + " where id > 1") == "definition changed, PUT 0, REMOVE 1"
+    assert replica.bucket(odd, "`#status`, folded, small")[0][1:] == ("new", "new", 10)
+    assert change(query.replace("status as `#status`,", "")) == "definition changed, PUT 40, REMOVE 0"
+    assert "#status" not in replica.spark.table(f"buckets.{odd}").columns
 
 
 def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(

@@ -1,0 +1,45 @@
+"""Macros of definitions that only work on texts."""
+
+import pytest
+
+from tests.unit.calling import Macros
+
+MACROS = Macros("bucket/check_row_wise", "bucket/definition")
+
+
+@pytest.mark.parametrize(
+    ("plan", "found"),
+    [
+        ("Filter (d#11 < cast(TODAY as date))", "TODAY"),
+        ("Filter (d#11 < try_cast(today Europe/Amsterdam as date))", "today"),
+        ("Filter isnull(cast( now as timestamp_ntz))", "now"),
+        ("Filter (d#11 < to_date(today, None, Some(UTC), true))", "today"),
+        ("Project [try_to_timestamp( Now UTC, None, TimestampType, Some(UTC), false) AS t#3]", "Now"),
+        ("Project [now() AS t#3]", "now"),
+        ("Project [cast(today#5 as date) AS d#6, to_date(now#6, None, Some(UTC), true) AS e#7]", ""),
+        ("Project [cast(now as string) AS a#6, cast(2020-01-01 as date) AS d#7, cast(nowhere as date) AS e#8]", ""),
+    ],
+)
+def test_a_moment_in_the_plan_is_found(plan: str, found: str) -> None:
+    assert MACROS._not_row_wise({"operator": plan.partition(" ")[0], "text": plan}).strip() == found
+
+
+@pytest.mark.parametrize(
+    ("sql", "normalized"),
+    [
+        ("select  1,\n 'a  b' -- it's\n , x /* it's */ from t", "select 1,'a  b',x from t"),
+        ("select 1 /* a /* b */ it's */ , 'c /* ' , 2 -- */", "select 1,'c /* ',2"),
+        ("select 1 /* a /* b /* c **/ /*/ d */ */ it's */ , 'e'", "select 1,'e'"),
+        ("select 1 /* a /*+ hint */ , 'it''s  ' /* b */", "select 1,'it''s  '"),
+        ("select 1 -- it's \\\n it's \r, 'b'", "select 1,'b'"),
+    ],
+)
+def test_comments_and_white_space_are_no_difference(sql: str, normalized: str) -> None:
+    """Where a comment ends decides what is a string: Spark's are nested, but for what looks like a hint."""
+    assert MACROS.normalized_sql(sql) == normalized
+
+
+@pytest.mark.parametrize("end", [";", " ; ", ";;", "; -- the end\n", ";\n/* the */ ; -- end"])
+def test_a_semicolon_at_the_end_is_no_difference(end: str) -> None:
+    assert MACROS.normalized_sql(f"select ';' as a{end}") == "select ';' as a"
+    assert MACROS.normalized_sql(f"select ';'{end}") == "select ';'"
