@@ -135,8 +135,10 @@ def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -
 def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, database: Database) -> None:
     replica.sync()
     jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
-    with jobs.streaming(), pytest.raises(Failure, match="the replication slot is in use by process"):
-        start_over(replica.lake, replica.settings)
+    with jobs.streaming():
+        database.awaited("select from pg_replication_slots where active and slot_name = %s", [replica.source.slot])
+        with pytest.raises(Failure, match="the replication slot is in use by process"):
+            start_over(replica.lake, replica.settings)
     assert {t.state for t in replica.lake.tables.read(replica.source.name).values()} == {DONE}
     database.drop_slot(replica.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
