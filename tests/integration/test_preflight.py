@@ -84,7 +84,7 @@ def test_a_role_without_rights_is_told_all_that_it_lacks(
     assert matching(
         errors,
         "the role can't make it: it does not own public.a",
-        'FOR TABLE "public"."a"',
+        'FOR TABLE ONLY "public"."a"',
     )
 
 
