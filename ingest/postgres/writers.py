@@ -51,7 +51,7 @@ def open_writers(
             _check_slot(connection, at, found.get(at.slot), is_run=is_run)
         usable = publish(source, connection)
         made_for = {} if counting else _made_for(lake, source, connection, usable)
-        for writer in sorted({*range(1, source.writers + 1)} - counting):
+        for writer in sorted(set(range(1, source.writers + 1)) - counting):
             if writer in stored:
                 slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
             # One that is there was made by a process that died before it stored where that begins.

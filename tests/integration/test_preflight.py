@@ -212,7 +212,7 @@ def test_columns_that_can_not_be_published_so_are_errors_and_their_tables_left_o
         expected.append("generated columns are published, and are not replicated: twice")
     source = new_source(publication="given")
     errors = of_level("error", check(source, settings))
-    assert [error.partition(": source")[0] for error in errors] == [*expected]
+    assert [error.partition(": source")[0] for error in errors] == expected
     jobs = Jobs(lake, source, settings)
     jobs.settle()
     # Their changes, too.
