@@ -18,7 +18,7 @@ from ingest.errors import Failure
 from ingest.files import File
 from ingest.lake import Chunk
 from ingest.settings import JobSettings
-from ingest.snapshot import Read
+from ingest.snapshot_source import Read
 
 T = TypeVar("T")
 

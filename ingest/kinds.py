@@ -17,7 +17,7 @@ from ingest.positions import format_lsn
 from ingest.postgres import codegen, preflight, snapshots, startover
 from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
-from ingest.snapshot import Source as Tables
+from ingest.snapshot_source import Source as Tables
 from ingest.sourcejobs import SourceJobs
 
 

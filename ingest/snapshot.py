@@ -18,108 +18,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from itertools import chain
-from typing import Protocol
 
-from ingest.errors import Failure
-from ingest.lake import Chunk, File, Folder, Lake, SourceTable
+from ingest.lake import Chunk, Lake, SourceTable
 from ingest.lake.chunks import Count, claimed_by
 from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.lacking import lacking
 from ingest.lake.leases import Lease
 from ingest.lake.tables import DONE, QUEUED, RUNNING
 from ingest.settings import JobSettings
+from ingest.snapshot_chunks import chunks_of, key_chunks
+from ingest.snapshot_source import Busy, Read, Source, Unreachable
 
 _log = logging.getLogger(__name__)
 
-# From so many bytes for each worker a table is shared out, all workers having as many chunks of it.
-WORTH_SHARING_BYTES = 8 << 20
 # Chunks of small tables that are read as one group; a statement about them stays of a readable
 # size.
 GROUP_CHUNKS = 200
-# Rows that one chunk asks for by their keys.
-KEYS_PER_CHUNK = 1000
-# Such rows that are asked for at a time; the rest follow when those are read.
+# Rows that lack a value and are asked for at a time; the rest follow when those are read.
 KEYS_AT_ONCE = 100_000
 # What could not be read is tried again now and then: a permission may have been given.
 AGAIN_SECONDS = 60.0
-Bounds = tuple[int, str | None, str | None]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How a queued table is to be read.
-
-    Its shape, the stamp, and its chunks (leaf, lower bound, upper bound).
-    """
-
-    table: SourceTable
-    snapshot_lsn: int
-    chunks: tuple[Bounds, ...]
-
-
-@dataclass(frozen=True)
-class Read:
-    """How the reading of a claimed chunk went: its rows, in a file if there are any, and the stamp
-    they were read under; else a problem.
-
-    restart: the table is no longer the one that was begun. give_up: it can't be read, for long.
-    """
-
-    chunk: Chunk
-    rows: int = 0
-    read_lsn: int = 0
-    file: File | None = None
-    problem: str = ""
-    restart: bool = False
-    give_up: bool = False
-
-
-class Unreachable(Failure):
-    """A source can't be reached at the moment. It is tried again, but for the first time."""
-
-
-class Busy(Unreachable):
-    """A source can be reached, but its catalogue can't be read at the moment. It is tried again."""
-
-
-class Source(Protocol):
-    """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`.
-
-    All but `cancel` are called by one thread, and may raise `Unreachable`.
-    """
-
-    def survey(self) -> None:
-        """Bring raw.source_tables up to date with the source's catalogue."""
-
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:
-        """How to read queued tables, all under one snapshot.
-
-        Without those that can't be read now; patient: whether it may wait for whoever writes to the source.
-        """
-
-    def obstacle(self, table: SourceTable) -> str:
-        """Why a table can't be read at present, as the last survey saw it; empty if it can."""
-
-    def weight(self, table: SourceTable, chunk: Chunk) -> int:
-        """About how many bytes a chunk has."""
-
-    def at_once(self, table: SourceTable) -> bool:
-        """Whether all chunks of a table have to be read under one snapshot."""
-
-    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterable[Read]:
-        """Read claimed chunks into files of `folder`."""
-
-    def watermark(self) -> int:
-        """A position past everything that was committed before the call."""
-
-    def cancel(self) -> None:
-        """From another thread: what waits in `plan` gives up."""
-
-    def rest(self) -> None:
-        """Nothing is to be read at the moment: let go of what is held at the source."""
-
-    def close(self) -> None:
-        """Let go of everything."""
 
 
 def _nothing(chunks: Sequence[Chunk]) -> None:
@@ -427,60 +345,5 @@ class Snapshotter:
         found = lacking(self._lake.spark, table, self._awaited[read], KEYS_AT_ONCE)
         if found:
             _log.info("%d rows of %s are read once more", len(found), table.table_name)
-            self._lake.chunks.plan(_key_chunks(table, len(chunks), self._awaited[read], found))
+            self._lake.chunks.plan(key_chunks(table, len(chunks), self._awaited[read], found))
         return not found
-
-
-def earliest(table: SourceTable, chunk: Chunk) -> int:
-    """The moment before which a chunk must not be read: records before the stamp are passed over, whoever reads it."""
-    return max(table.snapshot_lsn or 0, chunk.not_before or 0)
-
-
-def chunk_count(size: int, settings: JobSettings) -> int:
-    """In how many chunks to read `size` bytes; even ones, so that no worker waits for another."""
-    count = max(1, -(-size // settings.snapshot_chunk_bytes))
-    workers = settings.snapshot_workers
-    is_shared = size >= workers * WORTH_SHARING_BYTES
-    return -(-count // workers) * workers if is_shared else count
-
-
-def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
-    """The chunks of a snapshot, to be read by their bounds."""
-    return [
-        Chunk(
-            source=table.source,
-            table_id=table.table_id,
-            snapshot_id=snapshot_id,
-            chunk=number,
-            leaf_id=leaf_id,
-            lower_bound=lower,
-            upper_bound=upper,
-        )
-        for number, (leaf_id, lower, upper) in enumerate(bounds)
-    ]
-
-
-def _key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
-    """Chunks, from `number` on, of rows given as (leaf, row_key), to be read at a position or later."""
-    by_leaf: dict[int, list[str]] = {}
-    for leaf_id, row_key in rows:
-        by_leaf.setdefault(leaf_id, []).append(row_key)
-    parts = [
-        (leaf_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
-        for leaf_id, keys in by_leaf.items()
-        for start in range(0, len(keys), KEYS_PER_CHUNK)
-    ]
-    return [
-        Chunk(
-            source=table.source,
-            table_id=table.table_id,
-            snapshot_id=str(table.snapshot_id),
-            chunk=number + place,
-            leaf_id=leaf_id,
-            lower_bound=None,
-            upper_bound=None,
-            row_keys=keys,
-            not_before=not_before,
-        )
-        for place, (leaf_id, keys) in enumerate(parts)
-    ]

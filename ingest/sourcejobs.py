@@ -9,7 +9,7 @@ from ingest.lake import Lake
 from ingest.positions import Position
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.snapshot import Source as Tables
+from ingest.snapshot_source import Source as Tables
 from ingest.stream import Departure, Feed, Hooks, StreamWriter
 
 

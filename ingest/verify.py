@@ -19,7 +19,8 @@ from ingest.lake import Chunk, File, Lake, SourceTable
 from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
-from ingest.snapshot import Source, chunks_of
+from ingest.snapshot_chunks import chunks_of
+from ingest.snapshot_source import Source
 from ingest.tablenames import chosen, locate
 
 _log = logging.getLogger(__name__)

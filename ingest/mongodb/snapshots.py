@@ -22,7 +22,8 @@ from ingest.mongodb.feed import check_deployment
 from ingest.mongodb.scope import Scope
 from ingest.mongodb.survey import Survey
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Plan, Read, Unreachable, chunk_count, earliest
+from ingest.snapshot_chunks import chunk_count, earliest
+from ingest.snapshot_source import Bounds, Plan, Read, Unreachable
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,8 @@ from ingest.postgres.slots import Held
 from ingest.postgres.survey import Survey
 from ingest.postgres.writers import check_database
 from ingest.settings import JobSettings
-from ingest.snapshot import Bounds, Busy, Plan, Read, Unreachable, chunk_count, earliest
+from ingest.snapshot_chunks import chunk_count, earliest
+from ingest.snapshot_source import Bounds, Busy, Plan, Read, Unreachable
 
 _log = logging.getLogger(__name__)
 
