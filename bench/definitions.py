@@ -12,7 +12,7 @@ from bench.result import Result, durations
 from ingest.run import Pipeline
 
 FEW, SOME, MANY = 5, 20, 50
-IDLE_ROWS, REBUILT_ROWS = 1_000, 400_000
+IDLE_ROWS, REBUILT_ROWS = 1_000, 1_000_000
 # The loop has been idle before, more often than not.
 IDLE_WARM_UPS = 5
 IDLE_MARK_SECONDS, REBUILD_MARK = 1.5, 0.1

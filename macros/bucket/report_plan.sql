@@ -22,7 +22,7 @@
         select count(*) as to_evaluate
         from {{ tidemark.core_relation('row_state') }} as row_state
         where
-            {{ tidemark._touches(plan) }}
+            {{ tidemark.touched_rows(plan) }}
             {{- ' and not deleted' if plan.scope == 'all' }}
     {%- endset -%}
     {{ return(run_query(query)[0]['to_evaluate'] | int) }}

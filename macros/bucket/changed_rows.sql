@@ -1,0 +1,57 @@
+{#- The definition's query, reading only the rows that changed since its mark if the plan says so. -#}
+{% macro only_changed(sql, plan) -%}
+    {%- if plan.scope == 'changes' -%}
+        {%- set since = plan.since[plan.definition.inputs[0].source].checkpoint_id -%}
+        {%- set changed = tidemark.of_checkpoints('_checkpoint_id', since, tidemark.newest(plan.standing)) -%}
+        {{ sql | replace(tidemark.changed_rows_mark(), 'where ' ~ changed) }}
+    {%- else -%}
+        {{ sql }}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. Their data are not
+    read: the digest tells whether they are the same. -#}
+{% macro rows_compared(relation, settings, plan) -%}
+    select
+        bucket,
+        {% if plan.scope == 'changes' -%}
+        {#- The definition's own, as it is unchanged: one column less to look through. -#}
+        {{ tidemark.literal(settings.object_type) }} as object_type,
+        {%- else -%}
+        object_type,
+        {%- endif %}
+        object_id,
+        row_key,
+        _op_id,
+        _digest_high,
+        _digest_low
+    from {{ relation }}
+    {%- if plan.scope == 'changes' %}
+    left semi join (
+        select row_state.row_key as changed_key
+        from {{ tidemark.core_relation('row_state') }} as row_state
+        where {{ tidemark.touched_rows(plan) }}
+    ) as changed
+        on {{ tidemark.same_key([[tidemark._key_of_copies('row_key'), 'changed.changed_key']]) }}
+    {%- endif %}
+{%- endmacro %}
+
+{#- The key of a row's copies: those of a row without a key are told apart by `#2`, `#3` behind it. -#}
+{% macro _key_of_copies(row_key) -%}
+    if({{ row_key }} like '%]', {{ row_key }}, regexp_replace({{ row_key }}, '#[0-9]+$', ''))
+{%- endmacro %}
+
+{#- The rows of a definition's inputs that it evaluates, as a predicate on `row_state`: those that changed since its mark, or all. -#}
+{% macro touched_rows(plan) -%}
+    {%- set mine = plan.since if plan.scope == 'changes' else {} -%}
+    {%- set newest = tidemark.newest(plan.standing) -%}
+    (
+        {%- for input in plan.definition.inputs %}
+        {{ 'or ' if not loop.first }}(
+            row_state.source = '{{ input.source }}'
+            and row_state.table_name = {{ tidemark.literal(input.table) }}
+            and {{ tidemark.of_checkpoints('row_state.checkpoint_id', mine.get(input.source, {}).get('checkpoint_id', 0), newest) }}
+        )
+        {%- endfor %}
+    )
+{%- endmacro %}

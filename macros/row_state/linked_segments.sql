@@ -1,0 +1,89 @@
+{#- A run's segments, each with its parent, as named queries upon `kept`. See `followed_records`. -#}
+{% macro linked_segments() -%}
+    touched as (
+        select source, table_id, row_key from kept where partial
+        union
+        select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
+    ),
+
+    numbered as (
+        select
+            kept.*,
+            sum(int(not (partial and prev_row_key is null))) over (
+                partition by source, table_id, row_key order by place
+            ) as segment,
+            sum(int(not (partial and prev_row_key is null))) over (partition by source, table_id, row_key) as last_segment
+        from kept
+        left semi join touched using (source, table_id, row_key)
+    ),
+
+    cut as (
+        select
+            source,
+            table_id,
+            row_key,
+            segment,
+            max(last_segment) as last_segment,
+            min(place) as first_place,
+            max(place) as place,
+            min_by(op, place) as op,
+            min_by(prev_row_key, place) as prev_row_key,
+            min_by(partial, place) as partial,
+            {{ tidemark.overlaid() }} as columns
+        from numbered
+        group by source, table_id, row_key, segment
+    ),
+
+    read_again as (
+        select
+            source,
+            table_id,
+            row_key,
+            max(read_again_lsn) as read_lsn,
+            max_by(columns, read_again_lsn) as columns
+        from kept
+        where read_again_lsn is not null
+        group by source, table_id, row_key
+    ),
+
+    -- A row that took over its key and was then read by it lacks nothing.
+    segments as (
+        select
+            cut.* except (partial, columns, next_place),
+            cut.partial and read_again.columns is null as partial,
+            if(
+                cut.partial and read_again.columns is not null,
+                {{ tidemark.laid_over('read_again.columns', 'cut.columns') }},
+                cut.columns
+            ) as columns
+        from (
+            select *, lead(first_place) over (partition by source, table_id, row_key order by segment) as next_place
+            from cut
+        ) as cut
+        left join read_again
+            on
+                cut.source = read_again.source
+                and cut.table_id = read_again.table_id
+                and cut.row_key = read_again.row_key
+                and cut.prev_row_key is not null
+                and cut.first_place.commit_lsn < read_again.read_lsn
+                and coalesce(cut.next_place.commit_lsn >= read_again.read_lsn, true)
+    ),
+
+    linked as (
+        select
+            segments.*,
+            coalesce(segments.prev_row_key, segments.row_key) as base_key,
+            (
+                select max(parents.segment)
+                from segments as parents
+                where
+                    parents.source = segments.source
+                    and parents.table_id = segments.table_id
+                    and parents.row_key = segments.prev_row_key
+                    and parents.op <> 'delete'
+                    and parents.place < segments.first_place
+            ) as parent_segment
+        from segments
+    )
+{%- endmacro %}
