@@ -54,24 +54,24 @@ def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[So
     return changes
 
 
-def gone(present: Iterable[tuple[str, int]], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+def gone(present: Iterable[tuple[str, int, str]], known: Mapping[str, SourceTable]) -> list[SourceTable]:
     """The generations that are no longer there: their table was dropped, renamed, or has another
     key now.
 
-    present: (table_id, oid) of all selected tables, usable or not. A generation is there as long as
-    its table is and has none that is registered in its place.
+    present: (table_id, oid, name) of all selected tables, usable or not. A generation is there as long as
+    its table is, under its name, and has none that is registered in its place.
     """
-    ids, oids = set(), set()
-    for table_id, oid in present:
+    ids, names = set(), {}
+    for table_id, oid, name in present:
         ids.add(table_id)
-        oids.add(oid)
+        names[oid] = name
     replaced = {row.relation_id for row in known.values() if row.table_id in ids and row.state != ENDED}
     return [
         row
         for row in known.values()
         if row.state != ENDED
         and row.table_id not in ids
-        and (row.relation_id not in oids or row.relation_id in replaced)
+        and (names.get(row.relation_id) != row.table_name or row.relation_id in replaced)
     ]
 
 

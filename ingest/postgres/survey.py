@@ -167,7 +167,7 @@ class Survey:
         )
 
     def _end(self, connection: Connection, found: list[CatalogTable]) -> None:
-        present = [(table.table_id(self._source.name), table.oid) for table in found]
+        present = [(table.table_id(self._source.name), table.oid, table.table_name) for table in found]
         ended = gone(present, self.known)
         if not ended:
             return

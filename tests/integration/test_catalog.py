@@ -224,6 +224,30 @@ def test_a_table_renamed_away_ends_and_one_renamed_in_is_taken(
     jobs.close()
 
 
+@pytest.mark.parametrize(
+    "away",
+    [
+        "alter publication p drop table orders; alter table orders rename to orders_old",
+        "alter table orders rename to orders_old; alter table orders_old drop constraint orders_pkey",
+    ],
+)
+def test_a_table_renamed_away_that_is_not_replicated_under_its_new_name_leaves_the_old_one_to_its_successor(
+    lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database, away: str
+) -> None:
+    orders.execute("create publication p for table orders")
+    jobs = Jobs(lake, new_source(publication="p", tables=("public.orders*",)), settings)
+    jobs.settle()
+    orders.execute(
+        f"begin; {away}; create table orders (id int primary key, note text);"
+        "insert into orders values (3, 'new'); alter publication p add table orders; commit"
+    )
+    jobs.settle()
+    states = sorted((t.table_name, t.state) for t in lake.tables.read(jobs.source.name).values())
+    assert states == [("public.orders", DONE), ("public.orders", ENDED)]
+    jobs.assert_equal("public.orders")
+    jobs.close()
+
+
 def test_a_table_made_later_is_published_and_taken(jobs: Jobs, orders: Database) -> None:
     jobs.settle()
     orders.execute("create table later (id int primary key); insert into later values (1)")

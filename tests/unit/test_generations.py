@@ -193,13 +193,17 @@ def test_a_dropped_table_has_gone() -> None:
 
 
 def test_a_generation_has_gone_when_another_of_its_table_is_registered() -> None:
-    present = [(OTHER.table_id, OTHER.relation_id)]
+    present = [(OTHER.table_id, OTHER.relation_id, OTHER.table_name)]
     assert gone(present, known(TAKEN, OTHER)) == [TAKEN]
 
 
 def test_a_table_that_became_unusable_is_kept_as_it_was() -> None:
-    assert gone([(OTHER.table_id, OTHER.relation_id)], known(TAKEN)) == []
-    assert gone([(TAKEN.table_id, TAKEN.relation_id)], known(TAKEN)) == []
+    assert gone([(OTHER.table_id, 500, "public.orders")], known(TAKEN)) == []
+    assert gone([(TAKEN.table_id, 500, "public.orders")], known(TAKEN)) == []
+
+
+def test_a_table_that_became_unusable_under_another_name_has_gone() -> None:
+    assert gone([(OTHER.table_id, 500, "public.orders_old")], known(TAKEN)) == [TAKEN]
 
 
 def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
@@ -213,5 +217,5 @@ def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
 
 def test_a_generation_that_has_ended_takes_nobodys_place() -> None:
     ended = replace(ORDERS, table_id="b" * 16, replica_identity="f", state=ENDED)
-    assert gone([(ended.table_id, 500)], known(TAKEN, ended)) == []
-    assert gone([(ended.table_id, 500)], known(TAKEN, replace(ended, state=DONE))) == [TAKEN]
+    assert gone([(ended.table_id, 500, "public.orders")], known(TAKEN, ended)) == []
+    assert gone([(ended.table_id, 500, "public.orders")], known(TAKEN, replace(ended, state=DONE))) == [TAKEN]
