@@ -59,7 +59,7 @@ def render(steps: list[Step]) -> None:
     colours = {"new": "green", "changed": "yellow", "gone": "red"}
     for step in steps:
         table.add_row(step.definition, step.state, step.reason, f"{step.rows:,}", style=colours.get(step.state))
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 def _published(spark: SparkSession) -> set[str]:

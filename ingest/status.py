@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ByteSize
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ingest import kinds
 from ingest.config import PostgresSource, Settings
@@ -75,22 +76,24 @@ def read(lake: Lake, settings: Settings) -> Status:
 
 def render(status: Status, settings: Settings) -> None:
     """Print it for a person."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names and messages are no markup
     for source in status.sources:
         behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
-        console.print(
-            f"[bold]{source.name}[/] landed to {_text(settings, source.name, source.position)}, "
+        stands = (
+            f" landed to {_text(settings, source.name, source.position)}, "
             f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
         )
+        console.print(Text.assemble((source.name, "bold"), stands))
         for writer in source.writers if len(source.writers) > 1 else ():
-            held = f", [red]has held back the others for {writer['held_seconds']:,} s[/]"
-            is_stalled = writer["held_seconds"] > settings.settings.announce_seconds
-            console.print(
+            line = Text(
                 f"  writer {writer['writer']}: {writer['tables']} tables, "
-                f"at {_text(settings, source.name, writer['position'])}{held if is_stalled else ''}"
+                f"at {_text(settings, source.name, writer['position'])}"
             )
+            if writer["held_seconds"] > settings.settings.announce_seconds:
+                line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
+            console.print(line)
         if source.problem:
-            console.print(f"  [red]{source.problem}[/]")
+            console.print(f"  {source.problem}", style="red")
         tables = Table("table", "snapshot", "rows", "note")
         for table in source.tables:
             rows = "" if table["rows"] is None else f"{table['rows']:,}"

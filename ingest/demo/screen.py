@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from typing_extensions import Self
 
@@ -48,7 +49,7 @@ class Screen:
         definitions = [o for o in run.outcomes if o.report.get("definition_hash")]
         self.say(f"models ran in {run.ended - run.started:.1f} s")
         for outcome in definitions:
-            self._console.print(f"[dim]            {outcome.name}: {outcome.message}[/]")
+            self._console.print(f"[dim]            {escape(f'{outcome.name}: {outcome.message}')}[/]")
 
     def bucket(self, name: str, moments: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         """A bucket's rows at several moments."""

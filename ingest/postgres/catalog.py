@@ -74,6 +74,7 @@ class CatalogTable:
         )
 
 
+# A partition is a table of its own from the first half of DETACH ... CONCURRENTLY on.
 _ROOTS = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
@@ -86,7 +87,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
              AND concat(m.nspname, '.', d.relname) = concat(n.nspname, '.', c.relname)),
        array(SELECT a.attnum::int FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attisdropped)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence <> 't'
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
+  AND (NOT c.relispartition OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhdetachpending))
   AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname !~ '^pg_toast'
   AND (%(oids)s::oid[] IS NULL OR c.oid = ANY (%(oids)s::oid[]))
 ORDER BY n.nspname, c.relname

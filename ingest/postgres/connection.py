@@ -217,7 +217,7 @@ def command(
     error: psycopg.Error | None = None
     while (result := pgconn.get_result()) is not None:  # to the end, so that another command may follow
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            error = psycopg.errors.error_from_result(result)
+            error = _error_of(result)
             continue
         names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
         rows += [_row(result, number, names) for number in range(result.ntuples)]
@@ -279,4 +279,11 @@ def _expect(pgconn: pq.abc.PGconn, status: pq.ExecStatus) -> None:
             pass
         if result is None:
             raise psycopg.OperationalError("the server gave no answer")
-        raise psycopg.errors.error_from_result(result)
+        raise _error_of(result)
+
+
+def _error_of(result: pq.abc.PGresult) -> psycopg.Error:
+    """What a failed result says. Without an SQLSTATE it is libpq's own word: the connection could not be written to."""
+    if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
+        return psycopg.OperationalError(result.get_error_message().strip())
+    return psycopg.errors.error_from_result(result)

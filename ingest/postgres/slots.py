@@ -153,7 +153,7 @@ def current_lsn(connection: Connection) -> int:
 
 def is_ours(connection: Connection, found: dict[str, Any] | None) -> bool:
     """Whether a slot, as `state` gave it, may be one of this database's writers."""
-    return found is not None and found["plugin"] == "pgoutput" and found["database"] == connection.info.dbname
+    return found is not None and found["plugin"] == "pgoutput" and found["database"] == _database(connection)
 
 
 def check_ours(connection: Connection, found: dict[str, Any], slot: str, source: str) -> None:
@@ -163,9 +163,15 @@ def check_ours(connection: Connection, found: dict[str, Any], slot: str, source:
         kind = found["plugin"] or "physical replication"
         fix = "Name another slot in sources.yml, or drop that one"
         raise Failure(f"the replication slot is of {kind}, not of pgoutput", where, fix)
-    if found["database"] != connection.info.dbname:
+    if found["database"] != _database(connection):
         what = f"the replication slot belongs to database {found['database']!r}"
         raise Failure(what, where, "Name another slot in sources.yml")
+
+
+def _database(connection: Connection) -> str:
+    """Its name as pg_replication_slots spells it, which needn't be as the DSN does: names are of no encoding."""
+    ((name,),) = connection.execute("SELECT current_database()").fetchall()
+    return str(name)
 
 
 def check_droppable(connection: Connection, slot: str, source: str) -> None:

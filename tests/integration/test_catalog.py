@@ -468,6 +468,34 @@ def test_partitions_come_and_go(jobs: Jobs, parts: Database, statement: str, aga
     jobs.assert_equal("public.p")
 
 
+@pytest.mark.parametrize("publication", ["tidemark", "everything"])
+def test_a_partition_that_is_being_detached_concurrently_is_a_table_of_its_own(
+    lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], parts: Database, publication: str
+) -> None:
+    if publication == "everything":
+        parts.execute("create publication everything for all tables")
+    jobs = Jobs(lake, new_source(publication=publication), settings)
+    jobs.settle()
+    landed = threading.Semaphore(0)
+    with jobs.streaming(Hooks(after_land=released(landed))):
+        with parts.connect(autocommit=False) as reader:
+            reader.execute("select count(*) from p").fetchall()
+            detach = threading.Thread(
+                target=parts.execute, args=["alter table p detach partition p_eu concurrently"], daemon=True
+            )
+            detach.start()
+            parts.awaited("select from pg_inherits where inhdetachpending")
+            jobs.snapshot()
+            parts.execute("update p_eu set n = -n")
+            assert landed.acquire(timeout=60)
+            reader.rollback()
+        detach.join(60)
+        parts.execute("update p_eu set n = n - 1 where id = 2")
+    jobs.settle()
+    jobs.assert_equal("public.p", "public.p_eu")
+    jobs.close()
+
+
 def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from itertools import count
 
 import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from ingest.config import PostgresSource
 from ingest.errors import Failure
@@ -65,3 +67,17 @@ def test_who_waits_for_another_process_says_for_which_and_gives_up_when_told(
         assert f"for process {one.info.backend_pid} of the server, which sees to its tables" in caplog.text
         with sharing.locked(other, source, "tables", lambda _: True):
             pass
+
+
+def test_a_slot_is_known_whatever_encoding_its_database_has(database: Database) -> None:
+    name = f"café_{database.name}"
+    identifier = sql.Identifier(name)
+    database.execute(sql.SQL("create database {} encoding 'LATIN1' locale 'C' template template0").format(identifier))
+    slot = f"{database.name}_latin1"
+    with connect(make_conninfo(database.dsn, dbname=name)) as connection:
+        slots.create(connection.info.dsn, slot, {}).close()
+        found = slots.state(connection, slot)
+        assert found is not None
+        assert slots.is_ours(connection, found)
+        slots.drop(connection, slot, "shop")
+    database.execute(sql.SQL("drop database {} with (force)").format(identifier))
