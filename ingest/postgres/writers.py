@@ -52,12 +52,15 @@ def open_writers(
         usable = publish(source, connection)
         made_for = {} if counting else _made_for(lake, source, connection, usable)
         for writer in sorted(set(range(1, source.writers + 1)) - counting):
+            slot = source.slot_of(writer)
             if writer in stored:
                 slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
+            elif slot in found:
+                _log.warning("source %s: slot %s is of no writer of this lake; it is made anew", source.name, slot)
             # One that is there was made by a process that died before it stored where that begins.
-            _check_nobodys(lake, source, system, found, source.slot_of(writer))
-            slots.drop(connection, source.slot_of(writer), source.name)
-            made = slots.create(dsn, source.slot_of(writer), made_for, seconds=seconds)
+            _check_nobodys(lake, source, system, found, slot)
+            slots.drop(connection, slot, source.name)
+            made = slots.create(dsn, slot, made_for, seconds=seconds)
             if writer in stored:
                 lake.store(stored[writer].moved(made.lsn))  # nothing of its own is in between
             positions[writer] = begin(lake, source, system, writer, made.lsn)
