@@ -1,7 +1,10 @@
 """What users of dbt expect of a project: `ls`, `docs generate`, `--select state:modified+`; and that `plan` agrees."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ from ingest.lake import Lake
 from ingest.project import QUIETLY
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import Replica, watched
+from tests.integration.replica import ROOT, Replica, watched
 
 
 def dbt(replica: Replica, *arguments: str) -> list[str]:
@@ -169,3 +172,31 @@ def test_data_tests_find_what_must_not_be(
             replica.model("test", "--select", test)
         replica.spark.sql(f"call system.rollback_to_snapshot('{table}', {main})")
         replica.model("test", "--select", test)
+
+
+def test_runs_before_anything_is_landed_do_not_keep_later_ones_from_publishing(
+    source: PostgresSource, lake: Lake, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    """In a lake of its own, by a process of its own; nor do those that wait for the source's snapshots."""
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
+    replica = Replica(lake, source, settings, tmp_path / "project")
+    view = replica.view("t", {"id": "int"})
+    name = replica.definition(
+        "whole", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"]
+    )
+    replica.write(
+        "sources.yml",
+        f"sources: {{{source.name}: {{postgres: {{dsn: '{database.dsn}', slot: {source.slot}, "
+        f"publication: {source.publication}, tables: ['public.*'], checkpoint_scope: source}}}}}}\n",
+    )
+    (tmp_path / "lake").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.integration.first_runs", f"select id from buckets.{name} order by id"],
+        cwd=replica.folder,
+        env={**os.environ, "TIDEMARK_LAKE": str(tmp_path / "lake"), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[1, 2, 3]"
