@@ -37,7 +37,7 @@
 
 {#- The first moment, such as `today`, that a literal of texts names. Spark puts it in their place before it shows a plan. -#}
 {% macro _named_moment(texts) -%}
-    {%- set literal = "\\b(?:date|timestamp\\w*)\\s*['\"]\\s*(now|today|tomorrow|yesterday)\\b" -%}
+    {%- set literal = "\\b(?:date|timestamp\\w*)\\s*r?['\"]\\s*(now|today|tomorrow|yesterday)\\b" -%}
     {%- for text in texts -%}
         {%- set moment = modules.re.search(literal, tidemark.normalized_sql(text), flags=modules.re.IGNORECASE) -%}
         {%- if moment -%}{{ return(moment.group(1)) }}{%- endif -%}
@@ -75,9 +75,13 @@
         {{ return(node.operator) }}
     {%- endif -%}
     {#- A string that is a moment to Spark, in any case, with blanks before it and a zone behind; not a column of that name. -#}
-    {%- set moment = '\\(\\s*((?i:now|today|tomorrow|yesterday))\\b[^()#,]*' -%}
-    {%- set moments = '(?:try_)?(?:cast' ~ moment ~ ' as (?:date|timestamp)|to_(?:date|timestamp)\\w*' ~ moment ~ ',)' -%}
-    {%- set varying = modules.re.search('\\b(?:(' ~ tidemark._varying() ~ ')\\(|' ~ moments ~ ')', node.text) -%}
+    {%- set moment = '\\s*((?i:now|today|tomorrow|yesterday))\\b[^()#,]*' -%}
+    {%- set moments = [
+        '\\b(?:try_)?(?:cast\\(' ~ moment ~ ' as (?:date|timestamp)|to_(?:date|timestamp)\\w*\\(' ~ moment ~ ',)',
+        '\\b(?:' ~ tidemark._shown_as_written() ~ ')\\(.*?[(,]' ~ moment ~ '[,)]',
+        '(?:^|[ (])' ~ moment ~ ' [-+] INTERVAL',
+    ] -%}
+    {%- set varying = modules.re.search('\\b(' ~ tidemark._varying() ~ ')\\(|' ~ moments | join('|'), node.text) -%}
     {%- if varying -%}
         {{ return(varying.groups() | select | first) }}
     {%- endif -%}
@@ -89,6 +93,11 @@
 {#- Functions that give something else for the same row, as a regular expression. -#}
 {% macro _varying() -%}
     {{ return('rand|randn|random|randstr|uniform|uuid|shuffle|current_timestamp|localtimestamp|current_date|current_time|now|monotonically_increasing_id|spark_partition_id|input_file_\\w+|aes_encrypt|reflect|try_reflect|java_method|current_user|session_user|user') }}
+{%- endmacro %}
+
+{#- Functions that Spark's plan shows with the arguments as they are written, not as the dates that it makes of them. -#}
+{% macro _shown_as_written() -%}
+    {{ return('between|date_?part|equal_null|extract|ifnull|nullif|nvl2?|try_add|try_subtract') }}
 {%- endmacro %}
 
 {#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}

@@ -13,18 +13,18 @@
     {%- if tidemark.is_lookup(model) -%}{%- do tidemark.check_lookup(compiled_code, model) -%}{%- endif -%}
     {%- set columns = [] -%}
     {%- set types = {} -%}
-    {%- for row in run_query('describe query ' ~ sql) -%}
-        {%- set name = row['col_name'] -%}
+    {%- for column in tidemark._described('query ' ~ sql) -%}
+        {%- set name = column.name -%}
         {%- if name | lower in types -%}
             {%- do tidemark._refuse(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
         {%- elif name | lower in tidemark.own_columns() + tidemark._taken_columns() -%}
             {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
-        {%- elif tidemark._is_nameless(row['data_type']) -%}
-            {%- do tidemark._refuse(model, "selects '" ~ name ~ "' as " ~ row['data_type'] ~ ', which no table can have', 'Cast it, and name fields by letters, digits and _') -%}
+        {%- elif not tidemark._is_storable(column.type) -%}
+            {%- do tidemark._refuse(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it, and name fields by letters, digits and _') -%}
         {%- endif -%}
-        {%- do types.update({name | lower: row['data_type']}) -%}
+        {%- do types.update({name | lower: column.type}) -%}
         {%- if name | lower != '_row_key' -%}
-            {%- do columns.append({'name': name, 'type': tidemark._kept_type(row['data_type'])}) -%}
+            {%- do columns.append({'name': name, 'type': tidemark._kept_type(column.type)}) -%}
         {%- endif -%}
     {%- endfor -%}
     {%- for name in settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
@@ -41,11 +41,11 @@
     {{ return(columns) }}
 {%- endmacro %}
 
-{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions, below `# ...`. -#}
+{#- The columns of a table, view or `query ...`, as [{name, type}]. Behind a table's Spark may tell of its partitions. -#}
 {% macro _described(what) -%}
     {%- set columns = [] -%}
     {%- for row in run_query('describe ' ~ what) -%}
-        {%- if not row['col_name'] or row['col_name'].startswith('# ') -%}{{ return(columns) }}{%- endif -%}
+        {%- if row['col_name'] in ['', '# Partition Information', '# Partitioning'] -%}{{ return(columns) }}{%- endif -%}
         {%- do columns.append({'name': row['col_name'], 'type': row['data_type']}) -%}
     {%- endfor -%}
     {{ return(columns) }}
@@ -59,11 +59,12 @@
     ]) }}
 {%- endmacro %}
 
-{#- Whether a type is none, that of NULL, or has a field without one, such as `array()`'s, or whose name Spark would not read again. -#}
-{% macro _is_nameless(type) -%}
+{#- Whether a table can have a type: no field of it has none, as NULL and the elements of `array()` have, or one that Iceberg doesn't
+    know, or a name that Spark would not read again. -#}
+{% macro _is_storable(type) -%}
     {%- set fields = modules.re.findall('(?:<|,)([^:<>,]*):', modules.re.sub('\\(.*?\\)', '', type)) -%}
-    {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(true) }}{%- endfor -%}
-    {{ return(modules.re.search('(?:^|[<,:])void\\b(?!:)', type) is not none) }}
+    {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(false) }}{%- endfor -%}
+    {{ return(modules.re.search('(?:^|[<,:])(?:(?:void|interval|geometry|geography)\\b(?!:)|time\\()', type) is none) }}
 {%- endmacro %}
 
 {#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits, and no collations. -#}

@@ -4,7 +4,9 @@
     {%- set fix = 'Select from staging views, and views of them' -%}
     {%- for node in [model] + tidemark.read_by(model) -%}
         {%- set is_staging = node.config.materialized == 'view' and node.config.meta.get('table') -%}
-        {%- if is_staging -%}
+        {%- if is_staging and not node.config.meta.get('source') -%}
+            {%- do tidemark._refuse(model, "reads '" ~ node.name ~ "', which has meta.table, but no meta.source", 'Name its source there, as in sources.yml') -%}
+        {%- elif is_staging -%}
             {%- set input = {'source': node.config.meta.source, 'table': node.config.meta.table} -%}
             {%- if input not in inputs -%}{%- do inputs.append(input) -%}{%- endif -%}
         {%- elif node is not sameas model and node.resource_type != 'seed' and node.config.materialized not in ['view', 'ephemeral'] -%}

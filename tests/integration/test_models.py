@@ -310,6 +310,11 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} where date '2020-01-01' < 'TODAY'": "with TODAY in the query",
     "select _row_key, id from {rows} where date '2020-01-01' < to_date('today')": "with today in the query",
     "select _row_key, id, try_to_timestamp('Now UTC') as seen from {rows}": "with Now in the query",
+    "select _row_key, id from {rows} where date '2020-01-01' between 'yesterday' and 'Today'": "with yesterday in the",
+    "select _row_key, id from {rows} where extract(day from 'now') > 0": "with now in the query",
+    "select _row_key, id from {rows} where date_part('day', 'now') > 0": "with now in the query",
+    "select _row_key, id from {rows} where 'now' - interval 1 day > '2020-01-01'": "with now in the query",
+    "select _row_key, id from {rows} where date '2020-01-01' < date r'today'": "with 'today' in the query",
     "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",
     f"select _row_key, id, {_MANY}, current_timestamp() as seen from {{rows}}": "with current_timestamp in the query",
     f"select _row_key, {_MANY}, id, exists (select 1 from {{ref}}) as a from {{rows}}": "with a subquery in the query",
@@ -333,6 +338,7 @@ NOT_TO_BE_TOLD = {
     "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
     "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
     "select id, null as s from {ref}": "selects 's' as void, which no table can have",
+    "select id, make_dt_interval(1) as s from {ref}": "selects 's' as interval day to second, which no table can have",
 }
 
 
@@ -394,7 +400,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
 
 def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(replica: Replica) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
-    columns = "_row_key, id, status as `#status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
+    columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
     query = f"select {columns} from {{{{ rows('stg_{replica.source.name}__orders') }}}}"
     odd = replica.definition("odd", query, **options)
     replica.sync()
@@ -404,9 +410,9 @@ def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(replica: Replic
         return replica.model("run", "--select", odd)[odd].message
 
     assert change(query + " where id > 1") == "definition changed, PUT 0, REMOVE 1"
-    assert replica.bucket(odd, "`#status`, folded, small")[0][1:] == ("new", "new", 10)
-    assert change(query.replace("status as `#status`,", "")) == "definition changed, PUT 40, REMOVE 0"
-    assert "#status" not in replica.spark.table(f"buckets.{odd}").columns
+    assert replica.bucket(odd, "`# of status`, folded, small")[0][1:] == ("new", "new", 10)
+    assert change(query.replace("status as `# of status`,", "")) == "definition changed, PUT 40, REMOVE 0"
+    assert "# of status" not in replica.spark.table(f"buckets.{odd}").columns
 
 
 def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(

@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.calling import Macros
 
-MACROS = Macros("bucket/check_row_wise", "bucket/definition")
+MACROS = Macros("bucket/check_row_wise", "bucket/columns", "bucket/definition")
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,13 @@ MACROS = Macros("bucket/check_row_wise", "bucket/definition")
         ("Filter (d#11 < to_date(today, None, Some(UTC), true))", "today"),
         ("Project [try_to_timestamp( Now UTC, None, TimestampType, Some(UTC), false) AS t#3]", "Now"),
         ("Project [now() AS t#3]", "now"),
+        ("Filter between(cast(t#1 as date), yesterday, today)", "yesterday"),
+        ("Filter between(t#1, 2020-01-01, NOW)", "NOW"),
+        ("Filter (extract(day, now) > 1)", "now"),
+        ("Filter (d#11 < cast(now - INTERVAL '1' DAY as date))", "now"),
         ("Project [cast(today#5 as date) AS d#6, to_date(now#6, None, Some(UTC), true) AS e#7]", ""),
+        ("Filter between(today#5, yesterday#6, now#7)", ""),
+        ("Filter ((between(t#1, a#2, b#3) AND (status#4 = now)) AND (today#5 - INTERVAL '1' DAY < t#1))", ""),
         ("Project [cast(now as string) AS a#6, cast(2020-01-01 as date) AS d#7, cast(nowhere as date) AS e#8]", ""),
     ],
 )
@@ -43,3 +49,23 @@ def test_comments_and_white_space_are_no_difference(sql: str, normalized: str) -
 def test_a_semicolon_at_the_end_is_no_difference(end: str) -> None:
     assert MACROS.normalized_sql(f"select ';' as a{end}") == "select ';' as a"
     assert MACROS.normalized_sql(f"select ';'{end}") == "select ';'"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_storable"),
+    [
+        ("bigint", True),
+        ("timestamp_ntz", True),
+        ("variant", True),
+        ("array<struct<time:timestamp,interval:int,void:string>>", True),
+        ("void", False),
+        ("array<void>", False),
+        ("interval day to second", False),
+        ("map<string,interval year to month>", False),
+        ("time(6)", False),
+        ("struct<a:time(6)>", False),
+        ("struct<a b:int>", False),
+    ],
+)
+def test_a_type_that_no_table_can_have_is_told(kind: str, is_storable: bool) -> None:
+    assert MACROS._is_storable(kind) == is_storable
