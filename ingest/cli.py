@@ -287,8 +287,9 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     """Print the op log of a bucket as JSON lines, from one snapshot, in the order of op_id.
 
     DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
-    carrier_flights UA` (behind `--` if it begins with a dash). Applied in order by (object_type, object_id, row_key), the ops give the bucket's rows; a
-    CLEAR says to forget all that was applied before it. `data` is the text that `checksum` is of.
+    carrier_flights UA` (behind `--` if it begins with a dash). Applied in order by (object_type, object_id, row_key),
+    the ops give the bucket's rows; a CLEAR says to forget all that was applied before it. `data` is the text that
+    `checksum` is of.
 
     A bucket that never had a row has no ops: nothing is printed, but for a note on stderr.
     """
