@@ -110,10 +110,11 @@ class Pipeline:
         until_caught_up: bool = False,
     ) -> None:
         """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
-        the sources when this began is in the outputs.
+        the sources when this began is in the outputs. Raises what the last run failed with.
         """
         targets = self.jobs.watermarks() if until_caught_up else {}
         caught_up = False
+        failure: Failure | None = None
         while not self._stop.is_set() and not caught_up:
             self._news.wait(LOOK_SECONDS if until_caught_up else None)
             had_news = self._news.is_set()
@@ -121,21 +122,27 @@ class Pipeline:
             self.jobs.check()
             caught_up = until_caught_up and self.jobs.has_landed(targets)
             if not self._stop.is_set() and (had_news or caught_up):
-                self._model_or_say_why_not(on_run, must=until_caught_up)
+                failure = self._modelled(on_run)
+                if failure is not None and not caught_up:
+                    _log.error("%s", failure)
         if caught_up:  # a process that a scheduler starts makes few runs
             self.maintain()
+            if failure is not None:
+                raise failure
 
-    def _model_or_say_why_not(self, on_run: Callable[[ModelRun], None], *, must: bool) -> None:
-        """A definition that fails holds up nobody else, nor upkeep; the next run tries it again."""
+    def _modelled(self, on_run: Callable[[ModelRun], None]) -> Failure | None:
+        """What a run fails with. A definition that does holds up nobody else, nor landing, nor upkeep; the next run
+        tries it again.
+        """
+        failure = None
         try:
             on_run(self.model())
         except Failure as error:
-            if must:
-                raise
             self._unsettled = True
-            _log.error("%s", error)
+            failure = error
         if self._runs % UPKEEP_RUNS == 0:
             self.maintain()
+        return failure
 
     def _stored(self, landing: Landing) -> None:
         """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that

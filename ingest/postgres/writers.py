@@ -55,11 +55,11 @@ def open_writers(
             slot = source.slot_of(writer)
             if writer in stored:
                 slots.drop(connection, stored[writer].slot, source.name)  # it has left: what it had to read is read
-            elif slot in found:
-                _log.warning("source %s: slot %s is of no writer of this lake; it is made anew", source.name, slot)
             # One that is there was made by a process that died before it stored where that begins.
             _check_nobodys(lake, source, system, found, slot)
             slots.drop(connection, slot, source.name)
+            if writer not in stored and slot in found:
+                _log.warning("source %s: slot %s was of no writer of this lake; it is made anew", source.name, slot)
             made = slots.create(dsn, slot, made_for, seconds=seconds)
             if writer in stored:
                 lake.store(stored[writer].moved(made.lsn))  # nothing of its own is in between

@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -146,3 +148,24 @@ def test_killed_with_sigkill_the_next_run_goes_on(replica: Replica, database: Da
     replica.sync()
     assert sorted(replica.bucket(rows, "id, v")) == sorted(database.execute(f"select '{rows}[]', id, v from t"))
     assert replica.replayed(rows) == replica.logged_rows(rows)
+
+
+def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
+    view = replica.view("t", {"id": "int"})
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
+    replica.definition("broken", query.format("no_such_column as id"), **options)
+    whole = replica.definition("whole", query.format("id"), **options)
+    pipeline = replica.pipeline()
+    has_landed, asked = pipeline.jobs.has_landed, count()
+    maintained = threading.Event()
+    monkeypatch.setattr(pipeline, "maintain", maintained.set)
+    # The first time a run is due, as if more were still to come.
+    monkeypatch.setattr(pipeline.jobs, "has_landed", lambda targets: next(asked) > 1 and has_landed(targets))
+    with pytest.raises(Failure, match="no_such_column"), pipeline.running():
+        pipeline.loop(until_caught_up=True)
+    assert maintained.is_set()
+    assert replica.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]

@@ -274,7 +274,7 @@ def test_killed_between_the_slot_and_its_first_position_it_makes_the_slot_anew(
         connection.execute("update accounts set balance = -2 where id = 2")
         connection.commit()
         opening.result(60)
-    assert "is of no writer of this lake" in caplog.text
+    assert "was of no writer of this lake" in caplog.text
     assert parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"]) > left_by_the_dead
     accounts.execute("update accounts set balance = 0")
     jobs.settle()
