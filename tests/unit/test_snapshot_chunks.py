@@ -4,24 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.lake.tables import Leaf, SourceTable
+from ingest.lake.tables import SourceTable
 from ingest.settings import JobSettings
 from ingest.snapshot_chunks import KEYS_PER_CHUNK, chunk_count, chunks_of, earliest, key_chunks
 
 MIB = 1 << 20
 TABLE = SourceTable(
-    source="shop",
-    table_id="a" * 16,
-    table_name="public.orders",
-    relation_id=500,
-    replica_identity="d",
-    key_columns=("id",),
-    columns=(),
-    leaves=(Leaf(500, "public.orders", 900), Leaf(501, "public.orders_old", 901)),
-    attributes=2,
-    published_id=77,
-    snapshot_id="s",
-    snapshot_lsn=10,
+    "shop", "a" * 16, "public.orders", 500, "d", ("id",), columns=(), leaves=(), snapshot_id="s", snapshot_lsn=10
 )
 
 
