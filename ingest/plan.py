@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".
         Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report
     ]
     others = {node.name for node in project.manifest.nodes.values()}
-    for name in sorted(_published(spark) - set(project.definitions)):
+    for name in _gone(spark, project.definitions):
         why = "its model is no definition any more" if name in others else "its model is no longer there"
         steps.append(Step(name, "gone", f"{why}; what it left stays until --prune", 0))
     return sorted(steps, key=lambda step: step.definition)
@@ -62,8 +63,14 @@ def render(steps: list[Step]) -> None:
     Console(markup=False, emoji=False).print(table)
 
 
-def _published(spark: SparkSession) -> set[str]:
-    if not spark.catalog.tableExists("core.progress"):
-        return set()
-    rows = spark.sql("SELECT DISTINCT model FROM core.progress WHERE definition_hash IS NOT NULL")
-    return {row["model"] for row in rows.collect()}
+def _gone(spark: SparkSession, definitions: Collection[str]) -> list[str]:
+    """Those that have a mark, or an op log that no run has published yet, and are none of these."""
+    found: set[str] = set()
+    if spark.catalog.tableExists("core.progress"):
+        rows = spark.sql("SELECT DISTINCT model FROM core.progress WHERE definition_hash IS NOT NULL").collect()
+        found |= {row["model"] for row in rows}
+    if spark.catalog.databaseExists("buckets"):
+        tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
+        logs = {table for table in tables if table.endswith("__ops") and table.removesuffix("__ops") not in definitions}
+        found |= {log.removesuffix("__ops") for log in logs if "target_op" in spark.table(f"buckets.{log}").columns}
+    return sorted(found.difference(definitions))

@@ -1,17 +1,22 @@
 {#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone; the rows are kept if they are
     of another kind of model by now. First of all by a publication, so that a run under way that has staged changes of it is refused; of the
-    checkpoints' mark, as any would do. Marks go last: killed between, it is still listed as gone. -#}
+    checkpoints' mark, as any would do. One that was never published has no readers, and takes none. Marks go last: killed between, it is
+    still listed as gone. -#}
 {% macro prune(definition) -%}
     {%- do tidemark.recover() -%}
     {%- set marks = tidemark.marks() -%}
     {%- set rows = api.Relation.create(schema='buckets', identifier=definition) -%}
-    {%- set last_op = tidemark._known_last_op(rows) -%}
-    {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
-    {%- do tidemark.commit_manifest(
-        [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),
-        [tidemark.newest_publication(marks)]
-    ) -%}
+    {%- if definition in marks -%}
+        {%- set last_op = tidemark._known_last_op(rows) -%}
+        {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
+        {%- do tidemark.commit_manifest(
+            [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),
+            [tidemark.newest_publication(marks)]
+        ) -%}
+    {%- endif -%}
     {%- if tidemark.is_bucket_table(rows) -%}{%- do tidemark.drop_whatever(rows) -%}{%- endif -%}
     {%- do tidemark.drop_whatever(tidemark.ops_relation(rows)) -%}
-    {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
+    {%- if definition in marks -%}
+        {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
+    {%- endif -%}
 {%- endmacro %}

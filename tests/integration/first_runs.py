@@ -1,11 +1,14 @@
-"""`tidemark run --until-caught-up` in a lake that models ran in when it was empty.
+"""What people try first in a new lake: a run before there is anything to read, one of a part, one while nothing is
+landed; then `tidemark run --until-caught-up`.
 
-python -m tests.integration.first_runs QUERY: writes the first column of what the query gives in the end.
+python -m tests.integration.first_runs QUERY: writes what the refused ones say, and the first column of what the query
+gives in the end.
 """
 
 import sys
 
 from ingest.config import load
+from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.project import Project
 from ingest.run import Pipeline
@@ -14,12 +17,25 @@ from ingest.spark import session
 
 def main(query: str) -> None:
     """Run, then go on until all is caught up with."""
-    lake = Lake(session())
+    spark = session()
+    refused("build")
+    lake = Lake(spark)
+    refused("run", "--select", "checkpoints")
     pipeline = Pipeline(lake, load(), Project())
     pipeline.model()
     with pipeline.running():
         pipeline.loop(until_caught_up=True)
-    sys.stdout.write(f"{[row[0] for row in lake.spark.sql(query).collect()]}\n")
+    sys.stdout.write(f"{[row[0] for row in spark.sql(query).collect()]}\n")
+
+
+def refused(*command: str) -> None:
+    """A dbt command that has to fail."""
+    try:
+        Project().invoke(*command)
+    except Failure as failure:
+        sys.stdout.write(f"{failure}\n")
+    else:
+        raise AssertionError(f"{command} was not refused")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,8 @@
 """The target `cluster`: the same jobs and models on a Spark Connect server, in a process of its own."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from ingest.process import PATIENCE, POLL
 from ingest.settings import JobSettings
 from ingest.spark import settings as spark_settings
 from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, finished, write_sources
 from tests.integration.replica import ROOT, Replica
 
 _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
@@ -68,17 +67,12 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         object_id="id",
         evaluate="rows",
     )
-    replica.write(
-        "sources.yml",
-        f"sources: {{{source.name}: {{postgres: {{dsn: '{database.dsn}', tables: ['public.*'], "
-        f"slot: {source.slot}, publication: {source.publication}}}}}}}\n",
-    )
+    write_sources(replica.folder, source)
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     (tmp_path / "lake").mkdir()
 
     def tidemark(*arguments: str) -> str:
-        command = [sys.executable, "-c", "from ingest.cli import main; main()", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False)
+        done = finished(tmp_path, *TIDEMARK, *arguments)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
         return done.stdout

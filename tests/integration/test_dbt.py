@@ -1,9 +1,7 @@
 """What users of dbt expect of a project: `ls`, `docs generate`, `--select state:modified+`; and that `plan` agrees."""
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,7 +16,8 @@ from ingest.lake import Lake
 from ingest.project import QUIETLY
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import ROOT, Replica, watched
+from tests.integration.commands import finished, write_sources
+from tests.integration.replica import Replica, watched
 
 
 def dbt(replica: Replica, *arguments: str) -> list[str]:
@@ -184,19 +183,13 @@ def test_runs_before_anything_is_landed_do_not_keep_later_ones_from_publishing(
     name = replica.definition(
         "whole", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"]
     )
-    replica.write(
-        "sources.yml",
-        f"sources: {{{source.name}: {{postgres: {{dsn: '{database.dsn}', slot: {source.slot}, "
-        f"publication: {source.publication}, tables: ['public.*'], checkpoint_scope: source}}}}}}\n",
-    )
+    write_sources(replica.folder, source.model_copy(update={"checkpoint_scope": "source"}))
     (tmp_path / "lake").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.integration.first_runs", f"select id from buckets.{name} order by id"],
-        cwd=replica.folder,
-        env={**os.environ, "TIDEMARK_LAKE": str(tmp_path / "lake"), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    query = f"select id from buckets.{name} order by id"
+    first_runs = (sys.executable, "-m", "tests.integration.first_runs", query)
+    done = finished(replica.folder, *first_runs, TIDEMARK_LAKE=str(tmp_path / "lake"))
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "[1, 2, 3]"
+    not_begun, not_whole, ids = done.stdout.splitlines()[-3:]
+    assert "no job has written to this lake" in not_begun
+    assert "Let the first be one of all models: dbt build" in not_whole
+    assert ids == "[1, 2, 3]"

@@ -909,6 +909,22 @@ def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database
     assert_equal(replica, database)
 
 
+def test_a_definition_that_goes_before_it_was_published_can_be_pruned(replica: Replica) -> None:
+    view = f"stg_{replica.source.name}__orders"
+    query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
+    early = replica.definition("early", query, bucket_by=[], object_id="id", key=["id"])
+    with pytest.raises(Failure, match="no such"):
+        replica.sync()
+    replica.remove(f"models/buckets/{early}.sql")
+    published = replica.rows("select max(publication_id) from core.publications")
+    (step,) = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == early]
+    assert (step.state, step.reason) == ("gone", "its model is no longer there; what it left stays until --prune")
+    assert plan.prune([step], folder=replica.folder) == [early]
+    assert early not in {step.definition for step in plan.make(replica.spark, folder=replica.folder)}
+    assert not replica.rows(f"show tables in buckets like '{early}*'")
+    assert replica.rows("select max(publication_id) from core.publications") == published
+
+
 def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
     replica.sync()
     totals = name(replica, "totals")

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, RUNNING
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, write_sources
 from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
 from tests.integration.replay import Jobs
 from tests.integration.replica import ROOT, Replica
@@ -24,10 +24,13 @@ from tests.integration.replica import ROOT, Replica
 pytestmark = pytest.mark.slow
 
 KILLS = 3
-SETTINGS = (
-    "settings: {snapshot_chunk_bytes: 1MiB, snapshot_claim_bytes: 1MiB, snapshot_workers: 1, landing_seconds: 0.2, "
-    "announce_seconds: 0.5, lease_seconds: LEASE}"
-)
+SETTINGS = {
+    "snapshot_chunk_bytes": "1MiB",
+    "snapshot_claim_bytes": "1MiB",
+    "snapshot_workers": 1,
+    "landing_seconds": 0.2,
+    "announce_seconds": 0.5,
+}
 BIG = (
     "create table big (id int primary key, filler text, note text);"
     "alter table big alter note set storage external;"
@@ -38,20 +41,13 @@ BIG = (
 def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
     """A sources.yml with this one, and a folder for what the processes say."""
     (folder / "logs").mkdir()
-    file = folder / "sources.yml"
-    file.write_text(
-        f'sources:\n  {source.name}:\n    postgres: {{dsn: "{source.dsn.get_secret_value()}", '
-        f"tables: ['public.*'], slot: {source.slot}, publication: {source.publication}, writers: {source.writers}}}\n"
-        f"{SETTINGS.replace('LEASE', str(lease))}\n"
-    )
-    return str(file)
+    return str(write_sources(folder, source, {**SETTINGS, "lease_seconds": lease}))
 
 
 def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A `tidemark` process; what it says goes to a file of its own."""
-    command = [sys.executable, "-c", "from ingest.cli import main; main()", *arguments]
     with (folder / f"{len(list(folder.iterdir()))}.log").open("wb") as log:
-        return subprocess.Popen(command, cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log)
+        return subprocess.Popen([*TIDEMARK, *arguments], cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log)
 
 
 @contextmanager

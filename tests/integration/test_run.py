@@ -1,8 +1,6 @@
 """The warm loop as a whole: pgbench's balances at every checkpoint, and `kill -9` of the process anywhere."""
 
-import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -18,8 +16,9 @@ from ingest.lake import Lake
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.integration.commands import finished, write_sources
 from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
 
 
 @pytest.fixture
@@ -130,19 +129,8 @@ def test_killed_with_sigkill_the_next_run_goes_on(replica: Replica, database: Da
     )
     replica.sync()
     database.execute("update t set v = 'b' where id < 5; delete from t where id = 5; insert into t values (10, 'c')")
-    replica.write(
-        "sources.yml",
-        f"sources: {{{replica.source.name}: {{postgres: {{dsn: '${{DSN}}', slot: {replica.source.slot}, "
-        f"publication: {replica.source.publication}, tables: ['public.*']}}}}}}\n",
-    )
-    victim = subprocess.run(
-        [sys.executable, "-m", "tests.integration.victim", place],
-        cwd=replica.folder,
-        env={**os.environ, "DSN": database.dsn, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    write_sources(replica.folder, replica.source)
+    victim = finished(replica.folder, sys.executable, "-m", "tests.integration.victim", place)
     assert victim.returncode == -signal.SIGKILL, victim.stderr
     database.execute("insert into t values (11, 'd')")
     replica.sync()

@@ -1,9 +1,6 @@
 """Upkeep: the lake gets smaller, and nothing that a reader or the next run sees changes."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,9 +18,10 @@ from ingest.tail import follow
 from ingest.tokens import Token
 from ingest.upkeep import maintain
 from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, finished, write_sources
 from tests.integration.reader import Reader
 from tests.integration.replay import Jobs, Killed, kill
-from tests.integration.replica import ROOT, Replica, Row, in_order, killed_at, meanwhile
+from tests.integration.replica import Replica, Row, in_order, killed_at, meanwhile
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 
@@ -470,22 +468,11 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
 @pytest.mark.slow
 def test_the_command_says_what_it_did(replica: Replica, database: Database) -> None:
     replica.sync()
-    sources = replica.folder / "sources.yml"
-    sources.write_text(
-        f"sources: {{{replica.source.name}: {{postgres: {{dsn: '{database.dsn}', tables: ['public.*']}}}}}}\n"
-    )
-    command = [sys.executable, "-c", "from ingest.cli import main; main()"]
-
-    def tidemark(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
-            [*command, *arguments], cwd=replica.folder, env=environment, capture_output=True, text=True, check=False
-        )
-
-    done = tidemark("maintain")
+    write_sources(replica.folder, replica.source)
+    done = finished(replica.folder, *TIDEMARK, "maintain")
     assert done.returncode == 0, done.stderr
     assert "Iceberg snapshots older than 3600 s forgotten" in done.stdout
     by_customer, _ = definitions(replica)
-    unknown = tidemark("ops", by_customer, "99")
+    unknown = finished(replica.folder, *TIDEMARK, "ops", by_customer, "99")
     assert (unknown.returncode, unknown.stdout) == (0, "")
     assert unknown.stderr == f'tidemark: {by_customer}["99"] never had a row.\n'
