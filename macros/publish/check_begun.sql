@@ -4,7 +4,8 @@
 -#}
 {% macro check_begun() -%}
     {%- set missing = [] -%}
-    {%- for name in (['publications', 'progress'] if execute and not var('plan_only', false) else []) -%}
+    {%- set reads = execute and flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
+    {%- for name in (['publications', 'progress'] if reads else []) -%}
         {%- if not tidemark.is_built(tidemark.core_relation(name)) -%}{%- do missing.append('model.tidemark.' ~ name) -%}{%- endif -%}
     {%- endfor -%}
     {%- for unique_id in (selected_resources if missing else []) if tidemark._is_of_the_lake(unique_id) -%}
