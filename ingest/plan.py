@@ -71,6 +71,6 @@ def _gone(spark: SparkSession, definitions: Collection[str]) -> list[str]:
         found |= {row["model"] for row in rows}
     if spark.catalog.databaseExists("buckets"):
         tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
-        logs = {table for table in tables if table.endswith("__ops") and table.removesuffix("__ops") not in definitions}
-        found |= {log.removesuffix("__ops") for log in logs if "target_op" in spark.table(f"buckets.{log}").columns}
+        logged = {table.removesuffix("__ops") for table in tables if table.endswith("__ops")}.difference(definitions)
+        found |= {name for name in logged if "target_op" in spark.table(f"buckets.{name}__ops").columns}
     return sorted(found.difference(definitions))

@@ -1,4 +1,4 @@
-"""Processes as people and schedulers start them: `tidemark` and dbt, with a `sources.yml` of a test's own."""
+"""Processes as people and schedulers start them, with a `sources.yml` of a test's own."""
 
 import os
 import subprocess
@@ -12,7 +12,6 @@ from ingest.config import PostgresSource
 from tests.integration.replica import ROOT
 
 TIDEMARK = (sys.executable, "-c", "from ingest.cli import main; main()")
-DBT = (sys.executable, "-c", "from dbt.cli.main import cli; cli()")
 
 
 def write_sources(folder: Path, source: PostgresSource, settings: Mapping[str, object] | None = None) -> Path:

@@ -466,7 +466,7 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
 
 
 @pytest.mark.slow
-def test_the_command_says_what_it_did(replica: Replica, database: Database) -> None:
+def test_the_command_says_what_it_did(replica: Replica) -> None:
     replica.sync()
     write_sources(replica.folder, replica.source)
     done = finished(replica.folder, *TIDEMARK, "maintain")
