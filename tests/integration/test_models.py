@@ -545,6 +545,29 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, 
     assert_equal(replica, database)
 
 
+def test_values_that_a_view_can_not_read_fail_its_definitions_until_it_is_written_anew(
+    replica: Replica, database: Database
+) -> None:
+    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
+    view = f"stg_{replica.source.name}__orders"
+    query, options = f"select _row_key, id from {{{{ rows('{view}') }}}}", {"bucket_by": [], "object_id": "id"}
+    ids = replica.definition("ids", query, evaluate="rows", **options)
+    replica.sync()
+    before = replica.rows(f"select * from buckets.{by_customer}")
+    database.execute("alter table orders alter customer type bigint; update orders set customer = 3000000000 where id < 3")
+    database.execute("delete from orders where id = 7")
+    replica.land()
+    with pytest.raises(Failure, match=f"(?s){by_customer}.*3000000000.*INT") as failed:
+        replica.model()
+    assert totals in str(failed.value)
+    assert replica.rows(f"select * from buckets.{by_customer}") == before
+    # What doesn't read the column goes on.
+    assert replica.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
+    replica.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
+    replica.model()
+    assert_equal(replica, database)
+
+
 def late_copy(replica: Replica) -> Replica:
     """The same project in another folder, as another process has it."""
     late = Replica(replica.lake, replica.source, replica.settings.settings, replica.folder / "late")
