@@ -41,7 +41,7 @@ def open_jobs(
                 try:
                     sharing.share_out(connection, lake, source)
                 except CannotConnect as error:  # a move took longer than the server waits: another time
-                    _log.warning("source %s: its tables stay with the writers that they have (%s)", source.name, error)
+                    _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
     except psycopg.OperationalError as error:  # cut while it was talked to
         raise cannot_connect(dsn, error) from None
 

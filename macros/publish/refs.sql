@@ -15,9 +15,18 @@
     {{ return(found) }}
 {%- endmacro %}
 
+{#- A table with its catalog: of `core.events` Iceberg's procedures look for a catalog `core` first, and warn of it with a stack trace. -#}
+{% macro whole_name(table) -%}
+    {%- set memory = tidemark.run_memory() -%}
+    {%- if 'catalog' not in memory -%}
+        {%- do memory.update({'catalog': run_query('select current_catalog()')[0][0]}) -%}
+    {%- endif -%}
+    {{ return(memory.catalog ~ '.' ~ table) }}
+{%- endmacro %}
+
 {#- Moves a table's main to the head of a branch; refused by Iceberg where main has moved meanwhile. -#}
 {% macro fast_forward(table, branch=none) -%}
-    {%- do run_query("call system.fast_forward('" ~ table ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
+    {%- do run_query("call system.fast_forward('" ~ tidemark.whole_name(table) ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
 {#- The tables of a manifest whose main is not below the head of their branch, so that Iceberg would not fast-forward it. -#}

@@ -41,7 +41,7 @@
 
 {% macro _rewrite_files(table, deleted_share, small_files, branch='main', order=none) -%}
     call system.rewrite_data_files(
-        table => '{{ table }}',
+        table => '{{ tidemark.whole_name(table) }}',
         branch => '{{ branch }}',
         {%- if order %}
         strategy => 'sort',

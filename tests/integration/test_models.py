@@ -482,9 +482,9 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
     "between the statements of row_state": lambda sql: "merge into core.row_state" in sql,
     "between rows and op log": lambda sql: "__ops" in sql and "insert into" in sql,
     "before the manifest": lambda sql: "insert into core.publications" in sql,
-    "between manifest and its publication": lambda sql: "fast_forward('core.publications'" in sql,
-    "between manifest and tables": lambda sql: "fast_forward('core.events'" in sql,
-    "between tables": lambda sql: "fast_forward('buckets." in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('lake.core.publications'" in sql,
+    "between manifest and tables": lambda sql: "fast_forward('lake.core.events'" in sql,
+    "between tables": lambda sql: "fast_forward('lake.buckets." in sql,
     "before the marks": lambda sql: "insert overwrite core.progress" in sql,
 }
 
@@ -554,8 +554,8 @@ def test_values_that_a_view_can_not_read_fail_its_definitions_until_it_is_writte
     ids = replica.definition("ids", query, evaluate="rows", **options)
     replica.sync()
     before = replica.rows(f"select * from buckets.{by_customer}")
-    database.execute("alter table orders alter customer type bigint; update orders set customer = 3000000000 where id < 3")
-    database.execute("delete from orders where id = 7")
+    database.execute("alter table orders alter customer type bigint")
+    database.execute("update orders set customer = 3000000000 where id < 3; delete from orders where id = 7")
     replica.land()
     with pytest.raises(Failure, match=f"(?s){by_customer}.*3000000000.*INT") as failed:
         replica.model()
@@ -640,7 +640,7 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(replica: Replica, data
 
     database.execute("delete from orders where id < 5")
     replica.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('core.publications'", prune):
+    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", prune):
         replica.model()
     assert replica.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert replica.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
@@ -682,7 +682,7 @@ def test_tables_that_somebody_dropped_are_made_anew(replica: Replica, database: 
     assert_equal(replica, database)
     database.execute("update orders set total = 0 where id < 20")
     replica.land()
-    with pytest.raises(Failure), killed_at(lambda sql: "fast_forward('buckets." in sql):
+    with pytest.raises(Failure), killed_at(lambda sql: "fast_forward('lake.buckets." in sql):
         replica.model()
     replica.spark.sql(f"drop table buckets.{totals}__ops")
     replica.model()

@@ -153,8 +153,8 @@ def test_a_reader_is_told_of_what_is_not_there(replica: Replica, database: Datab
 STATEMENTS: dict[str, Callable[[str], bool]] = {
     "before the log": lambda sql: "insert overwrite buckets." in sql,
     "before the manifest": lambda sql: "insert into core.publications" in sql,
-    "between manifest and its publication": lambda sql: "fast_forward('core.publications'" in sql,
-    "before the log is published": lambda sql: "fast_forward('buckets." in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('lake.core.publications'" in sql,
+    "before the log is published": lambda sql: "fast_forward('lake.buckets." in sql,
     "before the marks": lambda sql: "insert overwrite core.progress" in sql,
     "before the branches are dropped": lambda sql: "drop branch" in sql,
 }
@@ -356,7 +356,7 @@ def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_
 
     database.execute("update orders set total = 9 where id = 5")
     replica.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('core.publications'", purge):
+    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", purge):
         replica.model()
     replica.model()
     database.execute("update orders set total = 8 where id = 5")
@@ -388,7 +388,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(replica: Replica, database:
     replica.land()
     with (
         pytest.raises(Overtaken),
-        meanwhile("fast_forward('core.publications'", lambda: compact(replica, by_customer)),
+        meanwhile("fast_forward('lake.core.publications'", lambda: compact(replica, by_customer)),
     ):
         replica.model()
     assert left(3600) == others + 1

@@ -14,7 +14,7 @@ from ingest.run import Pipeline
 from ingest.spark import session
 
 # Before a statement of dbt's, or before a call of the lake's.
-STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('core.events'"}
+STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('lake.core.events'"}
 CALLS = {"landing": "add", "storing": "store"}
 
 
