@@ -4,13 +4,14 @@ What the jobs share is the lake. The first that fails ends the wait; `check` rai
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ingest import kinds
 from ingest.config import Settings
 from ingest.lake import Lake
+from ingest.lake.tables import SourceTable
 from ingest.snapshot import Snapshotter
 from ingest.sourcejobs import SourceJobs
 from ingest.stream import Hooks, Landing, StreamWriter
@@ -52,7 +53,9 @@ class Jobs:
         self._numbers = writers
         self._on_stored = on_stored
         self._on_failed = on_failed
-        self._sources: list[SourceJobs] = []
+        self._sources: dict[str, SourceJobs] = {}
+        # By source the revisions of its tables, and a position past their registration.
+        self._registered: dict[str, tuple[dict[str, int], int]] = {}
         self._workers: list[_Worker] = []
         self._failure: BaseException | None = None
         self._over = threading.Event()
@@ -91,7 +94,7 @@ class Jobs:
 
     def watermarks(self) -> dict[str, int]:
         """By source a position past all that is committed in it by now."""
-        return {source.name: source.watermark() for source in self._sources}
+        return {name: source.watermark() for name, source in self._sources.items()}
 
     def has_landed(self, targets: dict[str, int]) -> bool:
         """Whether all before `targets` is landed by the kinds of job that run here."""
@@ -105,8 +108,18 @@ class Jobs:
             left = [table.table_id for table in tables if table.is_pending]
             if any(table_id not in given_up for table_id in left):
                 return False
-        ends = [table.done_lsn for table in tables if table.done_lsn is not None]
-        return landed is None or landed > max([target, *ends])
+        return landed is None or landed > max(target, self._past_registration(source, tables))
+
+    def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
+        """A position past the ends of snapshots, and past the moment at which they were registered: a run of the models
+        that was under way then has not seen them, and the next decides of them only at another position.
+        """
+        revisions = {table.table_id: table.rev for table in tables}
+        known, position = self._registered.get(source, ({}, 0))
+        if revisions != known:
+            position = self._sources[source].watermark()
+            self._registered[source] = revisions, position
+        return position
 
     def landed(self, source: str) -> int | None:
         """The position that all of a source's writers that run here have stored; None if none does."""
@@ -118,7 +131,7 @@ class Jobs:
     def _open(self, source: SourceJobs) -> None:
         stream, snapshot = self._kinds
         snapshotter = source.snapshotter() if snapshot else None
-        self._sources.append(source)
+        self._sources[source.name] = source
         for one in source.streams if stream else ():
             number = 1 if one.departure else one.position.writer
             if self._numbers is None or number in self._numbers:

@@ -324,6 +324,8 @@ class Snapshotter:
         ]
         for row in self._lake.tables.put(self._name, rows):
             _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
+        # A run of the models that had come past `done_lsn` before decides of it at the next position: let there be one.
+        self._source.watermark()
 
     def _is_complete(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
         """Whether no row lacks a value, now that all chunks are read; those that do are to be read by their keys.

@@ -17,7 +17,7 @@
         ) }}
     {%- endif -%}
     {%- if main -%}
-        {%- do run_query('alter table ' ~ publications ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
+        {%- do run_query('alter table ' ~ tidemark.whole_name(publications) ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
     {%- endif -%}
     {%- set publication_id = newest + 1 -%}
     {%- if tears -%}{%- do memory.update({'torn': publication_id}) -%}{%- endif -%}

@@ -15,7 +15,7 @@
     {{ return(found) }}
 {%- endmacro %}
 
-{#- A table with its catalog: of `core.events` Iceberg's procedures look for a catalog `core` first, and warn of it with a stack trace. -#}
+{#- A table with its catalog: of `core.events` Iceberg looks for a catalog `core` first, and warns of it with a stack trace. -#}
 {% macro whole_name(table) -%}
     {%- set memory = tidemark.run_memory() -%}
     {%- if 'catalog' not in memory -%}
@@ -67,7 +67,7 @@
 
 {#- Drops a branch, if it is there. -#}
 {% macro drop_branch(table, branch) -%}
-    {%- do run_query('alter table ' ~ table ~ ' drop branch if exists ' ~ branch) -%}
+    {%- do run_query('alter table ' ~ tidemark.whole_name(table) ~ ' drop branch if exists ' ~ branch) -%}
 {%- endmacro %}
 
 {#- Drops what the run staged of models that are not to be published. -#}

@@ -8,7 +8,7 @@
         {%- do tidemark.publish_upkeep(
             model, table,
             [
-                'alter table ' ~ table ~ ' create branch ' ~ tidemark.branch(),
+                'alter table ' ~ tidemark.whole_name(table) ~ ' create branch ' ~ tidemark.branch(),
                 tidemark._rewrite_files(table, deleted_share, small_files, tidemark.branch(), order if is_definition),
             ],
             'files rewritten, ' ~ found.small ~ ' were small and ' ~ found.deleted ~ ' of their ' ~ found.rows ~ ' rows deleted'

@@ -16,7 +16,7 @@
     {%- set found = run_query(query)[0] if tidemark.marks() else {'superseded': 0} -%}
     {%- set count = found['superseded'] | int -%}
     {%- if count and count >= superseded_share * (found['all_rows'] | int) -%}
-        {%- do run_query('alter table ' ~ publications ~ ' create branch ' ~ tidemark.branch()) -%}
+        {%- do run_query('alter table ' ~ tidemark.whole_name(publications) ~ ' create branch ' ~ tidemark.branch()) -%}
         {%- do run_query(
             'merge into ' ~ publications ~ ' as manifest using (' ~ superseded ~ ') as superseded on manifest.model = superseded.model'
             ~ ' and manifest.`table` = superseded.`table` and manifest.publication_id = superseded.publication_id'

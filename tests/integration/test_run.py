@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from ingest import run
 from ingest.config import PostgresSource
 from ingest.errors import Failure
 from ingest.lake import Lake
+from ingest.lake.tables import DONE, SourceTable
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
 from tests.conftest import Database
@@ -157,3 +158,32 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
         pipeline.loop(until_caught_up=True)
     assert maintained.is_set()
     assert replica.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
+
+
+def test_a_snapshot_that_is_done_after_the_models_have_passed_its_end_is_in_the_outputs(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
+    view, tables = replica.view("t", {"id": "int"}), replica.lake.tables
+    put, passed = tables.put, threading.Event()
+    ends: list[int] = []
+
+    def put_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        done = [row.done_lsn for row in rows if row.state == DONE and row.done_lsn is not None]
+        if done and not ends:
+            ends.extend(done)
+            database.execute("insert into t values (4)")  # for which there is a run
+            assert passed.wait(120)
+        return put(source, rows)
+
+    def ran(_: ModelRun) -> None:
+        at = f"select max(lsn) from core.checkpoints where source = '{replica.source.name}'"
+        if ends and replica.rows(at)[0][0] > ends[0]:
+            passed.set()
+
+    monkeypatch.setattr(tables, "put", put_late)
+    pipeline = replica.pipeline()
+    with pipeline.running():
+        pipeline.loop(ran, until_caught_up=True)
+    assert passed.is_set()
+    assert replica.rows(f"select id from staging.{view}") == [(1,), (2,), (3,), (4,)]
