@@ -91,11 +91,11 @@ def _sql(view: _View) -> str:
     selected = [f"{row_key} as _row_key", "checkpoint_id as _checkpoint_id"]
     if view.keeps_text:
         selected.append("columns as _columns")
-    selected += [f"{view.casts[column].sql} as {quoted(to)}" for column, to in view.names.items()]
+    selected += [f"{view.casts[column].sql} as {jinja_safe(quoted(to))}" for column, to in view.names.items()]
     of_table = f"source = {literal(view.source)} and table_name = {name}"
     body = [
         "select",
-        ",\n".join(f"    {jinja_safe(item)}" for item in selected),
+        ",\n".join(f"    {item}" for item in selected),
         "from {{ ref('row_state') }}",
         *(["    lateral view explode(sequence(1, copies)) as copy"] if keyless else []),
         f"where {jinja_safe(of_table)} and not deleted",

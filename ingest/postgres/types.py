@@ -1,9 +1,8 @@
 """How a column's text, as Postgres prints it, becomes a value of Spark's.
 
-Pure. Where Spark's type holds every value, it is a plain `cast`, which raises for what it can't read. It may
-round what a column that has another type by now has: the survey warns of that. What Spark can't hold (NaN in a
-decimal; infinity, BC and years past 294247 in dates and times) becomes NULL, and the view keeps its text. Types
-that Spark has no equal of stay text.
+Pure. What the SQL can't read it raises for, as a column may have another type by now; it may round what has more
+digits: the survey warns of that. What Spark can't hold (NaN in a decimal; infinity, BC and years past 294247 in
+dates and times) becomes NULL, and the view keeps its text. Types that Spark has no equal of stay text.
 """
 
 import re
@@ -11,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ingest.lake.sql import literal
+from ingest.viewnames import jinja_safe
 
 _MAX_PRECISION = 38
 
@@ -24,16 +24,18 @@ _EXACT = {
     "real": "float",
     "double precision": "double",
 }
-# try_cast gives NULL for infinity and for ` BC` after a time.
-_TIMES = {
-    "timestamp without time zone": "timestamp_ntz",
-    "timestamp with time zone": "timestamp",
+# Those that a macro reads (macros/texts/postgres.sql), and what it makes NULL.
+_MACROS = {
+    "date": ("pg_date", "infinity and BC"),
+    "timestamp without time zone": ("pg_timestamp_ntz", "infinity, BC and years past 294247"),
+    "timestamp with time zone": ("pg_timestamp", "infinity, BC and years past 294247"),
+    "bytea": ("pg_bytea", ""),
 }
 
 
 @dataclass(frozen=True)
 class Cast:
-    """The SQL of a typed column. not_held: the values that it makes NULL; empty: none."""
+    """The SQL of a typed column, as text for Jinja. not_held: the values that it makes NULL; empty: none."""
 
     sql: str
     not_held: str = ""
@@ -48,16 +50,11 @@ def cast(column: str, postgres_type: str, domains: Mapping[str, str]) -> Cast:
     while base in domains:
         base = domains[base]
     kind = re.sub(r"\(.*\)", "", base)
-    text = f"columns[{literal(column)}]"
+    text = jinja_safe(f"columns[{literal(column)}]")
     if kind in _EXACT:
         return Cast(f"cast({text} as {_EXACT[kind]})")
-    if kind in _TIMES:
-        return Cast(f"try_cast({text} as {_TIMES[kind]})", "infinity, BC and years past 294247")
-    if kind == "date":
-        # Spark reads no further than a blank: `0044-03-15 BC` would become a date of our era.
-        return Cast(f"try_cast(replace({text}, ' BC', 'BC') as date)", "infinity and BC")
-    if kind == "bytea":
-        return Cast(f"to_binary(substr({text}, 3), 'hex')")
+    if kind in _MACROS:
+        return Cast(f"{{{{ tidemark.{_MACROS[kind][0]}(tidemark.field({literal(column)})) }}}}", _MACROS[kind][1])
     if decimal := _decimal(base):
         return Cast(f"cast(nullif({text}, 'NaN') as {decimal})", "NaN")
     return Cast(text)

@@ -97,7 +97,7 @@
 
 {#- Functions that Spark's plan shows with the arguments as they are written, not as the dates that it makes of them. -#}
 {% macro _shown_as_written() -%}
-    {{ return('between|date_?part|equal_null|extract|ifnull|nullif|nvl2?|try_add|try_subtract') }}
+    {{ return('between|date_?part|decode|equal_null|extract|ifnull|nullif|nvl2?|try_add|try_subtract') }}
 {%- endmacro %}
 
 {#- SQL without the strings in which something like such a function stands: the plan shows strings without their quotes. -#}

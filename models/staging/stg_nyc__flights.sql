@@ -23,6 +23,6 @@ select
     cast(columns['distance'] as int) as distance,
     cast(columns['hour'] as int) as hour,
     cast(columns['minute'] as int) as minute,
-    try_cast(columns['time_hour'] as timestamp) as time_hour
+    {{ tidemark.pg_timestamp(tidemark.field('time_hour')) }} as time_hour
 from {{ ref('row_state') }}
 where source = 'nyc' and table_name = 'public.flights' and not deleted

@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 from jinja2 import Environment
 from psycopg import sql
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ingest.config import PostgresSource
+from ingest.lake.sql import literal
 from ingest.postgres import catalog, copytext
 from ingest.postgres.codegen import domains, staging_models, write_models
 from ingest.postgres.connection import Connection, connect, copy_out
+from ingest.postgres.types import cast
 from ingest.settings import JobSettings
 from tests.conftest import Database
+from tests.unit.calling import Macros
 
 
 @dataclass(frozen=True)
@@ -219,12 +223,14 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
     schema += "columns map<string,string>, deleted boolean, copies int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
     files = staging_models(source, tables, domains(connection))
-    jinja = Environment(autoescape=False)
-    return [
-        spark.sql(jinja.from_string(text).render(config=lambda **_: "", ref=lambda name: name))
-        for name, text in files.items()
-        if name.endswith(".sql")
-    ]
+    return [spark.sql(rendered(text)) for name, text in files.items() if name.endswith(".sql")]
+
+
+def rendered(text: str) -> str:
+    """A generated model as SQL."""
+    macros = Macros("texts/field", "texts/postgres", "positions/literal")
+    template = Environment(autoescape=False).from_string(text)
+    return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
 
 
 def _rows(connection: Connection, source: str, table: catalog.CatalogTable) -> Iterator[tuple[Any, ...]]:
@@ -283,6 +289,25 @@ def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
             *("0044-03-15 00:00:00 BC", "0044-03-15 00:00:00+00 BC", "1.5"),
         ),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("date", "31/12/2024"),
+        ("date", "2024-12-31 10:00:00"),
+        ("timestamp without time zone", "31/12/2024"),
+        ("timestamp with time zone", "Dec 31 10:00"),
+        ("bytea", "00ff"),
+        ("bytea", r"\xzz"),
+        ("numeric(9,1)", "nine"),
+        ("integer", "3000000000"),
+    ],
+)
+def test_text_that_a_column_of_another_type_has_is_raised_for(spark: SparkSession, kind: str, text: str) -> None:
+    read = rendered(cast("c", kind, {}).sql)
+    with pytest.raises(PySparkException, match="INVALID|MALFORMED"):
+        spark.sql(f"select {read} as c from (select map('c', {literal(text)}) as columns)").collect()
 
 
 def test_the_cases_above_are_all_built_in_types(connection: Connection) -> None:

@@ -313,6 +313,7 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id from {rows} where date '2020-01-01' between 'yesterday' and 'Today'": "with yesterday in the",
     "select _row_key, id from {rows} where extract(day from 'now') > 0": "with now in the query",
     "select _row_key, id from {rows} where date_part('day', 'now') > 0": "with now in the query",
+    "select _row_key, id, decode(date '2020-01-01', 'today', 1, 2) as x from {rows}": "with today in the query",
     "select _row_key, id from {rows} where 'now' - interval 1 day > '2020-01-01'": "with now in the query",
     "select _row_key, id from {rows} where date '2020-01-01' < date r'today'": "with 'today' in the query",
     "-- the customer's\nselect _row_key, id, 'x' as a, rand() as r, 'y' as b from {rows}": "with rand in the query",

@@ -61,7 +61,7 @@ select
     columns as _columns,
     cast(columns['id'] as bigint) as id,
     columns['status'] as status,
-    try_cast(columns['placed_at'] as timestamp) as placed_at
+    {{ tidemark.pg_timestamp(tidemark.field('placed_at')) }} as placed_at
 from {{ ref('row_state') }}
 where source = 'shop' and table_name = 'public.orders' and not deleted
 """
@@ -106,9 +106,9 @@ def test_equal_rows_of_a_table_without_a_key_get_a_key_each() -> None:
         ("numeric(37,-2)", "columns['c']"),
         ("numeric(2,40)", "columns['c']"),
         ("numeric", "columns['c']"),
-        ("date", "try_cast(replace(columns['c'], ' BC', 'BC') as date)"),
-        ("timestamp without time zone", "try_cast(columns['c'] as timestamp_ntz)"),
-        ("bytea", "to_binary(substr(columns['c'], 3), 'hex')"),
+        ("date", "{{ tidemark.pg_date(tidemark.field('c')) }}"),
+        ("timestamp without time zone", "{{ tidemark.pg_timestamp_ntz(tidemark.field('c')) }}"),
+        ("bytea", "{{ tidemark.pg_bytea(tidemark.field('c')) }}"),
         ("integer[]", "columns['c']"),
         ("numeric(10,2)[]", "columns['c']"),
         ("character(5)", "columns['c']"),

@@ -48,7 +48,7 @@
 {% macro bson_binary(text) -%}
     if(
         {{ text }} like '{"$binary":{"base64":"%',
-        unbase64(regexp_extract({{ text }}, '^\\{"\\$binary":\\{"base64":"([^"]*)"', 1)),
+        try_to_binary(regexp_extract({{ text }}, '^\\{"\\$binary":\\{"base64":"([^"]*)"', 1), 'base64'),
         null
     )
 {%- endmacro %}
