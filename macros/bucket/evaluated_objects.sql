@@ -51,6 +51,18 @@
     )
 {%- endmacro %}
 
+{#- A query that evaluates all of them and gives one number: whether it fails. -#}
+{% macro evaluation(sql, settings, columns, plan) -%}
+    with objects as (
+        {{ tidemark.evaluated_objects(sql, settings, columns, plan) }}
+    )
+
+    select max(_digest_high) as highest
+    from (
+        {{ tidemark.told_apart(settings, columns) }}
+    )
+{%- endmacro %}
+
 {#- A number for an object's place: one place has one number, and so, now and then, have two. -#}
 {% macro object_place() -%}
     xxhash64(bucket, object_type, object_id, row_key)

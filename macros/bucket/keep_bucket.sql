@@ -25,7 +25,7 @@
     {%- if plan.evaluates and not plan.is_published -%}{%- do tidemark.check_views(model) -%}{%- endif -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.marks()) -%}
         {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
-        {%- set change = tidemark.prepare_bucket_tables(this, columns, plan) -%}
+        {%- set change = tidemark.prepare_bucket_tables(this, sql, settings, columns, plan) -%}
     {%- endif -%}
     {%- if plan.evaluates -%}
         {%- set last_op = tidemark.last_op(definition.name, tidemark.ops_relation(this)) -%}

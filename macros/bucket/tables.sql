@@ -7,9 +7,9 @@
   Creates a definition's tables, or gives the rows the columns that a changed definition needs; those that it no longer
   needs go when it is published (`drop_unpublished_columns`). Returns {is_new, rewritten}: whether it was never published, and
   whether a column changed its type, so that all rows are written anew. Columns are the table's, not the branch's: once one
-  is dropped, the published rows are of no definition (`tear`).
+  is dropped, the published rows are of no definition (`tear`), so before that the query is evaluated for nothing, and may fail.
 -#}
-{% macro prepare_bucket_tables(relation, columns, plan) -%}
+{% macro prepare_bucket_tables(relation, sql, settings, columns, plan) -%}
     {%- if not plan.is_there -%}
         {%- do tidemark._create_tables(relation, columns, plan.definition.name) -%}
         {{ return({'rewritten': false, 'is_new': true}) }}
@@ -35,7 +35,10 @@
             {%- endif -%}
         {%- else -%}
             {%- if old -%}
-                {%- if not rewritten and not is_new -%}{%- do tidemark.tear(plan.definition.name, relation) -%}{%- endif -%}
+                {%- if not rewritten and not is_new -%}
+                    {%- do run_query(tidemark.evaluation(sql, settings, columns, plan)) -%}
+                    {%- do tidemark.tear(plan.definition.name, relation) -%}
+                {%- endif -%}
                 {%- do rewritten.append(column.name) -%}
                 {%- do run_query('alter table ' ~ relation ~ ' drop column ' ~ tidemark.quoted(old.name)) -%}
             {%- endif -%}

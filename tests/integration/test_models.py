@@ -569,6 +569,19 @@ def test_values_that_a_view_can_not_read_fail_its_definitions_until_it_is_writte
     assert_equal(replica, database)
 
 
+def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(replica: Replica) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+    path = f"models/buckets/{by_customer}.sql"
+    before, text = replica.rows(f"select * from buckets.{by_customer}"), (replica.folder / path).read_text()
+    replica.write(path, text.replace(" status,", " cast('x' || status as int) as status,"))
+    with pytest.raises(Failure, match="xnew"):
+        replica.model()
+    assert replica.rows(f"select * from buckets.{by_customer}") == before
+    replica.write(path, text)
+    assert replica.model()[by_customer].message == "unchanged"
+
+
 def late_copy(replica: Replica) -> Replica:
     """The same project in another folder, as another process has it."""
     late = Replica(replica.lake, replica.source, replica.settings.settings, replica.folder / "late")
