@@ -24,11 +24,12 @@ _EXACT = {
     "real": "float",
     "double precision": "double",
 }
+_NO_TIMESTAMP = "infinity, BC and years past 294247"
 # Those that a macro reads (macros/texts/postgres.sql), and what it makes NULL.
 _MACROS = {
     "date": ("pg_date", "infinity and BC"),
-    "timestamp without time zone": ("pg_timestamp_ntz", "infinity, BC and years past 294247"),
-    "timestamp with time zone": ("pg_timestamp", "infinity, BC and years past 294247"),
+    "timestamp without time zone": ("pg_timestamp_ntz", _NO_TIMESTAMP),
+    "timestamp with time zone": ("pg_timestamp", _NO_TIMESTAMP),
     "bytea": ("pg_bytea", ""),
 }
 
@@ -54,7 +55,8 @@ def cast(column: str, postgres_type: str, domains: Mapping[str, str]) -> Cast:
     if kind in _EXACT:
         return Cast(f"cast({text} as {_EXACT[kind]})")
     if kind in _MACROS:
-        return Cast(f"{{{{ tidemark.{_MACROS[kind][0]}(tidemark.field({literal(column)})) }}}}", _MACROS[kind][1])
+        macro, not_held = _MACROS[kind]
+        return Cast(f"{{{{ tidemark.{macro}(tidemark.field({literal(column)})) }}}}", not_held)
     if decimal := _decimal(base):
         return Cast(f"cast(nullif({text}, 'NaN') as {decimal})", "NaN")
     return Cast(text)

@@ -7,13 +7,13 @@
 {%- endmacro %}
 
 {#- A timestamptz. -#}
-{% macro pg_timestamp(text) -%}
-    {{ tidemark._read_strictly(text, 'timestamp', '(BC|infinity)$|^29[0-9]{4}-') }}
+{% macro pg_timestamp(text, type='timestamp') -%}
+    {{ tidemark._read_strictly(text, type, '(BC|infinity)$|^29[0-9]{4}-') }}
 {%- endmacro %}
 
 {#- A timestamp without time zone. -#}
 {% macro pg_timestamp_ntz(text) -%}
-    {{ tidemark._read_strictly(text, 'timestamp_ntz', '(BC|infinity)$|^29[0-9]{4}-') }}
+    {{ tidemark.pg_timestamp(text, 'timestamp_ntz') }}
 {%- endmacro %}
 
 {#- What does not begin with `\x` keeps its `?`, which is no digit. -#}

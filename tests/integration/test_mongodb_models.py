@@ -52,6 +52,8 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     # What codegen has not seen, and no folder can be called.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
+    # A document that looks like a binary, and is none.
+    shop.files.insert_one({"_id": 3, "data": {"$binary": {"base64": "a", "subType": "00"}}})
     orders = f"stg_{mongo_source.name}__orders"
     by_customer = replica.definition(
         "by_customer",
@@ -93,7 +95,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     (moment,) = replica.rows(f"select distinct placed from buckets.{by_customer}")
     assert moment[0].replace(tzinfo=timezone.utc) == placed
     files = replica.rows(f"select _id, ref, data from staging.stg_{mongo_source.name}__files order by _id")
-    assert files == [(0, str(UUID(int=5)), b""), (1, str(UUID(int=5)), b"\x00\xff"), (2, None, None)]
+    assert files == [(0, str(UUID(int=5)), b""), (1, str(UUID(int=5)), b"\x00\xff"), (2, None, None), (3, None, None)]
     with mongo.start_session() as session, session.start_transaction():
         shop.orders.update_one({"_id": 1}, {"$set": {"customer.id": 3}}, session=session)
         shop.orders.update_one({"_id": 2}, {"$set": {"open": False}}, session=session)
