@@ -87,7 +87,7 @@ class Project:
         if failed:
             said = "; ".join(f"{_path(result)}: {one_line(first_line(str(result.message)))}" for result in failed)
             told = " ".join(str(result.message) for result in failed)
-            hint = "What does not hang on it is published; mend it and run again"
+            hint = "Mend it and run again; what does not hang on it goes on"
             raise _failure(told, said, f"dbt {command}", hint)
         if not done.success:
             said = _said(done)
