@@ -83,10 +83,23 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         tidemark("run", "--until-caught-up")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         tidemark("run", "--until-caught-up")
+        replica.definition(
+            "numbers",
+            f"select _row_key, id, cast(status as int) as number from {{{{ rows('{view}') }}}}",
+            bucket_by=[],
+            object_type="order",
+            object_id="id",
+            evaluate="rows",
+        )
+        database.execute("update orders set status = 'lost' where id = 15")
+        failed = finished(tmp_path, *TIDEMARK, "run", "--until-caught-up")
         ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
     put = {op["object_id"] for op in ops if op["op"] == "PUT"}
     removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}
     assert put - removed == {
-        str(row[0]) for row in database.execute("select id from orders where customer = 0 and id > 10")
+        str(row[0]) for row in database.execute("select id from orders where customer = 0 and status = 'open'")
     }
-    assert len(removed) == 3
+    assert len(removed) == 4
+    assert failed.returncode == 1
+    assert "numbers" in failed.stderr
+    assert "CAST_INVALID_INPUT" in failed.stderr
