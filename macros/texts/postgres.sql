@@ -7,18 +7,22 @@
 {%- endmacro %}
 
 {#- A timestamptz. -#}
-{% macro pg_timestamp(text, type='timestamp') -%}
-    {{ tidemark._read_strictly(text, type, '(BC|infinity)$|^29[0-9]{4}-') }}
+{% macro pg_timestamp(text) -%}
+    {{ tidemark._read_timestamp(text, 'timestamp') }}
 {%- endmacro %}
 
 {#- A timestamp without time zone. -#}
 {% macro pg_timestamp_ntz(text) -%}
-    {{ tidemark.pg_timestamp(text, 'timestamp_ntz') }}
+    {{ tidemark._read_timestamp(text, 'timestamp_ntz') }}
 {%- endmacro %}
 
 {#- What does not begin with `\x` keeps its `?`, which is no digit. -#}
 {% macro pg_bytea(text) -%}
     to_binary(replace('?' || {{ text }}, '?\\x', ''), 'hex')
+{%- endmacro %}
+
+{% macro _read_timestamp(text, type) -%}
+    {{ tidemark._read_strictly(text, type, '(BC|infinity)$|^29[0-9]{4}-') }}
 {%- endmacro %}
 
 {#- `text` as a type; NULL where it is like `not_held`, a regular expression that only what can't be read is compared with. -#}
