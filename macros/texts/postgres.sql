@@ -1,31 +1,43 @@
-{#- Dates, times and bytea from the text that Postgres prints; NULL for what Spark can't hold. Text that is none, as the column has
-    another type by now, is raised for. -#}
+{#- Dates, times and bytea from the text that Postgres prints in our sessions; NULL for what Spark can't hold. Any other text is raised
+    for, also such as Spark would read (`22:01:00` as a time of today): the column has another type by now. -#}
 
-{#- Spark reads no further than a blank: `0044-03-15 BC` would become a date of our era, and a timestamp its date. -#}
 {% macro pg_date(text) -%}
-    {{ tidemark._read_strictly("replace(" ~ text ~ ", ' ', '_')", 'date', '(BC|infinity)$') }}
+    {%- set day = '\\d{4,7}-\\d\\d-\\d\\d' -%}
+    {{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}
 {%- endmacro %}
 
-{#- A timestamptz. -#}
+{#- A timestamptz: sessions are at UTC. -#}
 {% macro pg_timestamp(text) -%}
-    {{ tidemark._read_timestamp(text, 'timestamp') }}
+    {{ tidemark._read_timestamp(text, 'timestamp', '\\+00') }}
 {%- endmacro %}
 
 {#- A timestamp without time zone. -#}
 {% macro pg_timestamp_ntz(text) -%}
-    {{ tidemark._read_timestamp(text, 'timestamp_ntz') }}
+    {{ tidemark._read_timestamp(text, 'timestamp_ntz', '') }}
 {%- endmacro %}
 
-{#- What does not begin with `\x` keeps its `?`, which is no digit. -#}
 {% macro pg_bytea(text) -%}
-    to_binary(replace('?' || {{ text }}, '?\\x', ''), 'hex')
+    case
+        when {{ text }} like r'\\x%' and length({{ text }}) % 2 = 0 then to_binary(substr({{ text }}, 3), 'hex')
+        when {{ text }} is not null then {{ tidemark._raise_for(text, 'binary') }}
+    end
 {%- endmacro %}
 
-{% macro _read_timestamp(text, type) -%}
-    {{ tidemark._read_strictly(text, type, '(BC|infinity)$|^29[0-9]{4}-') }}
+{#- Spark's times end in the year 294247, Postgres' in 294276. -#}
+{% macro _read_timestamp(text, type, zone) -%}
+    {%- set moment = '-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d(\\.\\d{1,6})?' ~ zone -%}
+    {{ tidemark._read_printed(text, type, '(?!294(24[7-9]|2[5-7]\\d))\\d{4,6}' ~ moment, '\\d{4,6}' ~ moment ~ '( BC)?') }}
 {%- endmacro %}
 
-{#- `text` as a type; NULL where it is like `not_held`, a regular expression that only what can't be read is compared with. -#}
-{% macro _read_strictly(text, type, not_held) -%}
-    coalesce(try_cast({{ text }} as {{ type }}), if({{ text }} rlike '{{ not_held }}', null, cast({{ text }} as {{ type }})))
+{#- `text` as a type where all of it is like `held`, a regular expression; NULL where it is like `not_held` or infinite. -#}
+{% macro _read_printed(text, type, held, not_held) -%}
+    case
+        when {{ text }} rlike r'^({{ held }})\z' then cast({{ text }} as {{ type }})
+        when {{ text }} rlike r'^({{ not_held }}|-?infinity)\z' then null
+        when {{ text }} is not null then {{ tidemark._raise_for(text, type) }}
+    end
+{%- endmacro %}
+
+{% macro _raise_for(text, type) -%}
+    raise_error({{ tidemark.literal(text ~ ' as ' ~ type ~ ': Postgres prints no such value as ') }} || {{ text }} || {{ tidemark.literal('; edit the view, or run `tidemark codegen --force`') }})
 {%- endmacro %}

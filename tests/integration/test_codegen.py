@@ -292,22 +292,86 @@ def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"),
+    ("kind", "texts"),
     [
-        ("date", "31/12/2024"),
-        ("date", "2024-12-31 10:00:00"),
-        ("timestamp without time zone", "31/12/2024"),
-        ("timestamp with time zone", "Dec 31 10:00"),
-        ("bytea", "00ff"),
-        ("bytea", r"\xzz"),
-        ("numeric(9,1)", "nine"),
-        ("integer", "3000000000"),
+        (
+            "date",
+            [
+                *(
+                    "31/12/2024",
+                    "2024-12-31 10:00:00",
+                    "2024-12",
+                    "2020",
+                    "20200101",
+                    "99999",
+                    "2024-02-30",
+                    "today",
+                    "now",
+                    "",
+                ),
+                *(
+                    "2024-12-31 ",
+                    "2024-12-31\n",
+                    " 2024-12-31",
+                    "2024-12-31 BCE",
+                    "ABC",
+                    "to infinity",
+                    "Infinity",
+                    "-2024-12-31",
+                ),
+            ],
+        ),
+        (
+            "timestamp without time zone",
+            [
+                *(
+                    "31/12/2024",
+                    "22:01:00",
+                    "2024-12-31",
+                    "2020",
+                    "123456",
+                    "epoch",
+                    "now",
+                    "",
+                    "2024-12-31 10:00:00+00",
+                ),
+                *("2024-12-31 10:00", "2024-12-31T10:00:00", "2024-12-31 25:00:00", "ABC", "290000-99-99", "294250-99"),
+            ],
+        ),
+        (
+            "timestamp with time zone",
+            [
+                *(
+                    "Dec 31 10:00",
+                    "22:01:00",
+                    "12:30:00+02",
+                    "2024-12-31",
+                    "2024-12-31 10:00:00",
+                    "2020",
+                    "123456",
+                    "",
+                    "ABC",
+                ),
+                *("2024-12-31 10:00:00+02", "2024-12-31 10:00:00+00 UTC", "2024-12-31 10:00:00 BC", "290000-99-99"),
+            ],
+        ),
+        ("bytea", ["00ff", r"\xzz", r"\x4", r"\x41?\x42", r"\x41\x42", r"?\x41", r"\\x41", r"\X41", r"\x 41", ""]),
+        ("numeric(9,1)", ["nine"]),
+        ("integer", ["3000000000", "1.5"]),
     ],
 )
-def test_text_that_a_column_of_another_type_has_is_raised_for(spark: SparkSession, kind: str, text: str) -> None:
+def test_text_that_a_column_of_another_type_has_is_raised_for(spark: SparkSession, kind: str, texts: list[str]) -> None:
     read = rendered(cast("c", kind, {}).sql)
-    with pytest.raises(PySparkException, match="INVALID|MALFORMED"):
-        spark.sql(f"select {read} as c from (select map('c', {literal(text)}) as columns)").collect()
+    for text in texts:
+        with pytest.raises(PySparkException, match="INVALID|MALFORMED|no such value"):
+            spark.sql(f"select {read} as c from (select map('c', {literal(text)}) as columns)").collect()
+
+
+def test_text_that_is_raised_for_is_named_with_its_column_and_what_to_do(spark: SparkSession) -> None:
+    read = rendered(cast("it's", "timestamp with time zone", {}).sql)
+    said = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
+    with pytest.raises(PySparkException, match=said):
+        spark.sql(f"select {read} as c from (select map('it\\'s', '22:01:00') as columns)").collect()
 
 
 def test_the_cases_above_are_all_built_in_types(connection: Connection) -> None:
