@@ -20,7 +20,7 @@
         {%- elif name | lower in tidemark.own_columns() + tidemark._taken_columns() -%}
             {%- do tidemark._refuse(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
         {%- elif not tidemark._is_storable(column.type) -%}
-            {%- do tidemark._refuse(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it, and name fields by letters, digits and _') -%}
+            {%- do tidemark._refuse(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it, or name the fields of each struct by letters, digits and _, no digit first, and each once, capitals aside') -%}
         {%- endif -%}
         {%- do types.update({name | lower: column.type}) -%}
         {%- if name | lower != '_row_key' -%}
@@ -60,11 +60,23 @@
 {%- endmacro %}
 
 {#- Whether a table can have a type: no field of it has none, as NULL and the elements of `array()` have, or one that Iceberg doesn't
-    know, or a name that Spark would not read again. -#}
+    know, or a name that Spark would not read again. Each struct has fields, whose names differ by more than upper and lower case. -#}
 {% macro _is_storable(type) -%}
-    {%- set fields = modules.re.findall('(?:<|,)([^:<>,]*):', modules.re.sub('\\(.*?\\)', '', type)) -%}
-    {%- for name in fields if not modules.re.fullmatch('[A-Za-z0-9_]+', name) -%}{{ return(false) }}{%- endfor -%}
-    {{ return(modules.re.search('(?:^|[<,:])(?:(?:void|interval|geometry|geography)\\b(?!:)|time\\()', type) is none) }}
+    {%- set rest = namespace(type=modules.re.sub('\\(.*?\\)', '', type)) -%}
+    {%- if modules.re.search('(?:^|[<,:])(?:(?:void|interval|geometry|geography)\\b(?!:)|time\\()', type) -%}{{ return(false) }}{%- endif -%}
+    {#- From the innermost types outwards. -#}
+    {%- for _ in range(type.count('<')) -%}
+        {%- set inner = modules.re.search('(\\w+)<([^<>]*)>', rest.type) -%}
+        {%- if not inner -%}{{ return(false) }}{%- endif -%}
+        {%- set names = [] -%}
+        {%- for field in inner.group(2).split(',') if inner.group(1) == 'struct' -%}
+            {%- set name = field.partition(':')[0] | lower -%}
+            {%- if name in names or not modules.re.fullmatch('[A-Za-z_]\\w*:[^:]+', field, modules.re.ASCII) -%}{{ return(false) }}{%- endif -%}
+            {%- do names.append(name) -%}
+        {%- endfor -%}
+        {%- set rest.type = rest.type.replace(inner.group(0), '...', 1) -%}
+    {%- endfor -%}
+    {{ return(true) }}
 {%- endmacro %}
 
 {#- What Iceberg keeps a type of Spark's as: it has no integers of fewer than 32 bits, and no collations. -#}

@@ -337,6 +337,7 @@ NOT_TO_BE_TOLD = {
     "select named_struct('a', id) as id from {ref}": "the column 'id', whose type struct<a:bigint> is no text",
     "select id, customer as _pos from {ref}": "selects a column named '_pos', which every bucket table has",
     "select id, named_struct('a-b', id) as s from {ref}": "selects 's' as struct<a-b:bigint>, which no table can have",
+    "select id, array(named_struct('a', id, 'A', id)) as s from {ref}": "as array<struct<a:bigint,A:bigint>>, which no",
     "select id, array() as s from {ref}": "selects 's' as array<void>, which no table can have",
     "select id, null as s from {ref}": "selects 's' as void, which no table can have",
     "select id, make_dt_interval(1) as s from {ref}": "selects 's' as interval day to second, which no table can have",
