@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from ingest.chunktask import CHANGED, FAILED, FORBIDDEN, RESULTS, ChunkResult, Task
-from ingest.errors import Failure
+from ingest.errors import Failure, one_line
 from ingest.files import File
 from ingest.lake import Chunk
 from ingest.settings import JobSettings
@@ -56,11 +57,13 @@ class ChunkReader:
             return [
                 ChunkResult(**row.asDict()) for row in numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
             ]
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
+            # What was raised in Python stands below its traceback.
+            told = str(error).strip().splitlines()[-1:] if isinstance(error, PythonException) else [str(error)]
             raise Failure(
-                f"Spark's executors can't read ({str(error).partition(chr(10))[0]})",
+                f"Spark's executors can't read ({one_line(''.join(told))[:500]})",
                 "the snapshot",
-                "logs/spark.log says more; the package has to be installed on the executors",
+                "Spark's log says more; the package has to be installed on the executors",
             ) from error
 
     def _workers(self, weight: int) -> int:

@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 a failure, 2 wrong use. Tracebacks of what nobody foresaw 
 """
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -47,6 +48,7 @@ def main() -> None:
     """Entry point of the console command."""
     try:
         _log_to_file()
+        _tell_folder()
         cli.main(standalone_mode=False)
     except TidemarkError as error:
         _end(str(error), error.exit_code)
@@ -414,6 +416,13 @@ class _Brief(_Redacted):
 
     def format(self, record: logging.LogRecord) -> str:
         return super().format(logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None}))
+
+
+def _tell_folder() -> None:
+    """Has PWD, by which the profile names the lake, name this folder: shells see to that, but not all that start us."""
+    told = Path(os.environ.get("PWD", ""))
+    if not (told.is_absolute() and told.exists() and told.samefile(".")):
+        os.environ["PWD"] = str(Path.cwd())
 
 
 def _log_to_file() -> None:

@@ -83,6 +83,8 @@ def session(target: str | None = None, profiles_dir: Path | str | None = None, l
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
     """
     found = settings(target, profiles_dir)
+    # Every error comes as an exception too; said twice, and with the JVM's stack, it hides what matters.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         spark = _remote(found) if "spark.remote" in found else _local(found, Path(log))
         for key in _DBT_ONLY:
@@ -118,8 +120,6 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
     for key, value in found.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
-    # Every error comes as an exception too; said twice, and with the JVM's stack, it hides what matters.
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     return builder.getOrCreate().newSession()
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import psycopg
 import pytest
 
+from ingest.chunkreader import ChunkReader
 from ingest.config import PostgresSource, Settings
+from ingest.errors import Failure
 from ingest.jobs import Jobs as AllJobs
 from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING, SourceTable, SourceTables
@@ -566,6 +568,12 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, account
 
 
 # Without soft deletes
+
+
+def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, settings: JobSettings) -> None:
+    reader = ChunkReader(lake.spark, "not_on_the_executors", "", settings)
+    with pytest.raises(Failure, match=r"can't read \(ModuleNotFoundError: No module named 'not_on_the_executors'\)"):
+        reader.read([(1, {})])
 
 
 def naive_rows(jobs: Jobs, landings: Sequence[str]) -> set[str]:

@@ -1,6 +1,7 @@
 """What the command line shows of what goes wrong."""
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +9,16 @@ import pytest
 
 from ingest import cli
 from ingest.ops import bucket_name
+from ingest.spark import settings
+
+PROFILES = Path(__file__).parents[2] / "profiles"
 
 
 @pytest.fixture(autouse=True)
 def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Those of the loggers as they were, afterwards."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PWD", str(tmp_path))
     loggers = [logging.getLogger(name) for name in ("ingest", "tidemark")]
     before = [(logger.handlers[:], logger.propagate) for logger in loggers]
     yield
@@ -47,6 +52,27 @@ def test_a_log_that_can_not_be_written_is_a_line(
     with pytest.raises(SystemExit, match="2"):
         cli.main()
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
+
+
+@pytest.mark.parametrize("told", [None, "", ".", "/", "/no/such/folder"])
+def test_the_lake_is_in_the_folder_that_the_command_is_started_in(
+    told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TIDEMARK_LAKE", raising=False)
+    monkeypatch.delenv("PWD") if told is None else monkeypatch.setenv("PWD", told)
+    monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
+    cli.main()
+    assert settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
+
+
+def test_a_link_by_which_the_folder_was_entered_stays_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("folder")
+    monkeypatch.chdir(tmp_path / "link")
+    monkeypatch.setenv("PWD", str(tmp_path / "link"))
+    monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
+    cli.main()
+    assert os.environ["PWD"] == str(tmp_path / "link")
 
 
 def test_views_are_written_in_a_project_only(
