@@ -131,21 +131,29 @@ class Survey:
         """Puts rows in raw.source_tables; gives those that are there after it."""
         put = self._lake.tables.put(self._source.name, rows)
         for row in put:
-            self._tell_types(row)
+            self._tell_columns(row)
         self.known |= {row.table_id: row for row in put}
         return put
 
-    def _tell_types(self, row: SourceTable) -> None:
-        """What staging views, which are a person's to edit, may not fit any more."""
-        before = self.known.get(row.table_id)
-        kinds = {column.attnum: column.type for column in before.columns} if before else {}
-        for column in row.columns:
-            if (was := kinds.get(column.attnum, column.type)) != column.type:
-                _log.warning(
-                    "%s: column %s is of type %s now, before of %s; its staging view may still cast it to that "
-                    "(`tidemark codegen --force` writes it anew)",
-                    *(row.table_name, column.name, column.type, was),
-                )
+    def _tell_columns(self, row: SourceTable) -> None:
+        """What staging views, which are a person's to edit and go by names, may not fit any more."""
+        before = self.known.get(row.table_id) or self._last_of(row.table_name)
+        kinds = {column.name: column.type for column in row.columns}
+        for column in before.columns if before else ():
+            now = kinds.get(column.name)
+            if now is None:
+                told = "no longer there, or has another name; its staging view shows NULL in rows without it"
+            elif now != column.type:
+                told = f"of type {now} now, before of {column.type}; its staging view may not read that"
+            else:
+                continue
+            hint = "`tidemark codegen --force` writes it anew"
+            _log.warning("%s: column %s is %s (%s)", row.table_name, column.name, told, hint)
+
+    def _last_of(self, table_name: str) -> SourceTable | None:
+        """The generation of that name which is there, or was until others came."""
+        named = [row for row in self.known.values() if row.table_name == table_name]
+        return max(named, key=lambda row: (row.ended_lsn is None, row.ended_lsn), default=None)
 
     def _seen(self, table: CatalogTable) -> Seen:
         row = table.row(self._source.name)

@@ -1198,11 +1198,28 @@ def test_tables_whose_names_are_written_alike_are_left_out_and_named(
     jobs.assert_equal("public.orders")
 
 
-def test_a_type_that_changes_is_told_of(jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("alteration", "told"),
+    [
+        ("alter table orders alter n type numeric(12, 4)", "column n is of type numeric(12,4) now, before of integer"),
+        ("alter table orders rename n to m", "column n is no longer there, or has another name"),
+        ("alter table orders drop n", "column n is no longer there, or has another name"),
+        (
+            "drop table orders; create table orders (id int primary key, n text)",
+            "column n is of type text now, before of integer",
+        ),
+    ],
+)
+def test_columns_that_views_may_not_fit_any_more_are_told_of(
+    jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture, alteration: str, told: str
+) -> None:
     jobs.settle()
-    orders.execute("alter table orders alter n type numeric(12, 4)")
+    orders.execute("alter table orders add added text")
     jobs.settle()
-    assert "column n is of type numeric(12,4) now, before of integer" in caplog.text
+    assert "staging view" not in caplog.text
+    orders.execute(alteration)
+    jobs.settle()
+    assert caplog.text.count(f"orders: {told}") == 1
 
 
 def test_a_table_without_a_key_is_read_anew_when_its_columns_are_others(jobs: Jobs, database: Database) -> None:
