@@ -263,7 +263,8 @@ def verify(
 def plan(target: str | None, as_json: bool, prunes: bool) -> None:
     """Say what the next run will do with each definition.
 
-    It is new, changed, unchanged or gone; and how many rows of its inputs will be evaluated. Runs nothing.
+    It is new, changed, unchanged, gone or refused; and how many rows of its inputs will be evaluated. Runs nothing.
+    Exit code 1 if one is refused.
     """
     from ingest.plan import make, prune, render
 
@@ -278,6 +279,8 @@ def plan(target: str | None, as_json: bool, prunes: bool) -> None:
             click.echo(step.to_json())
     else:
         render(found)
+    if any(step.state == "refused" for step in found):
+        sys.exit(1)
 
 
 @cli.command()

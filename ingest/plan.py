@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.project import DEFINITIONS, Project, repeated_if_overtaken
+from ingest.errors import one_line
+from ingest.project import DEFINITIONS, FAILED, Outcome, Project, first_line, repeated_if_overtaken
 
 
 @dataclass(frozen=True)
 class Step:
-    """One definition. state: new, changed, unchanged or gone; rows: of its inputs, to be evaluated."""
+    """One definition. state: new, changed, unchanged, gone or refused; rows: of its inputs, to be evaluated."""
 
     definition: str
     state: str
@@ -28,19 +29,30 @@ class Step:
 
 
 def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
-    """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing. Raises Failure."""
+    """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing.
+
+    Raises Failure for what is wrong with all of it; what is wrong with a definition is the reason why it is refused.
+    """
     project = Project(target, folder)
     project.compile_views()
     selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
-    outcomes = project.invoke("run", "--select", *selected, "--vars", "{plan_only: true}")
-    steps = [
-        Step(o.name, o.report["state"], o.report["reason"], o.report["rows"]) for o in outcomes if "state" in o.report
-    ]
+    outcomes, failure = project.attempt("run", "--select", *selected, "--vars", "{plan_only: true}")
+    failed = {outcome.name for outcome in outcomes if outcome.status in FAILED}
+    if failure and not (failed and failed.issubset(project.definitions)):
+        raise failure
+    steps = [_step(outcome) for outcome in outcomes if outcome.name in project.definitions]
     others = {node.name for node in project.manifest.nodes.values()}
     for name in _gone(spark, project.definitions):
         why = "its model is no definition any more" if name in others else "its model is no longer there"
         steps.append(Step(name, "gone", f"{why}; what it left stays until --prune", 0))
     return sorted(steps, key=lambda step: step.definition)
+
+
+def _step(outcome: Outcome) -> Step:
+    if told := outcome.report:
+        return Step(outcome.name, told["state"], told["reason"], told["rows"])
+    why = first_line(outcome.message) if outcome.status in FAILED else "what it depends on is refused"
+    return Step(outcome.name, "refused", one_line(why), 0)
 
 
 def prune(steps: list[Step], target: str | None = None, folder: Path | str = ".") -> list[str]:
@@ -57,7 +69,7 @@ def render(steps: list[Step]) -> None:
     """Print a plan as a table."""
     table = Table("definition", "state", "why", "rows to evaluate")
     table.columns[3].justify = "right"
-    colours = {"new": "green", "changed": "yellow", "gone": "red"}
+    colours = {"new": "green", "changed": "yellow", "gone": "red", "refused": "red"}
     for step in steps:
         table.add_row(step.definition, step.state, step.reason, f"{step.rows:,}", style=colours.get(step.state))
     Console(markup=False, emoji=False).print(table)

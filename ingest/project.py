@@ -27,7 +27,8 @@ QUIETLY = ("--quiet", "--log-level", "none")
 DEFINITIONS = ("bucket", "bucket_parameters")
 # dbt's, where it is not the plural.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
-_FAILED = ("error", "fail", "runtime error")
+# What dbt calls the status of a node that failed.
+FAILED = ("error", "fail", "runtime error")
 # What `commit_manifest` and `check_listed` say, Iceberg of a `core.publications` that has moved, or whose branch was
 # dropped by then, and Spark of a table that another run has just made.
 _OVERTAKEN = re.compile(
@@ -81,18 +82,25 @@ class Project:
 
     def invoke(self, command: str, *arguments: str) -> list[Outcome]:
         """Run a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
+        outcomes, failure = self.attempt(command, *arguments)
+        if failure:
+            raise failure
+        return outcomes
+
+    def attempt(self, command: str, *arguments: str) -> tuple[list[Outcome], Failure | None]:
+        """Run a dbt command; gives what each node came to, and what `invoke` would raise."""
         done = dbtRunner(manifest=self.manifest).invoke([*QUIETLY, command, *arguments, *self._options])
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
-        failed = [result for result in results if str(result.status) in _FAILED]
-        if failed:
+        failure = None
+        if failed := [result for result in results if str(result.status) in FAILED]:
             said = "; ".join(f"{_path(result)}: {one_line(first_line(str(result.message)))}" for result in failed)
             told = " ".join(str(result.message) for result in failed)
             hint = "Mend it and run again; what does not hang on it goes on"
-            raise _failure(told, said, f"dbt {command}", hint)
-        if not done.success:
+            failure = _failure(told, said, f"dbt {command}", hint)
+        elif not done.success:
             said = _said(done)
-            raise _failure(said, f"dbt did not finish ({said})", f"dbt {command}")
-        return [_outcome(result) for result in results]
+            failure = _failure(said, f"dbt did not finish ({said})", f"dbt {command}")
+        return [_outcome(result) for result in results], failure
 
     def compile_views(self) -> None:
         """Let the macros know the views as they would be made now, not as they stand in the lake (`view_text`)."""

@@ -16,7 +16,7 @@ from ingest.lake import Lake
 from ingest.project import QUIETLY
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.commands import finished, write_sources
+from tests.integration.commands import TIDEMARK, finished, write_sources
 from tests.integration.replica import Replica, watched
 
 
@@ -78,6 +78,32 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     done = replica.model()
     assert {done[name].message for name in (one, other)} == {"unchanged"}
     assert planned(replica, "unchanged") == {one, other}
+
+
+def test_a_plan_names_what_is_refused_beside_the_others(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    replica = Replica(lake, source, settings, tmp_path)
+    query = f"select _row_key, id from {{{{ rows('{replica.view('t', {'id': 'int'})}') }}}}"
+    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    one, other = (replica.definition(name, query, **options) for name in ("one", "other"))
+    lookup = replica.definition(
+        "lookup", query + f" -- depends_on: {{{{ ref('{one}') }}}}", request=["id"], definition=one
+    )
+    path = replica.folder / f"models/buckets/{lookup}.sql"
+    path.write_text("{{ config(materialized='bucket_parameters') }}\n" + path.read_text())
+    replica.sync()
+    replica.definition("one", query, **options, bucket="id")
+    steps = {step.definition: step for step in plan.make(replica.spark, folder=replica.folder)}
+    assert steps[one].state == steps[lookup].state == "refused"
+    assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
+    assert steps[lookup].reason == "what it depends on is refused"
+    assert steps[other].state == "unchanged"
+    shown = finished(tmp_path, *TIDEMARK, "plan")
+    assert shown.returncode == 1
+    assert "refused" in shown.stdout
+    assert "unchanged" in shown.stdout
 
 
 def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
