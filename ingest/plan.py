@@ -35,14 +35,15 @@ def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".
     """
     project = Project(target, folder)
     project.compile_views()
+    definitions = project.definitions
     selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
     outcomes, failure = project.attempt("run", "--select", *selected, "--vars", "{plan_only: true}")
     failed = {outcome.name for outcome in outcomes if outcome.status in FAILED}
-    if failure and not (failed and failed.issubset(project.definitions)):
+    if failure and not (failed and failed.issubset(definitions)):
         raise failure
-    steps = [_step(outcome) for outcome in outcomes if outcome.name in project.definitions]
+    steps = [_step(outcome) for outcome in outcomes if outcome.name in definitions]
     others = {node.name for node in project.manifest.nodes.values()}
-    for name in _gone(spark, project.definitions):
+    for name in _gone(spark, definitions):
         why = "its model is no definition any more" if name in others else "its model is no longer there"
         steps.append(Step(name, "gone", f"{why}; what it left stays until --prune", 0))
     return sorted(steps, key=lambda step: step.definition)
