@@ -16,6 +16,7 @@
     {{ tidemark._read_timestamp(text, 'timestamp_ntz', '') }}
 {%- endmacro %}
 
+{#- Bytes, from `\x` and two digits for each. -#}
 {% macro pg_bytea(text) -%}
     case
         when {{ text }} like r'\\x%' and length({{ text }}) % 2 = 0 then to_binary(substr({{ text }}, 3), 'hex')
