@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +60,7 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         logging.getLogger(__name__).exception("not foreseen")
-        _end(f"{type(error).__name__}: {one_line(redact(str(error)))[:300]}. {LOG} has the traceback.", 1)
+        _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -421,11 +422,20 @@ class _Brief(_Redacted):
         return super().format(logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None}))
 
 
+def _text(error: Exception) -> str:
+    try:
+        return one_line(redact(str(error)))[:300]
+    except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended
+        return "Spark has ended, and can't say what it was"
+
+
 def _tell_folder() -> None:
     """Has PWD, by which the profile names the lake, name this folder: shells see to that, but not all that start us."""
     told = Path(os.environ.get("PWD", ""))
-    if not (told.is_absolute() and told.exists() and told.samefile(".")):
-        os.environ["PWD"] = str(Path.cwd())
+    with suppress(OSError):
+        if told.is_absolute() and told.samefile("."):
+            return
+    os.environ["PWD"] = str(Path.cwd())
 
 
 def _log_to_file() -> None:

@@ -41,8 +41,12 @@ class ModelRun:
 
     @property
     def waiting(self) -> list[str]:
-        """What definitions that stand still said."""
-        return [o.message for o in self.outcomes if o.message.startswith("stands still")]
+        """Which definitions stand still, and what for."""
+        names: dict[str, list[str]] = {}
+        for outcome in self.outcomes:
+            if outcome.message.startswith("stands still"):
+                names.setdefault(outcome.message, []).append(outcome.name)
+        return [f"{', '.join(named)}: {message}" for message, named in names.items()]
 
 
 class Pipeline:

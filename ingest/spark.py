@@ -113,8 +113,9 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
             if _AT_LAUNCH.match(key):
                 launch.set(key, value)
         with log.open("ab") as sink:
-            output: dict[str, Any] = {"stdout": sink, "stderr": sink}
-            gateway = launch_gateway(launch, popen_kwargs=output)  # type: ignore[no-untyped-call]
+            # In a session of its own: signals to the process group are for us; it ends when we do.
+            options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
+            gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # no other way in
     builder = SparkSession.builder.appName("tidemark")
     for key, value in found.items():

@@ -22,6 +22,7 @@ from ingest.postgres.connection import Connection, Link
 from ingest.postgres.generations import Seen, gone, reconcile, reshaped, unlogged
 from ingest.postgres.publications import Published
 from ingest.postgres.slots import GivenUp
+from ingest.postgres.types import cast
 
 _log = logging.getLogger(__name__)
 
@@ -142,8 +143,8 @@ class Survey:
         for column in before.columns if before else ():
             now = kinds.get(column.name)
             if now is None:
-                told = "no longer there, or has another name; its staging view shows NULL in rows without it"
-            elif now != column.type:
+                told = "not published under this name any more; its staging view shows NULL in rows without it"
+            elif cast(column.name, now, {}) != cast(column.name, column.type, {}):
                 told = f"of type {now} now, before of {column.type}; its staging view may not read that"
             else:
                 continue

@@ -21,12 +21,12 @@ _EXACT = {
     "integer": "int",
     "bigint": "bigint",
     "oid": "bigint",
-    "real": "float",
-    "double precision": "double",
 }
 _NO_TIMESTAMP = "infinity, BC and years past 294247"
 # Those that a macro reads (macros/texts/postgres.sql), and what it makes NULL.
 _MACROS = {
+    "real": ("pg_real", ""),
+    "double precision": ("pg_double", ""),
     "date": ("pg_date", "infinity and BC"),
     "timestamp without time zone": ("pg_timestamp_ntz", _NO_TIMESTAMP),
     "timestamp with time zone": ("pg_timestamp", _NO_TIMESTAMP),

@@ -1,6 +1,17 @@
-{#- Dates, times and bytea from the text that Postgres prints in our sessions; NULL for what Spark can't hold. Any other text is raised
-    for, also such as Spark would read (`22:01:00` as a time of today): the column has another type by now. -#}
+{#- Floats, dates, times and bytea from the text that Postgres prints in our sessions; NULL for what Spark can't hold. Any other text is
+    raised for, also such as Spark would read (`22:01:00` as a time of today): the column has another type by now. -#}
 
+{#- A real, of 32 bits. -#}
+{% macro pg_real(text) -%}
+    {{ tidemark._read_float(text, 'float') }}
+{%- endmacro %}
+
+{#- A double precision. -#}
+{% macro pg_double(text) -%}
+    {{ tidemark._read_float(text, 'double') }}
+{%- endmacro %}
+
+{#- A date. -#}
 {% macro pg_date(text) -%}
     {%- set day = '\\d{4,7}-\\d\\d-\\d\\d' -%}
     {{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}
@@ -21,6 +32,16 @@
     case
         when {{ text }} like r'\\x%' and length({{ text }}) % 2 = 0 then to_binary(substr({{ text }}, 3), 'hex')
         when {{ text }} is not null then {{ tidemark._raise_for(text, 'binary') }}
+    end
+{%- endmacro %}
+
+{#- Spark would read what is too large as infinite. -#}
+{% macro _read_float(text, type) -%}
+    case
+        when {{ text }} in ('Infinity', '-Infinity', 'NaN') then cast({{ text }} as {{ type }})
+        when {{ text }} rlike r'^-?\d+(\.\d+)?(e[+-]\d+)?\z' and abs(cast({{ text }} as {{ type }})) < cast('Infinity' as {{ type }})
+            then cast({{ text }} as {{ type }})
+        when {{ text }} is not null then {{ tidemark._raise_for(text, type) }}
     end
 {%- endmacro %}
 

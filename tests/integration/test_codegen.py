@@ -356,6 +356,11 @@ def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
             ],
         ),
         ("bytea", ["00ff", r"\xzz", r"\x4", r"\x41?\x42", r"\x41\x42", r"?\x41", r"\\x41", r"\X41", r"\x 41", ""]),
+        (
+            "real",
+            ["1e+300", "1e+39", "-3.5e+38", "1d", "1f", "0x1p3", "infinity", "nan", "+1", "1e5", " 1", "1.", ""],
+        ),
+        ("double precision", ["1e+309", "-1" + "0" * 400, "1d", "Inf", "t", "1,5"]),
         ("numeric(9,1)", ["nine"]),
         ("integer", ["3000000000", "1.5"]),
     ],

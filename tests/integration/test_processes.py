@@ -47,15 +47,17 @@ def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
 def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """A `tidemark` process; what it says goes to a file of its own."""
     with (folder / f"{len(list(folder.iterdir()))}.log").open("wb") as log:
-        return subprocess.Popen([*TIDEMARK, *arguments], cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log)
+        return subprocess.Popen(
+            [*TIDEMARK, *arguments], cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, start_new_session=True
+        )
 
 
 @contextmanager
 def running(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Until SIGTERM, which ends it cleanly."""
+    """Until SIGTERM to its process group, as supervisors send it, which ends it cleanly."""
     try:
         yield
-        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         process.kill()

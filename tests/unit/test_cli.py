@@ -44,6 +44,22 @@ def test_what_is_not_foreseen_is_a_line_and_its_traceback_in_the_log(
     assert "hunter2" not in shown + log
 
 
+def test_an_error_that_can_not_say_what_it_is_is_a_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class OfAnEndedJvm(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    def fails(**_: object) -> None:
+        raise OfAnEndedJvm
+
+    monkeypatch.setattr(cli.cli, "main", fails)
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    assert "OfAnEndedJvm: Spark has ended" in capsys.readouterr().err
+
+
 def test_a_log_that_can_not_be_written_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +70,7 @@ def test_a_log_that_can_not_be_written_is_a_line(
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
 
 
-@pytest.mark.parametrize("told", [None, "", ".", "/", "/no/such/folder"])
+@pytest.mark.parametrize("told", [None, "", ".", "/", "/no/such/folder", "/" + 300 * "a"])
 def test_the_lake_is_in_the_folder_that_the_command_is_started_in(
     told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
