@@ -1,7 +1,7 @@
 """How a column's text, as Postgres prints it, becomes a value of Spark's.
 
 Pure. What the SQL can't read it raises for, as a column may have another type by now; it may round what has more
-digits: the survey warns of that. What Spark can't hold (NaN in a decimal; infinity, BC and years past 294247 in
+digits: the survey warns of that. What Spark can't hold (NaN in a decimal; infinity, BC and years from 294247 on in
 dates and times) becomes NULL, and the view keeps its text. Types that Spark has no equal of stay text.
 """
 
@@ -22,7 +22,7 @@ _EXACT = {
     "bigint": "bigint",
     "oid": "bigint",
 }
-_NO_TIMESTAMP = "infinity, BC and years past 294247"
+_NO_TIMESTAMP = "infinity, BC and years from 294247 on"
 # Those that a macro reads (macros/texts/postgres.sql), and what it makes NULL.
 _MACROS = {
     "real": ("pg_real", ""),

@@ -45,7 +45,7 @@
     end
 {%- endmacro %}
 
-{#- Spark's times end in the year 294247, Postgres' in 294276. -#}
+{#- Spark's times end early in the year 294247, Postgres' with 294276. -#}
 {% macro _read_timestamp(text, type, zone) -%}
     {%- set moment = '-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d(\\.\\d{1,6})?' ~ zone -%}
     {{ tidemark._read_printed(text, type, '(?!294(24[7-9]|2[5-7]\\d))\\d{4,6}' ~ moment, '\\d{4,6}' ~ moment ~ '( BC)?') }}
