@@ -70,20 +70,36 @@
                 and coalesce(cut.next_place.commit_lsn >= read_again.read_lsn, true)
     ),
 
+    -- The parent is the last one before it that its key had: both in one order, as a join by what is before would pair all with all.
     linked as (
         select
-            segments.*,
-            coalesce(segments.prev_row_key, segments.row_key) as base_key,
-            (
-                select max(parents.segment)
-                from segments as parents
-                where
-                    parents.source = segments.source
-                    and parents.table_id = segments.table_id
-                    and parents.row_key = segments.prev_row_key
-                    and parents.op <> 'delete'
-                    and parents.place < segments.first_place
-            ) as parent_segment
-        from segments
+            child.*,
+            coalesce(child.prev_row_key, child.row_key) as base_key,
+            if(child.prev_row_key is null, null, last_segment_before) as parent_segment
+        from (
+            select
+                child,
+                max(segment) over (partition by source, table_id, row_key order by place) as last_segment_before
+            from (
+                select
+                    source,
+                    table_id,
+                    row_key,
+                    place,
+                    if(op = 'delete', null, segment) as segment,
+                    null as child
+                from segments
+                union all
+                select
+                    source,
+                    table_id,
+                    coalesce(prev_row_key, row_key) as row_key,
+                    first_place as place,
+                    null as segment,
+                    struct(segments.*) as child
+                from segments
+            )
+        )
+        where child is not null
     )
 {%- endmacro %}
