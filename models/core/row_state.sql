@@ -11,7 +11,7 @@
 {%- set counts = batch.keyless and exists %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'chunks')} %}
 {%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, batch) %}
-{%- if batch.moved and this %}{% do batch.update({'links': tidemark.cache_links(kept)}) %}{% endif %}
+{%- if batch.moved %}{% set links = tidemark.cache_links(kept) %}{% endif %}
 {%- if exists and not batch.has_work %}
 {{ nothing_new() }}
 {%- else %}
@@ -20,7 +20,7 @@ with
 {%- if batch.partial %}
 
 filled as (
-    {{ tidemark.followed_records(this, batch) if batch.moved else tidemark.filled_records(this) }}
+    {{ tidemark.followed_records(this, links) if batch.moved else tidemark.filled_records(this) }}
 ),
 {%- endif %}
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
-from pyspark.sql import SparkSession
 
 from ingest import ops, plan
 from ingest.buckets import resolve
@@ -23,7 +22,6 @@ from tests.conftest import Database
 from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
 from tests.integration.replica import Killed, Replica, another_dbt, in_order, killed_at, meanwhile, watched
-from tests.unit.calling import Macros
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -583,18 +581,6 @@ def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(replica: R
     assert replica.rows(f"select * from buckets.{by_customer}") == before
     replica.write(path, text)
     assert replica.model()[by_customer].message == "unchanged"
-
-
-def test_whose_rows_were_taken_over_is_found_without_pairing_all_with_all(spark: SparkSession) -> None:
-    columns = "source string, table_id string, row_key string, prev_row_key string, op string, partial boolean"
-    place = "place struct<commit_lsn: bigint, change_lsn: bigint, commit_index: int>"
-    kept = f"{columns}, columns map<string, string>, {place}, read_again_lsn bigint"
-    row = ("shop", "T", "a", "b", "update", True, {"v": "1"}, (1, 1, 0), None)
-    spark.createDataFrame([row], kept).createOrReplaceTempView("kept")
-    links = Macros("row_state/linked_segments", "row_state/laid_over").linked_segments()
-    (found,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
-    assert "Window" in found
-    assert not re.search("CartesianProduct|NestedLoop", found)
 
 
 def late_copy(replica: Replica) -> Replica:

@@ -1,4 +1,4 @@
-"""Macros of the project called as functions, without dbt or a warehouse: those that only work on texts."""
+"""Macros of the project called as functions, without dbt."""
 
 import re
 from collections.abc import Callable
@@ -14,10 +14,13 @@ MACROS = Path(__file__).parents[2] / "macros"
 class Macros:
     """The macros of some files, as what they call `tidemark`."""
 
-    def __init__(self, *files: str) -> None:
-        """files: below `macros`, without their ending."""
+    def __init__(self, *files: str, **context: Any) -> None:
+        """files: below `macros`, without their ending.
+
+        context: what these macros take from dbt, as `run_query`; without any they only work on texts.
+        """
         environment = Environment(autoescape=False, extensions=["jinja2.ext.do"])
-        environment.globals |= {"tidemark": self, "return": _give, "modules": SimpleNamespace(re=re)}
+        environment.globals |= {"tidemark": self, "return": _give, "modules": SimpleNamespace(re=re)} | context
         self._macros: dict[str, Callable[..., str]] = {}
         for file in files:
             # Jinja keeps names that begin with _ to itself.
