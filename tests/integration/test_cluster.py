@@ -55,13 +55,14 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
 ) -> None:
     replica = Replica(lake, source, settings, tmp_path)
     database.execute(
-        "create table orders (id int primary key, customer int, status text);"
-        "insert into orders select i, i % 5, 'open' from generate_series(1, 1000) i"
+        "create table orders (id int primary key, customer int, status text, note text);"
+        "alter table orders alter note set storage external;"
+        "insert into orders select i, i % 5, 'open', repeat('x', 3000) from generate_series(1, 1000) i"
     )
-    view = replica.view("orders", {"id": "int", "customer": "int", "status": "string"})
+    view = replica.view("orders", {"id": "int", "customer": "int", "status": "string", "note": "string"})
     name = replica.definition(
         "open_orders",
-        f"select _row_key, id, customer, status from {{{{ rows('{view}') }}}} where status = 'open'",
+        f"select _row_key, id, customer, length(note) as size from {{{{ rows('{view}') }}}} where status = 'open'",
         bucket_by=["customer"],
         object_type="order",
         object_id="id",
@@ -82,6 +83,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         monkeypatch.setenv("TIDEMARK_REMOTE", address)
         tidemark("run", "--until-caught-up")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
+        database.execute("update orders set id = 2000 where id = 20; update orders set id = 2001 where id = 2000")
         tidemark("run", "--until-caught-up")
         replica.definition(
             "numbers",
@@ -99,7 +101,8 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     assert put - removed == {
         str(row[0]) for row in database.execute("select id from orders where customer = 0 and status = 'open'")
     }
-    assert len(removed) == 4
+    assert len(removed) == 5
+    assert {json.loads(op["data"])["size"] for op in ops if op["object_id"] == "2001"} == {3000}
     assert failed.returncode == 1
     assert "numbers" in failed.stderr
     assert "CAST_INVALID_INPUT" in failed.stderr
