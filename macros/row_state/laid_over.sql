@@ -1,10 +1,11 @@
-{#- One map laid over another: its values win, and what it lacks shines through. Keys stay in the order of the map below, so that a
-    row's map is the same in however many steps it came about. -#}
+{#- One map laid over another: its values win, NULLs too, and what it lacks shines through. Keys stay in the order of the map below,
+    so that a row's map is the same in however many steps it came about. -#}
 {% macro laid_over(below, above) -%}
     coalesce(
-        map_concat(
-            transform_values({{ below }}, (k, v) -> if(map_contains_key({{ above }}, k), {{ above }}[k], v)),
-            map_filter({{ above }}, (k, v) -> not map_contains_key({{ below }}, k))
+        map_zip_with(
+            {{ below }},
+            transform_values({{ above }}, (k, v) -> struct(v)),
+            (k, low, high) -> if(high is null, low, high.v)
         ),
         {{ above }}
     )
