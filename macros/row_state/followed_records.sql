@@ -3,29 +3,43 @@
   key. A row's records are cut into segments, each beginning with a record that is complete by itself, or that takes over
   another key's row (`prev_row_key`); within a segment, later values lie over earlier ones. A segment whose first record
   lacks values lies over its parent: the last segment of the key that it took over, or else the row as `row_state` has
-  it. Keys may be taken over several times in one run (a to b to c, or two rows that swap): `links` are the segments
-  laid over all that the run has below them.
+  it. Keys may be taken over several times in one run (a to b to c, or two rows that swap), so all segments of one root
+  are laid over each other.
 -#}
 {% macro followed_records(row_state, links) -%}
-    with filled as (
+    with laid as (
         select
             links.source,
             links.table_id,
-            links.row_key,
+            max_by(links.row_key, links.place) as row_key,
+            max_by(links.segment = links.last_segment, links.place) as is_last,
+            min_by(links.base_key, links.place) as base_key,
+            min_by(links.partial, links.place) as partial,
+            {{ tidemark.overlaid() }} as columns
+        from {{ links.segments }} as links
+        inner join {{ links.roots }} as roots using (source, table_id, row_key, segment)
+        group by links.source, links.table_id, roots.root_key, roots.root_segment
+    ),
+
+    filled as (
+        select
+            laid.source,
+            laid.table_id,
+            laid.row_key,
             {% if tidemark.is_built(row_state) -%}
-            if(links.partial, {{ tidemark.laid_over('base.columns', 'links.columns') }}, links.columns) as columns
-        from {{ links }} as links
+            if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
+        from laid
         left join {{ row_state }} as base
             on
-                links.source = base.source
-                and links.table_id = base.table_id
-                and links.base_key = base.row_key
-                and links.partial
+                laid.source = base.source
+                and laid.table_id = base.table_id
+                and laid.base_key = base.row_key
+                and laid.partial
             {%- else -%}
-            links.columns
-        from {{ links }} as links
+            laid.columns
+        from laid
             {%- endif %}
-        where links.segment = links.last_segment
+        where laid.is_last
     )
 
     select

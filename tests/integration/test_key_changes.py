@@ -83,7 +83,7 @@ def test_a_row_whose_key_changes_often_in_one_run_takes_a_few_steps(spark: Spark
     kept(spark, log)
     found, statements = followed(spark, None)
     assert found["200"] == {"v": "200", "big": "x"}
-    assert len([statement for statement in statements if statement.startswith("cache")]) == 9
+    assert len([statement for statement in statements if statement.startswith("cache")]) == 11
 
 
 @pytest.mark.parametrize("count", [2, 6, 30])
