@@ -72,11 +72,13 @@ class Jobs:
                 worker.thread.start()
             yield self
         finally:
-            self._stop_all()
+            self._end_all()
         self.check()
 
     def end(self) -> None:
-        """Let `wait` return."""
+        """Let `wait` return, and the jobs end after what they have at hand."""
+        for worker in self._workers:
+            worker.stop()
         self._over.set()
 
     def wait(self, until_caught_up: bool = False) -> None:
@@ -162,9 +164,8 @@ class Jobs:
 
         self._workers.append(_Worker(threading.Thread(target=work, name=name, daemon=True), stop))
 
-    def _stop_all(self) -> None:
-        for worker in self._workers:
-            worker.stop()
+    def _end_all(self) -> None:
+        self.end()
         for worker in self._workers:
             if worker.thread.ident is not None:
                 worker.thread.join()

@@ -74,9 +74,10 @@ class Pipeline:
             yield self
 
     def stop(self) -> None:
-        """End `loop` after the run at hand."""
+        """End the jobs after what they have at hand, and `loop` after its run."""
         self._stop.set()
         self._news.set()
+        self.jobs.end()
 
     def model(self) -> ModelRun:
         """Run dbt on what is landed by now."""

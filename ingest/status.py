@@ -94,7 +94,7 @@ def render(status: Status, settings: Settings) -> None:
             console.print(line)
         if source.problem:
             console.print(f"  {source.problem}", style="red")
-        tables = Table("table", "snapshot", "rows", "note")
+        tables = Table("table", "snapshot", "rows read", "note")
         for table in source.tables:
             rows = "" if table["rows"] is None else f"{table['rows']:,}"
             tables.add_row(table["table"], table["state"], rows, table["note"] or "")

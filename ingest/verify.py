@@ -197,11 +197,16 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
     if not names:
         differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
     mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
+    # Of a row that came and went between two runs of the models only the log knows, and of a truncate.
+    later = f"FROM core.events WHERE {mine} AND commit_lsn >= {table.snapshot_lsn}"
     found = spark.sql(
         f"""
         WITH now AS (
             SELECT row_key, columns, copies, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
             FROM core.row_state WHERE {mine}
+        ),
+        later AS (
+            SELECT DISTINCT row_key {later} AND op <> 'truncate'
         ),
         theirs AS (
             SELECT row_key, first(columns) AS columns, count(*) AS copies FROM tidemark_verify GROUP BY row_key
@@ -209,12 +214,15 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
         compared AS (
             SELECT
                 coalesce(theirs.row_key, now.row_key) AS row_key,
-                coalesce(now.is_changed, false) AS is_changed,
+                coalesce(now.is_changed, false)
+                    OR later.row_key IS NOT NULL
+                    OR now.row_key IS NULL AND (SELECT count(*) > 0 {later} AND op = 'truncate') AS is_changed,
                 now.row_key IS NULL OR now.deleted AS only_source,
                 theirs.row_key IS NULL AS only_lake,
                 NOT theirs.copies <=> now.copies
                     OR {differs} AS differs
             FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
+            LEFT JOIN later ON later.row_key = coalesce(theirs.row_key, now.row_key)
             WHERE theirs.row_key IS NOT NULL OR NOT now.deleted
         )
         SELECT

@@ -87,7 +87,7 @@ select
     changed.checkpoint_id
 from changed
 {%- if batch.admitted and exists %}
-{#- A row that a new snapshot brings as it was is not a change. #}
+{#- A row that a new snapshot brings as it was is not a change, nor is one whose last record it already has. #}
 left anti join {{ this }} as before
     on
         changed.source = before.source
@@ -96,5 +96,9 @@ left anti join {{ this }} as before
         and changed.copies = before.copies
         and changed.leaf_id <=> before.leaf_id
         and array_sort(map_entries(changed.columns)) = array_sort(map_entries(before.columns))
+        and (
+            changed.place.change_lsn = -1
+            or changed.place = {{ tidemark.place('before.commit_lsn', 'before.change_lsn', 'before.commit_index') }}
+        )
 {%- endif %}
 {%- endif %}

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -96,6 +97,39 @@ def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
     replica.sync()
     assert verified(replica, "public.orders")["public.orders"].is_equal
     assert not list(Path(replica.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
+
+
+def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_changed_back(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading of the source and a run of the models, which also takes in a snapshot of another table."""
+    database.execute("create table gone (id int primary key)")
+    replica.sync()
+    database.execute("insert into gone values (1), (2); update orders set note = 'read so' where id = 1")
+    with ExitStack() as stack:
+        tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
+        stack.callback(tables.close)
+        watermark = tables.watermark
+
+        def meanwhile() -> int:
+            """It is asked for when the source is read."""
+            database.execute("truncate gone; update orders set note = 'n' where id = 1")
+            database.execute("create table newer (id int primary key); insert into newer values (1)")
+            replica.sync()
+            jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+            stack.enter_context(jobs.streaming())
+            return watermark()
+
+        monkeypatch.setattr(tables, "watermark", meanwhile)
+        found = {v.table: v for v in verify(replica.lake, tables, replica.source.name, 5)}
+    assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
+        "public.gone": (True, 0, 2),
+        "public.orders": (True, 8, 1),
+        "public.pairs": (True, 2, 0),
+    }
+    where = f"source = '{replica.source.name}' and row_key = '[\"1\"]' and table_name = 'public.orders'"
+    places = [f"select max(commit_lsn) from core.{table} where {where}" for table in ("row_state", "events")]
+    assert replica.spark.sql(places[0]).collect() == replica.spark.sql(places[1]).collect()
 
 
 @pytest.mark.slow
