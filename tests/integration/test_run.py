@@ -69,6 +69,23 @@ def test_balances_agree_at_every_checkpoint(
     assert replica.replayed(tellers) == replica.logged_rows(tellers)
 
 
+def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(replica: Replica, database: Database) -> None:
+    database.execute("create table t (id int primary key)")
+    pipeline = replica.pipeline()
+    jobs = {f"stream {replica.source.name} 1", f"snapshot {replica.source.name}"}
+
+    def ended(_: ModelRun) -> None:
+        running = [thread for thread in threading.enumerate() if thread.name in jobs]
+        assert len(running) == 2
+        pipeline.stop()
+        for thread in running:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in running)
+
+    with pipeline.running():
+        pipeline.loop(ended)
+
+
 def numbers(replica: Replica, database: Database) -> tuple[str, str]:
     """A table in the source, landed, and the view and a definition of it."""
     database.execute(
