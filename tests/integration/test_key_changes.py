@@ -25,8 +25,9 @@ def kept(spark: SparkSession, log: Sequence[Record]) -> None:
     spark.createDataFrame(rows, COLUMNS_OF_KEPT).createOrReplaceTempView("kept")
 
 
-def is_nothing_held(spark: SparkSession) -> bool:
-    return spark._jsparkSession.sharedState().cacheManager().isEmpty()  # type: ignore[no-any-return]
+def held(spark: SparkSession) -> set[int]:
+    """What this Spark holds in memory, for any session."""
+    return set(spark.sparkContext._jsc.getPersistentRDDs())
 
 
 def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict[str, str]], list[str]]:
@@ -49,13 +50,15 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
         invocation_id="one",
     )
     spark.sql("create namespace if not exists core")
+    before = held(spark)
     links = macros.cache_links("kept as (select * from kept)")
     query = macros.followed_records(row_state, links)
     found = spark.sql(
         f"select row_key, max_by(columns, place) from ({query}) where op <> 'delete' group by row_key"
     ).collect()
+    assert held(spark) > before
     macros.drop_links()
-    assert is_nothing_held(spark)
+    assert held(spark) == before
     return dict(found), statements
 
 
