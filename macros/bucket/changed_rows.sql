@@ -10,17 +10,14 @@
 {%- endmacro %}
 
 {#- The rows that the evaluated ones are compared with: all of them, or those of the changed rows' keys. Their data are not
-    read: the digest tells whether they are the same. -#}
+    read: the digest tells whether they are the same. Of an unchanged definition what stands in texts is made again of whole
+    numbers, as ids often are: these are read in a quarter of the time. -#}
 {% macro rows_compared(relation, settings, plan) -%}
+    {%- set same = plan.scope == 'changes' -%}
     select
-        bucket,
-        {% if plan.scope == 'changes' -%}
-        {#- The definition's own, as it is unchanged: one column less to look through. -#}
-        {{ tidemark.literal(settings.object_type) }} as object_type,
-        {%- else -%}
-        object_type,
-        {%- endif %}
-        object_id,
+        {{ tidemark.bucket_name(settings) ~ ' as ' if same and tidemark.are_whole_numbers(relation, settings.bucket_by) }}bucket,
+        {{ tidemark.literal(settings.object_type) ~ ' as ' if same }}object_type,
+        {{ tidemark.object_id(settings) ~ ' as ' if same and tidemark.are_whole_numbers(relation, [settings.object_id]) }}object_id,
         row_key,
         _op_id,
         _digest_high,
@@ -34,6 +31,17 @@
     ) as changed
         on {{ tidemark.same_key([[tidemark._key_of_copies('row_key'), 'changed.changed_key']]) }}
     {%- endif %}
+{%- endmacro %}
+
+{#- Whether some columns of a definition's rows are whole numbers, as dbt knows of the table without asking. Their text is the same
+    for ever; that of a time or a float depends on settings and on Java. -#}
+{% macro are_whole_numbers(relation, columns) -%}
+    {%- set found = load_relation(relation) -%}
+    {%- for column in columns -%}
+        {%- set pattern = '(?im)^(?: \\|-- )?' ~ modules.re.escape(column) ~ ': (?:int|integer|bigint|long)\\b' -%}
+        {%- if not modules.re.search(pattern, (found.information if found else none) or '') -%}{{ return(false) }}{%- endif -%}
+    {%- endfor -%}
+    {{ return(true) }}
 {%- endmacro %}
 
 {#- The key of a row's copies: those of a row without a key are told apart by `#2`, `#3` behind it. -#}

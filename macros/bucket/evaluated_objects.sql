@@ -1,9 +1,9 @@
 {#- What the query gives, in the shape of a bucket; of the changed rows only, where the scope is 'changes'. -#}
 {% macro evaluated_objects(sql, settings, columns, plan) -%}
     select
-        concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }}) as bucket,
+        {{ tidemark.bucket_name(settings) }} as bucket,
         {{ tidemark.literal(settings.object_type) }} as object_type,
-        cast({{ tidemark.quoted(settings.object_id) }} as string) as object_id,
+        {{ tidemark.object_id(settings) }} as object_id,
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
@@ -11,6 +11,16 @@
     from (
         {{ tidemark.only_changed(sql, plan) }}
     )
+{%- endmacro %}
+
+{#- The bucket of a row, made of its columns. -#}
+{% macro bucket_name(settings) -%}
+    concat({{ tidemark.literal(settings.name) }}, {{ tidemark.json_of_strings(settings.bucket_by) }})
+{%- endmacro %}
+
+{#- The id of the object that a row is. -#}
+{% macro object_id(settings) -%}
+    cast({{ tidemark.quoted(settings.object_id) }} as string)
 {%- endmacro %}
 
 {#- The objects, each of which is there once, and the digest of each; two that nothing tells apart would replace each other. They

@@ -1,13 +1,17 @@
-{#- Deletes the versions of rows that are older than those just appended, under the checkpoints of their sources, `at`. -#}
+{#- Deletes the versions of rows that are older than those just appended, under the checkpoints of their sources, `at`. Of tables that
+    none was appended of nothing is read. -#}
 {% macro delete_superseded(relation, key, at) -%}
+    {%- set appended = tidemark.of_its_checkpoint(at) -%}
+    {%- set tables = run_query('select distinct source, table_name from ' ~ relation ~ ' where ' ~ appended) -%}
     {%- set pairs = [] -%}
     {%- for column in key -%}{%- do pairs.append(['old.' ~ column, 'new.' ~ column]) -%}{%- endfor -%}
     merge into {{ relation }} as old
     using (
-        select {{ key | join(', ') }}, checkpoint_id from {{ relation }} where {{ tidemark.of_its_checkpoint(at) }}
+        select {{ key | join(', ') }}, checkpoint_id from {{ relation }} where {{ appended }}
     ) as new
     on
-        {{ tidemark.same_key(pairs) }}
+        {{ tidemark.of_tables(tables, 'old') }}
+        and {{ tidemark.same_key(pairs) }}
         and old.checkpoint_id <> new.checkpoint_id
     when matched then delete
 {%- endmacro %}

@@ -3,7 +3,7 @@
   key: of each row the records since the last one that is complete by itself, laid over each other; and where there is
   none, over the row as `row_state` has it. One record for each row.
 -#}
-{% macro filled_records(row_state) -%}
+{% macro filled_records(row_state, batch) -%}
     with numbered as (
         select
             *,
@@ -29,25 +29,11 @@
     )
 
     select
-        laid.source,
-        laid.table_id,
-        laid.row_key,
-        laid.place,
-        laid.last.table_name,
-        laid.last.op,
-        laid.last.leaf_id,
-        laid.copies,
-        {% if tidemark.is_built(row_state) -%}
-        if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
-    from laid
-    left join {{ row_state }} as base
-        on
-            laid.source = base.source
-            and laid.table_id = base.table_id
-            and laid.row_key = base.row_key
-            and laid.partial
-        {%- else -%}
-        laid.columns
-    from laid
-        {%- endif %}
+        * except (last),
+        last.table_name,
+        last.op,
+        last.leaf_id
+    from (
+        {{ tidemark.laid_over_rows(row_state, 'row_key', batch.partial) }}
+    )
 {%- endmacro %}

@@ -6,7 +6,7 @@
   it. Keys may be taken over several times in one run (a to b to c, or two rows that swap), so all segments of one root
   are laid over each other.
 -#}
-{% macro followed_records(row_state, links) -%}
+{% macro followed_records(row_state, batch, links) -%}
     with laid as (
         select
             links.source,
@@ -23,23 +23,14 @@
 
     filled as (
         select
-            laid.source,
-            laid.table_id,
-            laid.row_key,
-            {% if tidemark.is_built(row_state) -%}
-            if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
-        from laid
-        left join {{ row_state }} as base
-            on
-                laid.source = base.source
-                and laid.table_id = base.table_id
-                and laid.base_key = base.row_key
-                and laid.partial
-            {%- else -%}
-            laid.columns
-        from laid
-            {%- endif %}
-        where laid.is_last
+            source,
+            table_id,
+            row_key,
+            columns
+        from (
+            {{ tidemark.laid_over_rows(row_state, 'base_key', batch.partial) }}
+        )
+        where is_last
     )
 
     select

@@ -11,6 +11,26 @@
     )
 {%- endmacro %}
 
+{#- The records `laid`, those that lack values laid over the rows that `row_state` has under their `key`. Of other tables than theirs
+    nothing is read. -#}
+{% macro laid_over_rows(row_state, key, tables) -%}
+    select
+        laid.* except (columns),
+        {% if tidemark.is_built(row_state) -%}
+        if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
+    from laid
+    left join (select * from {{ row_state }} as present where {{ tidemark.of_tables(tables, 'present') }}) as base
+        on
+            laid.source = base.source
+            and laid.table_id = base.table_id
+            and laid.{{ key }} = base.row_key
+            and laid.partial
+        {%- else -%}
+        laid.columns
+    from laid
+        {%- endif %}
+{%- endmacro %}
+
 {#- The columns of a group's records, laid over each other in the order of the log. -#}
 {% macro overlaid() -%}
     aggregate(

@@ -54,13 +54,7 @@
         end as copies,
         cast(null as bigint) as read_again_lsn
     from {{ events }} as events
-    inner join scope
-        on
-            events.source = scope.source
-            and events.table_id = scope.table_id
-            and events.commit_lsn >= scope.lower_lsn
-            and events.commit_lsn < scope.upper_lsn
-            and not scope.is_ended
+    inner join scope on {{ tidemark.is_in_scope('events') }}
     where events.op <> 'truncate' and {{ batch.predicate }}
     {%- if batch.admitted %}
 
@@ -92,7 +86,17 @@
             and snapshot_rows.chunk = chunks.chunk
             and snapshot_rows.attempt = chunks.attempt
             and chunks.state = 'done'
+    where snapshot_rows.snapshot_id in ({% for t in batch.admitted %}'{{ t.snapshot_id }}'{{ ', ' if not loop.last }}{% endfor %})
     {%- endif %}
+{%- endmacro %}
+
+{#- Whether an event is of a table of the scope, and one that the run folds. -#}
+{% macro is_in_scope(events) -%}
+    {{ events }}.source = scope.source
+    and {{ events }}.table_id = scope.table_id
+    and {{ events }}.commit_lsn >= scope.lower_lsn
+    and {{ events }}.commit_lsn < scope.upper_lsn
+    and not scope.is_ended
 {%- endmacro %}
 
 {#- The last truncate of each table, and of each leaf of a partitioned one (`leaf_id`; null is the whole table). -#}
@@ -103,12 +107,7 @@
         events.leaf_id,
         max({{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
     from {{ events }} as events
-    inner join scope
-        on
-            events.source = scope.source
-            and events.table_id = scope.table_id
-            and events.commit_lsn >= scope.lower_lsn
-            and events.commit_lsn < scope.upper_lsn
+    inner join scope on {{ tidemark.is_in_scope('events') }}
     where events.op = 'truncate' and {{ batch.predicate }}
     group by events.source, events.table_id, events.leaf_id
 {%- endmacro %}

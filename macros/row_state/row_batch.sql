@@ -1,36 +1,56 @@
 {#-
-  What a run's records are like, so that the model renders only the steps that they need: {has_work, admitted, sweeps,
-  keyless, truncated, partial, moved, predicate}. `partial`: an update lacks a value (unchanged TOAST); `moved`: one of
-  those has changed its key. `predicate` holds literals, by which Iceberg passes over files.
+  What a run's records are like, so that the model renders only the steps that they need, and reads only the tables that
+  they are needed for: {predicate, tables, admitted, sweeps, keyless, truncated, partial, moved}. `predicate` holds literals,
+  by which Iceberg passes over files; the others are lists of tables, entries of the scope. `tables`: all that the run
+  brings something of; `sweeps`: rows of it may go that no record names; `keyless`: its equal rows are counted, from what
+  `row_state` has; `partial`: an update lacks a value (unchanged TOAST); `moved`: one of those has changed its key.
 -#}
 {% macro row_batch(events, scope, ranges) -%}
     {%- set live = scope | rejectattr('is_ended') | list -%}
-    {%- set admitted = scope | selectattr('is_admitted') | list | length > 0 -%}
+    {%- set admitted = scope | selectattr('is_admitted') | list -%}
+    {%- set ended = scope | selectattr('is_ended') | list -%}
     {%- set predicate = tidemark.in_ranges(tidemark._lowest_ranges(live), 'events') if admitted else tidemark._of_ranges(ranges) -%}
-    {%- set found = {} -%}
+    {%- set brought = {'records': [], 'truncated': [], 'partial': [], 'moved': []} -%}
     {%- if execute and live -%}
-        {%- set probe -%}
-            select
-                count(*) as records,
-                coalesce(bool_or(op = 'truncate'), false) as truncated,
-                coalesce(bool_or(partial), false) as partial,
-                coalesce(bool_or(partial and prev_row_key is not null), false) as moved
-            from {{ events }} as events
-            where {{ predicate }}
-        {%- endset -%}
-        {%- set found = run_query(probe)[0] -%}
+        {%- set tables = {} -%}
+        {%- for t in live -%}{%- do tables.update({(t.source, t.table_id): t}) -%}{%- endfor -%}
+        {%- for row in run_query(tidemark._records_by_table(events, scope, predicate)) -%}
+            {%- for what, its in brought.items() if row[what] -%}
+                {%- do its.append(tables[row['source'], row['table_id']]) -%}
+            {%- endfor -%}
+        {%- endfor -%}
     {%- endif -%}
-    {%- set ended = scope | selectattr('is_ended') | list | length > 0 -%}
+    {%- set named = ended + admitted -%}
+    {%- set tables = named + brought.records | reject('in', named) | list -%}
     {{ return({
-        'has_work': admitted or ended or (found and found['records'] | int > 0),
-        'admitted': admitted,
-        'sweeps': admitted or ended or (found and found['truncated']),
-        'keyless': scope | selectattr('keyless') | list | length > 0,
-        'truncated': found and found['truncated'],
-        'partial': found and found['partial'],
-        'moved': found and found['moved'],
         'predicate': predicate,
+        'tables': tables,
+        'admitted': admitted,
+        'sweeps': named + brought.truncated | reject('in', named) | list,
+        'keyless': brought.records | selectattr('keyless') | rejectattr('is_admitted') | list,
+        'truncated': brought.truncated,
+        'partial': brought.partial,
+        'moved': brought.moved,
     }) }}
+{%- endmacro %}
+
+{#- Of each table of a scope that has records: {source, table_id, records, truncated, partial, moved}. -#}
+{% macro _records_by_table(events, scope, predicate) -%}
+    with scope as (
+        {{ tidemark.scope_select(scope) }}
+    )
+
+    select
+        events.source,
+        events.table_id,
+        true as records,
+        bool_or(events.op = 'truncate') as truncated,
+        bool_or(events.partial) as partial,
+        bool_or(events.partial and events.prev_row_key is not null) as moved
+    from {{ events }} as events
+    inner join scope on {{ tidemark.is_in_scope('events') }}
+    where {{ predicate }}
+    group by events.source, events.table_id
 {%- endmacro %}
 
 {#- The events of which ranges are, and maybe later ones, as a predicate on the checkpoints at which `events` took them in:

@@ -1,16 +1,16 @@
 {#-
-  The generations that a run of `row_state` concerns: a list of {source, table_id, checkpoint_id, lower, upper, snapshot_id,
-  snapshot_lsn, keyless, is_admitted, is_ended}. Only generations with an admitted snapshot count. Of one that is admitted
-  now, the records since the snapshot's stamp are folded again over the snapshot's rows, so nothing that came before has
-  to be kept for it; of the others those of the run's range.
+  The generations that a run of `row_state` concerns: a list of {source, table_id, table_name, checkpoint_id, lower, upper,
+  snapshot_id, snapshot_lsn, keyless, is_admitted, is_ended}. Only generations with an admitted snapshot count. Of one that
+  is admitted now, the records since the snapshot's stamp are folded again over the snapshot's rows, so nothing that came
+  before has to be kept for it; of the others those of the run's range.
 -#}
 {% macro row_scope(tables, ranges) -%}
     {%- set scope = [] -%}
     {%- if execute and ranges -%}
         {%- for row in run_query(tidemark._row_scope_query(tables, ranges)) -%}
             {%- do scope.append({
-                'source': row['source'], 'table_id': row['table_id'], 'checkpoint_id': row['checkpoint_id'] | int,
-                'lower': row['lower_lsn'] | int, 'upper': row['upper_lsn'] | int,
+                'source': row['source'], 'table_id': row['table_id'], 'table_name': row['table_name'],
+                'checkpoint_id': row['checkpoint_id'] | int, 'lower': row['lower_lsn'] | int, 'upper': row['upper_lsn'] | int,
                 'snapshot_id': row['snapshot_id'], 'snapshot_lsn': row['snapshot_lsn'] | int,
                 'keyless': row['keyless'], 'is_admitted': row['is_admitted'], 'is_ended': row['is_ended'],
             }) -%}
@@ -28,6 +28,7 @@
         select
             decisions.source,
             decisions.table_id,
+            max(decisions.table_name) as table_name,
             max(ranges.checkpoint_id) as checkpoint_id,
             max(ranges.lower_lsn) as range_lsn,
             max(ranges.upper_lsn) as upper_lsn,
@@ -55,6 +56,7 @@
     select
         source,
         table_id,
+        table_name,
         checkpoint_id,
         if(is_admitted, now.snapshot_lsn, range_lsn) as lower_lsn,
         upper_lsn,

@@ -9,4 +9,5 @@
             and present.table_id = truncates.table_id
             and present.leaf_id = coalesce(truncates.leaf_id, present.leaf_id)
     {%- endif %}
+    where {{ tidemark.of_tables(batch.keyless, 'present') }}
 {%- endmacro %}

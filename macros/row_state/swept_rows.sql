@@ -31,6 +31,7 @@
             and present.row_key = latest.row_key
     where
         not present.deleted
+        and {{ tidemark.of_tables(batch.sweeps, 'present') }}
         and (
             scope.is_admitted or scope.is_ended
             {%- if batch.truncated %}

@@ -12,7 +12,7 @@
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'chunks')} %}
 {%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, batch) %}
 {%- if batch.moved %}{% set links = tidemark.cache_links(kept) %}{% endif %}
-{%- if exists and not batch.has_work %}
+{%- if exists and not batch.tables %}
 {{ nothing_new() }}
 {%- else %}
 with
@@ -20,7 +20,7 @@ with
 {%- if batch.partial %}
 
 filled as (
-    {{ tidemark.followed_records(this, links) if batch.moved else tidemark.filled_records(this) }}
+    {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
 ),
 {%- endif %}
 
@@ -88,7 +88,7 @@ select
 from changed
 {%- if batch.admitted and exists %}
 {#- A row that a new snapshot brings as it was is not a change, nor is one whose last record it already has. #}
-left anti join {{ this }} as before
+left anti join (select * from {{ this }} as present where {{ tidemark.of_tables(batch.admitted, 'present') }}) as before
     on
         changed.source = before.source
         and changed.table_id = before.table_id

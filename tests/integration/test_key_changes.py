@@ -38,9 +38,10 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
         statements.append(statement)
         return spark.sql(statement).collect()
 
-    files = ("linked_segments", "cache_links", "followed_records", "laid_over")
+    files = ("linked_segments", "cache_links", "followed_records", "laid_over", "of_tables")
     macros = Macros(
         "positions/is_built",
+        "positions/literal",
         "positions/run_memory",
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
@@ -52,7 +53,7 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
     spark.sql("create namespace if not exists core")
     before = held(spark)
     links = macros.cache_links("kept as (select * from kept)")
-    query = macros.followed_records(row_state, links)
+    query = macros.followed_records(row_state, {"partial": [{"source": "shop", "table_name": "t"}]}, links)
     found = spark.sql(
         f"select row_key, max_by(columns, place) from ({query}) where op <> 'delete' group by row_key"
     ).collect()
@@ -93,9 +94,9 @@ def test_a_row_whose_key_changes_often_in_one_run_takes_a_few_steps(spark: Spark
 def test_rows_whose_keys_change_and_swap_at_random_keep_all_their_values(spark: SparkSession, count: int) -> None:
     draw = random.Random(count)
     rows = {str(key): {"v": "0", "big": f"of {key}"} for key in range(count)}
-    before = [("shop", "T", key, columns) for key, columns in rows.items()]
+    before = [("shop", "T", "t", key, columns) for key, columns in rows.items()]
     spark.createDataFrame(
-        before, "source string, table_id string, row_key string, columns map<string, string>"
+        before, "source string, table_id string, table_name string, row_key string, columns map<string, string>"
     ).createOrReplaceTempView("before")
     log: list[Record] = []
 

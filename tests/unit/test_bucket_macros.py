@@ -1,5 +1,7 @@
 """Macros of definitions that only work on texts."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.unit.calling import Macros
@@ -83,3 +85,24 @@ def test_a_semicolon_at_the_end_is_no_difference(end: str) -> None:
 )
 def test_a_type_that_no_table_can_have_is_told(kind: str, is_storable: bool) -> None:
     assert MACROS._is_storable(kind) == is_storable
+
+
+@pytest.mark.parametrize("form", ["{}: {}\n", " |-- {}: {} (nullable = true)\n"])
+@pytest.mark.parametrize(
+    ("columns", "are_numbers"),
+    [
+        ([], True),
+        (["id"], True),
+        (["ID", "n (1)"], True),
+        (["id", "at"], False),
+        (["day"], False),
+        (["x"], False),
+        (["_row_key"], False),
+    ],
+)
+def test_columns_of_whole_numbers_are_known(form: str, columns: list[str], are_numbers: bool) -> None:
+    types = {"id": "bigint", "n (1)": "integer", "at": "timestamp", "day": "interval day", "x": "struct<x: int>"}
+    information = "".join(form.format(*column) for column in types.items()) + " |    |-- x: integer (nullable = true)\n"
+    for found, expected in [(SimpleNamespace(information=information), are_numbers), (None, not columns)]:
+        macros = Macros("bucket/changed_rows", load_relation=lambda _, found=found: found)
+        assert macros.are_whole_numbers("buckets.b", columns) is expected

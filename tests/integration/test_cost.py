@@ -1,0 +1,88 @@
+"""What runs read: of tables that nothing has happened to, nothing."""
+
+from pathlib import Path
+
+import pytest
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.replica import Replica, watched
+
+MANY = 30_000
+
+
+@pytest.fixture
+def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+    """A large table, and small ones with a definition each."""
+    database.execute(
+        f"""
+        create table large (id int primary key, v text);
+        insert into large select i, 'v' || i from generate_series(1, {MANY}) i;
+        create table small (id int primary key, v text, note text);
+        alter table small alter note set storage external;
+        insert into small select i, 'v' || i, repeat('x', 3000) from generate_series(1, 10) i;
+        create table keyless (id int, v text);
+        alter table keyless replica identity full;
+        insert into keyless select i, 'v' from generate_series(1, 10) i;
+        create table brief (id int primary key, v text);
+        insert into brief values (1, 'v')
+        """
+    )
+    replica = Replica(lake, source, settings, tmp_path)
+    for table in ("large", "small", "keyless"):
+        view = replica.view(table, {"id": "int", "v": "string"})
+        replica.definition(
+            table,
+            f"select _row_key, id, v from {{{{ rows('{view}') }}}}",
+            bucket_by=[],
+            object_id="id",
+            evaluate="rows",
+        )
+    replica.sync()
+    return replica
+
+
+def read_by(replica: Replica) -> int:
+    """How many rows, of all tables of the lake, a run reads."""
+    before = _stages(replica)
+    replica.model()
+    return sum(rows for stage, rows in _stages(replica).items() if stage not in before)
+
+
+def _stages(replica: Replica) -> dict[int, int]:
+    """The rows that each stage of this Spark has read."""
+    context = replica.spark.sparkContext
+    assert context._gateway is not None
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    no_quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
+    found = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
+    stages = [found.apply(n) for n in range(found.size())]
+    return {stage.stageId(): stage.inputRecords() for stage in stages}
+
+
+CHANGES = [
+    "update small set v = 'w', note = 'short' where id < 3; insert into keyless values (1, 'v')",
+    "update small set v = 'x' where id > 3",  # their notes are not sent: unchanged TOAST
+    "update small set id = 20 where id = 4; delete from keyless where id = 2",
+    "create table late (id int primary key); insert into late values (1); drop table brief",
+    "alter table keyless add extra int; truncate small",
+]
+
+
+def test_of_tables_that_have_not_changed_nothing_is_read(replica: Replica, database: Database) -> None:
+    for change in CHANGES:
+        database.execute(change)
+        replica.land()
+        assert (change, 0) < (change, read_by(replica)) < (change, MANY)
+
+
+def test_a_change_is_looked_for_in_the_whole_of_its_table_by_numbers(replica: Replica, database: Database) -> None:
+    database.execute("update large set v = 'w' where id = 1")
+    replica.land()
+    appends: list[str] = []
+    with watched(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
+        assert read_by(replica) > MANY
+    # Of the rows evaluated, and of those that they are compared with.
+    assert appends[0].count("cast(`id` as string) as object_id") == 2
