@@ -1,5 +1,5 @@
-{#- Deletes the versions of rows that are older than those just appended, under the checkpoints of their sources, `at`. Of tables that
-    none was appended of nothing is read. -#}
+{#- Deletes the versions of rows that are older than those just appended, under the checkpoints of their sources, `at`. Of tables
+    that none was appended of nothing is read. `key`: what tells a row from all others; a `table_id` is of one source. -#}
 {% macro delete_superseded(relation, key, at) -%}
     {%- set appended = tidemark.of_its_checkpoint(at) -%}
     {%- set tables = run_query('select distinct source, table_name from ' ~ relation ~ ' where ' ~ appended) -%}

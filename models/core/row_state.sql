@@ -1,6 +1,6 @@
 {{ config(
     partition_by=['source', 'table_name'],
-    supersedes=['source', 'table_id', 'row_key'],
+    supersedes=['table_id', 'row_key'],
     post_hook='{% do tidemark.drop_links() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
 ) }}
 -- depends_on: {{ ref('checkpoints') }}
