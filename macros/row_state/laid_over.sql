@@ -19,7 +19,7 @@
         {% if tidemark.is_built(row_state) -%}
         if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
     from laid
-    left join (select * from {{ row_state }} as present where {{ tidemark.of_tables(tables, 'present') }}) as base
+    left join {{ tidemark.rows_of_tables(row_state, tables) }} as base
         on
             laid.source = base.source
             and laid.table_id = base.table_id

@@ -11,3 +11,8 @@
         {%- endfor %}
     )
 {%- endmacro %}
+
+{#- The rows that `row_state` has of some tables. -#}
+{% macro rows_of_tables(row_state, tables) -%}
+    (select * from {{ row_state }} as present where {{ tidemark.of_tables(tables, 'present') }})
+{%- endmacro %}

@@ -1,7 +1,7 @@
 {#- What a table without a key had of each row, for its equal rows are counted: nothing, where a truncate took it. -#}
 {% macro rows_before(row_state, batch) -%}
     select present.*
-    from {{ row_state }} as present
+    from {{ tidemark.rows_of_tables(row_state, batch.keyless) }} as present
     {%- if batch.truncated %}
     left anti join truncates
         on
@@ -9,5 +9,4 @@
             and present.table_id = truncates.table_id
             and present.leaf_id = coalesce(truncates.leaf_id, present.leaf_id)
     {%- endif %}
-    where {{ tidemark.of_tables(batch.keyless, 'present') }}
 {%- endmacro %}

@@ -16,7 +16,7 @@
             {{ tidemark.place('if(scope.is_ended, scope.upper_lsn, scope.snapshot_lsn)', '-1L', '-1') }}
         ) as place,
         scope.checkpoint_id
-    from {{ row_state }} as present
+    from {{ tidemark.rows_of_tables(row_state, batch.sweeps) }} as present
     inner join scope on present.source = scope.source and present.table_id = scope.table_id
     {%- if batch.truncated %}
     left join (
@@ -31,7 +31,6 @@
             and present.row_key = latest.row_key
     where
         not present.deleted
-        and {{ tidemark.of_tables(batch.sweeps, 'present') }}
         and (
             scope.is_admitted or scope.is_ended
             {%- if batch.truncated %}

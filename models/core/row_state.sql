@@ -88,7 +88,7 @@ select
 from changed
 {%- if batch.admitted and exists %}
 {#- A row that a new snapshot brings as it was is not a change, nor is one whose last record it already has. #}
-left anti join (select * from {{ this }} as present where {{ tidemark.of_tables(batch.admitted, 'present') }}) as before
+left anti join {{ tidemark.rows_of_tables(this, batch.admitted) }} as before
     on
         changed.source = before.source
         and changed.table_id = before.table_id
