@@ -86,5 +86,5 @@
 
 {#- The columns that every bucket table has beside those of its query. -#}
 {% macro own_columns() -%}
-    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_op_id', '_replaces', '_digest_high', '_digest_low', '_checksum', '_checkpoint_id']) }}
+    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_key_number', '_op_id', '_replaces', '_digest_high', '_digest_low', '_checksum', '_checkpoint_id']) }}
 {%- endmacro %}

@@ -30,6 +30,7 @@
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }} {{ column.type }},
         {%- endfor %}
+        _key_number bigint comment 'row_key, if it is a single whole number: rows are found by it in half of the time',
         _op_id bigint comment 'the op that wrote the row',
         _replaces bigint comment 'the op that wrote the row whose place it took',
         _digest_high bigint comment 'first 8 bytes of the SHA-256 that the checksum is of: with the next, tells whether the data are the same',

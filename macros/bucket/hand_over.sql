@@ -29,7 +29,7 @@
 {% macro is_bucket_table(relation) -%}
     {%- set found = load_relation(relation) -%}
     {#- Of one that this run has made dbt knows no columns. -#}
-    {{ return(found is not none and modules.re.search('(?m)(?:^| )_op_id: ', found.information or ' _op_id: ') is not none) }}
+    {{ return(found is not none and modules.re.search('(?m)(?:^| )_key_number: ', found.information or ' _key_number: ') is not none) }}
 {%- endmacro %}
 
 {#- Drops a table, or else a view, if one is there: dbt knows of no views in an Iceberg catalog. -#}

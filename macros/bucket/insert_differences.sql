@@ -5,8 +5,8 @@
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
-        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _op_id, _replaces, _digest_high, _digest_low,
-        _checksum, _checkpoint_id
+        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _key_number, _op_id, _replaces, _digest_high,
+        _digest_low, _checksum, _checkpoint_id
     )
     with objects as (
         {{ tidemark.evaluated_objects(sql, settings, columns, plan) }}
@@ -71,6 +71,7 @@
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
+        {{ tidemark.number_of_key('row_key') }} as _key_number,
         if(_is_put, _seq, -_seq) as _op_id,
         _replaces,
         _digest_high,

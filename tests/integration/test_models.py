@@ -125,6 +125,57 @@ def test_what_changes_no_value_of_a_definition_makes_no_op(replica: Replica, dat
     assert_equal(replica, database)
 
 
+# As numbers are looked for: the first ones are keys that are one, the others only read like it.
+NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
+TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
+
+
+def test_rows_are_found_whatever_their_keys_are(replica: Replica, database: Database) -> None:
+    database.execute(
+        "create table named (k text primary key, v int);"
+        "create table pairs (k int, l text, v int, primary key (k, l));"
+        "insert into pairs select i / 3, i, 0 from generate_series(1, 9) i;"
+        "create table counted (k int, v int); alter table counted replica identity full;"
+        "insert into counted select i / 3, 0 from generate_series(1, 9) i;"
+    )
+    for key in NUMBERS + TEXTS:
+        database.execute("insert into named values (%s, 0)", [key])
+    for table in ("named", "pairs", "counted"):
+        view = replica.view(table, {"k": "string" if table == "named" else "int", "v": "int"})
+        replica.definition(
+            table, f"select _row_key, k, v from {{{{ rows('{view}') }}}}", bucket_by=[], object_id="k", evaluate="rows"
+        )
+    path = replica.folder / f"models/staging/stg_{replica.source.name}__counted.sql"
+    copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
+    path.write_text(copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where"))
+
+    def equal() -> None:
+        for table in ("named", "pairs", "counted"):
+            full = name(replica, table)
+            expected = in_order((f"{full}[]", *row) for row in database.execute(f"select k, v from {table}"))
+            assert replica.bucket(full, "k, v") == expected
+            assert replica.replayed(full) == replica.logged_rows(full)
+
+    replica.sync()
+    equal()
+    numbered = f"select k, cast(_key_number as string) from buckets.{name(replica, 'named')}"
+    assert replica.rows(numbered) == in_order([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
+    for change in (
+        (
+            "update named set v = 1 where k not in ('7', '07', '7 '); delete from named where k in ('7', '07', '7 ');"
+            "update pairs set v = 1 where k = 1; delete from pairs where l = '3'; update counted set v = 1 where k = 1;"
+            "delete from counted where ctid = (select min(ctid) from counted where k = 2)"
+        ),
+        (
+            "insert into named values ('7', 2); update named set k = '8', v = 3 where k = '7#2';"
+            "update named set v = 3 where k = ' 7'; insert into counted values (1, 1)"
+        ),
+    ):
+        database.execute(change)
+        replica.sync()
+        equal()
+
+
 @pytest.mark.slow
 def test_buckets_swap_rows_and_rows_share_an_object(replica: Replica, database: Database) -> None:
     view = f"stg_{replica.source.name}__orders"
@@ -701,6 +752,10 @@ def test_tables_that_somebody_dropped_are_made_anew(replica: Replica, database: 
         replica.model()
     replica.spark.sql(f"drop table buckets.{totals}__ops")
     replica.model()
+    assert_equal(replica, database)
+    # As tables were made before they had it.
+    replica.spark.sql(f"alter table buckets.{by_customer} drop column _key_number")
+    assert replica.model()[by_customer].message == "new, PUT 40, REMOVE 0"
     assert_equal(replica, database)
 
 
