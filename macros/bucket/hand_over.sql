@@ -25,11 +25,11 @@
 {%- endmacro %}
 
 {#- Whether a definition's rows are a table that is kept here, by the columns that dbt found: another kind of model may have taken
-    its name since. -#}
-{% macro is_bucket_table(relation) -%}
+    its name since. `column`: one that such a table has. -#}
+{% macro is_bucket_table(relation, column='_op_id') -%}
     {%- set found = load_relation(relation) -%}
     {#- Of one that this run has made dbt knows no columns. -#}
-    {{ return(found is not none and modules.re.search('(?m)(?:^| )_key_number: ', found.information or ' _key_number: ') is not none) }}
+    {{ return(found is not none and modules.re.search('(?m)(?:^| )' ~ column ~ ': ', found.information or ' ' ~ column ~ ': ') is not none) }}
 {%- endmacro %}
 
 {#- Drops a table, or else a view, if one is there: dbt knows of no views in an Iceberg catalog. -#}
