@@ -5,8 +5,7 @@
 -#}
 {% macro bucket_plan(relation, definition) -%}
     {%- set row_state_standing = tidemark.standing('row_state') -%}
-    {#- An earlier Tidemark made tables without it. -#}
-    {%- set is_there = tidemark.is_bucket_table(relation, column='_key_number') and tidemark.is_built(tidemark.ops_relation(relation)) -%}
+    {%- set is_there = tidemark.is_bucket_table(relation) and tidemark.is_built(tidemark.ops_relation(relation)) -%}
     {%- set mine = tidemark.marks().get(definition.name, {}) if is_there else {} -%}
     {%- set sources = definition.inputs | map(attribute='source') | unique | list -%}
     {%- set standing = {} -%}

@@ -14,6 +14,10 @@
         {%- do tidemark._create_tables(relation, columns, plan.definition.name) -%}
         {{ return({'rewritten': false, 'is_new': true}) }}
     {%- endif -%}
+    {%- if not tidemark.is_bucket_table(relation, column='_key_number') -%}
+        {#- Made by an earlier Tidemark. Rows without a number are found by their text. -#}
+        {%- do run_query('alter table ' ~ relation ~ ' add column _key_number bigint') -%}
+    {%- endif -%}
     {%- if plan.is_published -%}
         {{ return({'rewritten': false, 'is_new': false}) }}
     {%- endif -%}
