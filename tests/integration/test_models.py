@@ -125,7 +125,7 @@ def test_what_changes_no_value_of_a_definition_makes_no_op(replica: Replica, dat
     assert_equal(replica, database)
 
 
-# As numbers are looked for: the first ones are keys that are one, the others only read like it.
+# Keys that are numbers, by which rows are looked for, and keys that at most read like one.
 NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
