@@ -19,18 +19,24 @@ from ingest.mongodb.server import is_internal, uuid_of
 KEY = ("_id",)
 ANY = "*"  # in place of a name: all of a database
 
+# By `type` of listCollections; another type is named as the server does.
+_KINDS = {"collection": "", "timeseries": "time series"}
 _ESCAPING = CodecOptions[dict[str, Any]](unicode_decode_error_handler="surrogateescape")
 
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection: `database.name`, UUID; problem: why it can't be replicated; has_images: keeps post-images."""
+    """A collection: `database.name`, UUID; problem: why it can't be replicated; has_images: keeps post-images.
+
+    kind: of what change streams do not tell in full (`view`, `time series`, `capped collection`), else empty.
+    """
 
     database: str
     name: str
     uuid: UUID | None
     problem: str = ""
     has_images: bool = False
+    kind: str = ""
 
     @property
     def full_name(self) -> str:
@@ -114,19 +120,17 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
         if is_internal(name):
             continue
         images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
-        problem = _problem(name, each["type"], options)
-        yield Collection(database, _shown(name), uuid_of(each), problem, images)
+        kind = "capped collection" if options.get("capped") else _KINDS.get(each["type"], each["type"])
+        yield Collection(database, _shown(name), uuid_of(each), _problem(name, kind), images, kind)
 
 
 def _shown(name: str) -> str:
     return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
-def _problem(name: str, kind: str, options: dict[str, Any]) -> str:
+def _problem(name: str, kind: str) -> str:
     if name != _shown(name):
         return "its name is no UTF-8"
-    if kind != "collection":
-        return f"it is a {kind}, which change streams don't tell of"
-    if options.get("capped"):
+    if kind == "capped collection":
         return "it is capped, and the stream doesn't tell what falls out of it"
-    return ""
+    return f"it is a {kind}, which change streams don't tell of" if kind else ""

@@ -10,7 +10,6 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from decimal import Context, Decimal
 from typing import Any
 
 import bson
@@ -24,7 +23,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidBSON
 
 from ingest.change import COLUMNS
-from ingest.mongodb import elements, texts
+from ingest.mongodb import elements, keys, texts
 from ingest.mongodb.levels import I64, LEAST, Page, walk
 
 Parsed = dict[str, Any]
@@ -32,10 +31,6 @@ Parsed = dict[str, Any]
 # Types whose values are row keys as they are: string, ObjectId, boolean, int.
 _SPELLED = np.zeros(256, np.bool_)
 _SPELLED[[0x02, 0x07, 0x08, 0x10]] = True
-_NUMBERS = ("$numberInt", "$numberLong", "$numberDouble", "$numberDecimal")
-_INTS, _LONGS = 1 << 31, 1 << 63
-# A coefficient of more than 34 digits is zero by the specification, but libbson writes it.
-_DECIMAL128 = Context(prec=34, Emax=6145, Emin=-6176)
 _DOUBLE = re.compile(r'("\$numberDouble" : ")(-?\d[\d.e+-]*)"')
 _ESCAPING = CodecOptions[dict[str, Any]](
     unicode_decode_error_handler="backslashreplace", datetime_conversion=DatetimeConversion.DATETIME_MS
@@ -105,44 +100,11 @@ def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-def row_key(identifier: Any) -> str:
-    """The row key of a parsed `_id`: the JSON array of it.
-
-    Numbers that are equal are one `_id` to MongoDB, whatever their types, and a replacement may change the type: so
-    equal numbers are spelled alike here, as the first of int, long, double and decimal that can hold them.
-    """
-    return json_text([_spelled(identifier)])
-
-
-def _spelled(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_spelled(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        ((kind, text),) = value.items()
-        if kind in _NUMBERS and isinstance(text, str):
-            return _number(kind, text)
-    return {name: _spelled(each) for name, each in value.items()}
-
-
-def _number(kind: str, text: str) -> Parsed:
-    if kind == "$numberInt":
-        return {kind: text}
-    exact = Decimal(float(text)) if kind == "$numberDouble" else Decimal(text)
-    if exact.is_nan() or exact.is_infinite():
-        return {"$numberDouble": "NaN" if exact.is_nan() else "Infinity" if exact > 0 else "-Infinity"}
-    if -_LONGS <= exact < _LONGS and exact == int(exact):
-        return {"$numberInt" if -_INTS <= exact < _INTS else "$numberLong": str(int(exact))}
-    if Decimal(double := float(text)) == exact:
-        return {"$numberDouble": repr(double)}
-    return {"$numberDecimal": str(exact.normalize(_DECIMAL128))}
-
-
 class Documents:
     """Some documents, of less than 2 GiB. Raises BSONError when one can't be read."""
 
     def __init__(self, raw: Sequence[bytes]) -> None:
+        self._raw = raw
         self._owner = self._kind = np.empty(0, np.int64)
         self._names = self._texts = pa.array([], pa.string())
         self._whole = np.zeros(len(raw), np.bool_)
@@ -166,17 +128,21 @@ class Documents:
             self._names, self._texts = (each.take(pa.array(kept)) for each in (self._names, self._texts))
 
     def row_keys(self) -> pa.Array:
-        """The row key of each one's `_id`."""
-        return self._in_order(self._row_keys, pa.array([row_key(each["_id"]) for each in self._parsed], pa.string()))
+        """The row key of each one's `_id`: see `keys`."""
+        others = [self._row_key(place) for place in np.flatnonzero(~self._whole).tolist()]
+        return self._in_order(self._row_keys, pa.array(others, pa.string()))
+
+    def _row_key(self, place: int) -> str:
+        return keys.row_key(elements.value(self._raw[place], b"_id"))
 
     def _row_keys(self) -> pa.Array:
         at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
-        written = self._texts.take(pa.array(at)).fill_null("null")
         plain = _SPELLED[self._kind[at]]
-        if not plain.all():
-            others = [json_text(_spelled(orjson.loads(each))) for each in written.filter(pa.array(~plain)).to_pylist()]
-            written = pc.replace_with_mask(written, pa.array(~plain), pa.array(others, pa.string()))
-        return pc.binary_join_element_wise("[", written, "]", "")
+        found = pc.binary_join_element_wise("[", self._texts.take(pa.array(at)), "]", "")
+        if plain.all():
+            return found
+        others = [self._row_key(place) for place in self._owner[at[~plain]].tolist()]
+        return pc.replace_with_mask(found, pa.array(~plain), pa.array(others, pa.string()))
 
     def columns(self) -> pa.Array:
         """`columns` of the raw tables: each top-level field's JSON, null for null."""

@@ -104,10 +104,13 @@ def _mend(document: bytearray, start: int) -> None:
     for element in elements(document, start):
         if element.kind in (_DOCUMENT, _ARRAY):
             _mend(document, element.start)
-        elif element.kind == _BINARY and document[element.start + 4] == OLD_BINARY:
-            inner = document[element.start + 5 : element.start + 9]
-            if int.from_bytes(inner, "little") != element.end - element.start - 9:
-                document[element.start + 4] = _GENERIC
+        elif element.kind == _BINARY and not is_sound_binary(document[element.start : element.end]):
+            document[element.start + 4] = _GENERIC
+
+
+def is_sound_binary(own: bytes | bytearray) -> bool:
+    """Whether the bytes of a binary value have the inner length that an old one (subtype 2) repeats."""
+    return own[4] != OLD_BINARY or len(own) >= 9 and int.from_bytes(own[5:9], "little") == len(own) - 9
 
 
 def _end(document: bytes | bytearray, kind: int, start: int) -> int:

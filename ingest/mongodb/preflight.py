@@ -1,6 +1,6 @@
 """What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pymongo.errors import PyMongoError
 
@@ -9,9 +9,12 @@ from ingest.config import MongoSource
 from ingest.errors import TidemarkError
 from ingest.findings import Finding
 from ingest.mongodb import catalog, connection, server
+from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client, said
 from ingest.mongodb.feed import stream_level
 from ingest.settings import JobSettings
+
+_SHOWN = 5
 
 
 def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
@@ -44,22 +47,41 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
 
 def _collections(client: Client, source: MongoSource, where: str) -> Iterator[Finding]:
     selected = catalog.collections(client, source)
+    left = [each for each in selected if each.kind and each.full_name not in source.collections]
+    tables = [each for each in selected if each not in left]
     usable = []
-    for each in selected:
+    for each in tables:
         problem = each.problem or catalog.unreadable(client, each)
         if problem:
             yield Finding("error", f"{each.full_name} will be left out: {problem}", where)
         else:
             usable.append(each)
-    if not selected:
+    if not tables:
         yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
     elif usable:
-        yield Finding("ok", f"{len(usable)} of {len(selected)} collections can be replicated", where)
+        yield Finding("ok", f"{len(usable)} of {len(tables)} collections can be replicated", where)
+    yield from _left_out(left, where)
+    yield from _without_images(usable, where)
+
+
+def _left_out(left: Sequence[Collection], where: str) -> Iterator[Finding]:
+    """What a pattern selects that is no collection with all of its changes in the stream."""
+    for kind in sorted({each.kind for each in left}):
+        found = [each.full_name for each in left if each.kind == kind]
+        several = "s" if len(found) > 1 and not kind.endswith("s") else ""
+        yield Finding("ok", f"{len(found)} {kind}{several} left out: {_shown(found)}", where)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_SHOWN])}{' and others' if names[_SHOWN:] else ''}"
+
+
+def _without_images(usable: Sequence[Collection], where: str) -> Iterator[Finding]:
     bare = [each.full_name for each in usable if not each.has_images]
     if bare:
         yield Finding(
             "warning",
-            f"{', '.join(bare[:5])}{' and others' if bare[5:] else ''} keep no post-images: an update lands with its "
+            f"{_shown(bare)} keep no post-images: an update lands with its "
             "document as it is when it is looked up, so of each document only the final state is promised",
             where,
             "For transactional consistency run collMod with changeStreamPreAndPostImages: {enabled: true}",

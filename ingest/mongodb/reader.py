@@ -155,10 +155,7 @@ class Reader(threading.Thread):
 
     def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Reply]:
         database, stage = server.stream_of(client, self._level, **server.STREAM, **start)
-        pipeline = [stage]
-        version = tuple(client.server_info()["versionArray"])
-        if version >= (7,) or (6, 0, 9) <= version < (6, 1):
-            pipeline.append({"$changeStreamSplitLargeEvent": {}})
+        pipeline = [stage, server.large_events(client)]
         command = {"aggregate": 1, "pipeline": pipeline, "cursor": {}, "readConcern": {"level": "majority"}}
         reply = cursors.ask(database, session, command)
         return _Cursor(database, session, Int64(reply.identifier)), reply
@@ -218,9 +215,9 @@ class Reader(threading.Thread):
             )
         if found == connection.TOO_LARGE:
             return Failure(
-                f"an event is larger than 16 MB, after {clustertime.readable(self._newest)}",
+                f"an event is larger than 16 MB, after {clustertime.readable(max(self._position, self._newest))}",
                 where,
-                "MongoDB 6.0.9 and later split such events; on this one run `tidemark resnapshot --all`",
+                "Run `tidemark resnapshot --all`; MongoDB 6.0.9 and later split such events",
             )
         if found == connection.UNAUTHORIZED:
             return Failure(

@@ -29,7 +29,7 @@ from ingest.chunktask import (
 )
 from ingest.errors import TidemarkError
 from ingest.files import Folder, Sink
-from ingest.mongodb import connection, cursors
+from ingest.mongodb import connection, cursors, documents, elements
 from ingest.mongodb.clustertime import timestamp
 from ingest.mongodb.connection import Client
 from ingest.mongodb.documents import Documents
@@ -75,12 +75,29 @@ def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
         sink.write(pa.concat_tables(parts))
 
 
+def bound_of(document: bytes) -> str | None:
+    """The `_id` of a document as a bound of chunks; None if it is not read back as the same bytes.
+
+    Bounds in another order than the index would leave documents out.
+    """
+    try:
+        text = documents.json_text(documents.parse(document)["_id"])
+        read = bson.encode(_bound(text), codec_options=connection.EXACT)
+    except (ValueError, TypeError, BSONError):
+        return None
+    return text if elements.value(read, b"_id") == elements.value(document, b"_id") else None
+
+
+def _bound(text: str) -> dict[str, Any]:
+    return bson.decode(bsonjs.loads(f'{{"_id": {text}}}'), connection.EXACT)
+
+
 def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
     """The documents, reply by reply."""
     command: dict[str, Any] = {"hint": {"_id": 1}}
     for bound, value in (("min", task["lower"]), ("max", task["upper"])):
         if value is not None:
-            command[bound] = bson.decode(bsonjs.loads(f'{{"_id": {value}}}'), connection.EXACT)
+            command[bound] = _bound(value)
     if task["lower"] is not None and task["upper"] is None:
         # A range with a lower bound alone ends before MaxKey, which may be an `_id`.
         yield from _found(client, task, {**command, "max": {"_id": MaxKey()}})

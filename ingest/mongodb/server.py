@@ -60,6 +60,17 @@ def stream_of(client: Client, level: str, **options: Any) -> tuple[Database[dict
     return client[level], {"$changeStream": options}
 
 
+def large_events(client: Client) -> dict[str, Any]:
+    """The stage behind `$changeStream` that keeps events below 16 MB.
+
+    Where the server can split events it does. An older server leaves out what an update changed, which is not used: the
+    document is told as a whole. Not both: the token of a fragment is known only to a stream that splits the same event.
+    """
+    version = tuple(client.server_info()["versionArray"])
+    splits = version >= (7,) or (6, 0, 9) <= version < (6, 1)
+    return {"$changeStreamSplitLargeEvent": {}} if splits else {"$unset": "updateDescription"}
+
+
 def heartbeat_of(level: str) -> tuple[str, str]:
     """Database and collection of the heartbeat of a stream of a level."""
     return _DATABASE if level == CLUSTER else level, HEARTBEAT

@@ -14,7 +14,7 @@ from ingest.chunkreader import ChunkReader, outcome
 from ingest.chunktask import NO_SNAPSHOT, Task
 from ingest.config import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
-from ingest.mongodb import catalog, connection, cursors, documents, server
+from ingest.mongodb import catalog, connection, cursors, rows, server
 from ingest.mongodb import scope as scopes
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client
@@ -162,13 +162,15 @@ class MongoCollections:
 
 
 def _boundaries(client: Client, collection: Collection, count: int) -> list[str]:
-    """The `_id`s, as JSON, that divide a collection into `count` ranges; fewer if it has fewer documents."""
+    """The `_id`s, as JSON, that divide a collection into `count` ranges; fewer if it has fewer documents, or `_id`s
+    that JSON does not hold exactly.
+    """
     pipeline = [{"$sample": {"size": count * _SAMPLES}}, {"$project": {"_id": 1}}, {"$sort": {"_id": 1}}]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     with client.start_session() as session:
         replies = cursors.replies(client, session, collection.database, command)
-        found = [documents.parse(each) for reply in replies for each in reply]
-    sample = [key for key in dict.fromkeys(documents.json_text(each["_id"]) for each in found) if key != _LAST]
+        found = [rows.bound_of(each) for reply in replies for each in reply]
+    sample = [key for key in dict.fromkeys(found) if key not in (None, _LAST)]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 

@@ -11,7 +11,7 @@ from bson.timestamp import Timestamp
 
 from ingest.change import EVENTS
 from ingest.errors import Failure
-from ingest.mongodb import documents, elements
+from ingest.mongodb import elements, keys
 from ingest.mongodb.changes import LOOKED_UP_BYTES, Decoder, Events
 from ingest.mongodb.elements import Value
 from ingest.mongodb.events import Namespace
@@ -47,7 +47,7 @@ class Source:
 
     @staticmethod
     def key_of(identifier: Any) -> str:
-        return documents.row_key(documents.parse(encode({"_id": identifier}))["_id"])
+        return keys.row_key(elements.value(encode({"_id": identifier}), b"_id"))
 
     def told(self) -> None:
         self.catalogue += 1
