@@ -110,7 +110,7 @@ def _mend(document: bytearray, start: int) -> None:
 
 def is_sound_binary(own: bytes | bytearray) -> bool:
     """Whether the bytes of a binary value have the inner length that an old one (subtype 2) repeats."""
-    return own[4] != OLD_BINARY or len(own) >= 9 and int.from_bytes(own[5:9], "little") == len(own) - 9
+    return own[4] != OLD_BINARY or (len(own) >= 9 and int.from_bytes(own[5:9], "little") == len(own) - 9)
 
 
 def _end(document: bytes | bytearray, kind: int, start: int) -> int:

@@ -170,7 +170,7 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     with client.start_session() as session:
         replies = cursors.replies(client, session, collection.database, command)
         found = [rows.bound_of(each) for reply in replies for each in reply]
-    sample = [key for key in dict.fromkeys(found) if key not in (None, _LAST)]
+    sample = [key for key in dict.fromkeys(found) if key is not None and key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 

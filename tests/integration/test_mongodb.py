@@ -465,16 +465,29 @@ def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_an_event_that_the_server_cannot_tell_says_so_and_a_new_snapshot_is_the_way_out(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_an_update_of_a_large_field_lands_with_its_post_image(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     shop.a.insert_one({"_id": 0, "text": "x" * 9_000_000})
     jobs.settle()
-    shop.a.update_one({"_id": 0}, {"$set": {"text": "y" * 9_000_000}})  # it and its image are told in one event
+    # What was changed and the image are larger than 16 MB together.
+    shop.a.update_one({"_id": 0}, {"$set": {"text": "y" * 9_000_000}})
+    jobs.stream()
+    jobs.assert_same(mongo, *names(jobs, "a"))
+
+
+def test_an_event_that_the_server_cannot_tell_says_so_and_a_new_snapshot_is_the_way_out(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_one({"_id": 0})
+    jobs.settle()
+    shop.a.insert_one({"_id": "x" * 9_000_000})  # which an event has twice
     with pytest.raises(Failure, match=r"an event is larger than 16 MB.*resnapshot --all"):
         jobs.stream()
+    with pytest.raises(Failure) as again:
+        jobs.stream()
+    assert f"after {clustertime.readable(jobs.position().position)}" in str(again.value)
     jobs.resnapshot()
     jobs.settle()
     jobs.assert_same(mongo, *names(jobs, "a"))
@@ -608,9 +621,17 @@ def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
         assert f"{database}.{name} is left out" in caplog.text
     jobs.assert_same(mongo, f"{database}.a")
     assert [t.table_name for t in lake.tables.read(source.name).values()] == [f"{database}.a"]
-    found = {(f.level, f.what.partition(":")[0]) for f in check(source, settings)}
-    assert ("error", f"{database}.missing will be left out") in found
-    assert any(level == "warning" and "post-images" in f.what for f in check(source, settings) for level in [f.level])
+    found = [(f.level, f.what) for f in check(source, settings)]
+    assert [what for level, what in found if level == "error"] == [
+        f"{database}.missing will be left out: there is no such collection"
+    ]
+    for kind, name in (("view", "view"), ("time series", "series"), ("capped collection", "capped")):
+        assert ("ok", f"1 {kind} left out: {database}.{name}") in found
+    assert ("ok", "1 of 2 collections can be replicated") in found
+    assert any(level == "warning" and "post-images" in what for level, what in found)
+    named = source.model_copy(update={"collections": (f"{database}.view", f"{database}.capped", f"{database}.a")})
+    wrong = sorted(f.what.partition(":")[0] for f in check(named, settings) if f.level == "error")
+    assert wrong == [f"{database}.{name} will be left out" for name in ("capped", "view")]
     mongo.drop_database(database)
 
 

@@ -76,7 +76,14 @@ WRAPPERS: list[tuple[Value, Value]] = [
 ]
 
 GROUPS: list[list[Value]] = [
-    [value(5), value(Int64(5)), value(5.0), value(Decimal128("5")), value(Decimal128("5.00")), value(Decimal128("50E-1"))],
+    [
+        value(5),
+        value(Int64(5)),
+        value(5.0),
+        value(Decimal128("5")),
+        value(Decimal128("5.00")),
+        value(Decimal128("50E-1")),
+    ],
     [value(0), value(-0.0), value(Decimal128("-0E+5")), value(OUTSIDE)],
     [value(float("nan")), _NAN, value(Decimal128("NaN")), value(Decimal128("-NaN")), value(Decimal128("sNaN"))],
     [value(float("inf")), value(Decimal128("Infinity"))],

@@ -1,0 +1,98 @@
+"""`_id`s that are nearly alike: each document is one row, by snapshot and by stream, as long as it is there."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError, WriteError
+
+from ingest.mongodb import elements, keys
+from ingest.mongodb.elements import Value
+from ingest.settings import JobSettings
+from tests.integration.mongo import Client, MongoJobs
+from tests.integration.replay import in_chunks
+from tests.unit.mongo_ids import GROUPS, text, value
+
+# Enough for several chunks of a megabyte.
+_FILLING = text(b"x" * 25_000)
+
+
+def _insert(client: Client, collection: Collection[dict[str, Any]], identifier: Value, number: int) -> None:
+    """As a driver does; what the server takes from a driver no longer, as an older server's log did."""
+    document = RawBSONDocument(elements.document([(b"_id", identifier), (b"n", value(number)), (b"t", _FILLING)]))
+    try:
+        collection.insert_one(document)
+    except WriteError as error:
+        if isinstance(error, DuplicateKeyError):
+            raise
+        one = {"op": "i", "ns": collection.full_name, "o": document}
+        client.admin.command({"applyOps": [one]})
+
+
+def _assert_same(jobs: MongoJobs, collection: Collection[dict[str, Any]], ids: Iterable[Value]) -> None:
+    """Of each document one row, with its number and its key; of others none."""
+    numbers = sorted(each["n"] for each in collection.find({}, {"_id": 0, "n": 1, "v": 1}))
+    rows = [dict(document) for document in jobs.lake_documents(collection.full_name)]
+    assert sorted(str(row["n"]) for row in rows) == sorted(f'{{"$numberInt":"{number}"}}' for number in numbers)
+    table = jobs.table(collection.full_name)
+    found = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
+    assert found <= {keys.row_key(each) for each in ids}
+
+
+def test_the_server_takes_the_ids_of_a_group_for_equal_and_no_others(mongo: Client, mongo_jobs: MongoJobs) -> None:
+    collection = mongo[mongo_jobs.source.name].ids
+    for number, group in enumerate(GROUPS):
+        first, *others = group
+        _insert(mongo, collection, first, number)
+        for other in others:
+            with pytest.raises(DuplicateKeyError):
+                _insert(mongo, collection, other, number)
+    assert collection.count_documents({}) == len(GROUPS)
+
+
+def test_each_document_is_one_row_by_snapshot_and_by_stream_until_it_is_deleted(
+    mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings
+) -> None:
+    jobs = mongo_jobs
+    jobs.settings = in_chunks(settings, 1 << 20, workers=2)
+    read, streamed = (mongo[jobs.source.name][name] for name in ("read", "streamed"))
+    ids = [each for group in GROUPS for each in group]
+    streamed.database.create_collection(streamed.name)
+    for number, group in enumerate(GROUPS):
+        _insert(mongo, read, group[0], number)
+    jobs.settle()
+    assert len(jobs.lake.chunks.read([str(jobs.table(read.full_name).snapshot_id)])) > 2
+    _assert_same(jobs, read, ids)
+    for number, group in enumerate(GROUPS):
+        _insert(mongo, streamed, group[0], number)
+    for collection in (read, streamed):
+        collection.update_many({}, {"$set": {"v": 1}, "$unset": {"t": ""}})
+    jobs.stream()
+    for collection in (read, streamed):
+        _assert_same(jobs, collection, ids)
+        updated = jobs.lake_documents(collection.full_name)
+        assert {dict(document).get("v") for document in updated} == {'{"$numberInt":"1"}'}
+        for number, group in enumerate(GROUPS):
+            if number % 3 == 0:
+                collection.delete_one({"n": number})
+            elif group[1:]:  # an equal one takes its place, and is replaced by another
+                collection.delete_one({"n": number})
+                _insert(mongo, collection, group[-1], number)
+                _replace(collection, group[-2], number)
+    jobs.stream()
+    for collection in (read, streamed):
+        _assert_same(jobs, collection, ids)
+        collection.delete_many({})
+    jobs.stream()
+    for collection in (read, streamed):
+        assert not jobs.lake_documents(collection.full_name)
+
+
+def _replace(collection: Collection[dict[str, Any]], identifier: Value, number: int) -> None:
+    """A document by one whose `_id` is equal, and of another type."""
+    document = RawBSONDocument(elements.document([(b"_id", identifier), (b"n", value(number))]))
+    with suppress(WriteError):  # the server numbers the elements of an array, and takes that for a change of the `_id`
+        collection.replace_one({"n": number}, document)
