@@ -13,13 +13,17 @@ from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ingest.codegen import Codegen
 from ingest.config import PostgresSource
+from ingest.errors import UsageError
 from ingest.lake.sql import literal
 from ingest.postgres import catalog, copytext
-from ingest.postgres.codegen import domains, staging_models, write_models
+from ingest.postgres.codegen import domains, staging_models
 from ingest.postgres.connection import Connection, connect, copy_out
 from ingest.postgres.types import cast
 from ingest.settings import JobSettings
+from ingest.stagingrecord import Record
+from ingest.viewtrial import Trial
 from tests.conftest import Database
 from tests.unit.calling import Macros
 
@@ -222,8 +226,7 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, copies int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
-    files = staging_models(source, tables, domains(connection))
-    return [spark.sql(rendered(text)) for name, text in files.items() if name.endswith(".sql")]
+    return [spark.sql(rendered(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
 
 def rendered(text: str) -> str:
@@ -423,17 +426,67 @@ def test_odd_names_and_equal_rows_come_through(
     assert view.columns[6:] == ODD_NAMES[4:]
 
 
-def test_write_models_tells_what_it_wrote_and_what_it_left(
-    database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
+def test_codegen_tells_what_it_wrote_and_what_it_left(
+    spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
 ) -> None:
     database.execute("create table a (id int primary key); create table no_key (id int)")
     sql_file, yml = (tmp_path / f"stg_{source.name}__a.{end}" for end in ("sql", "yml"))
-    wrote, wrote_yml, left_out, total = write_models(source, settings, tmp_path)
+    tried = Trial(lambda: spark).problem
+    wrote, wrote_yml, left_out, total = Codegen(tried, tmp_path).write(source, settings).lines
     assert (wrote, wrote_yml) == (f"wrote {sql_file}", f"wrote {yml}")
     assert left_out.startswith("left out public.no_key: it has no replica identity")
     assert total == f"{source.name}: 1 tables, 0 files as they were"
 
-    sql_file.write_text("select 1")
-    left, _, total = write_models(source, settings, tmp_path)
-    assert left == f"left {sql_file}, which differs; --force writes over it"
+    sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
+    left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
+    assert left == f"left {sql_file}, which differs; `tidemark codegen --force public.a` writes over it"
     assert total == f"{source.name}: 1 tables, 1 files as they were"
+
+    database.execute("create table b (id int primary key)")
+    only_a = Codegen(tried, tmp_path, tables=["public.a"], force=True)
+    assert only_a.write(source, settings).lines == [
+        f"wrote {sql_file}",
+        f"{source.name}: 1 tables, 1 files as they were",
+    ]
+    only_a.check_named()
+    nobodys = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
+    assert nobodys.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
+    with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
+        nobodys.check_named()
+
+
+def test_spark_takes_every_view_that_is_written(
+    spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
+) -> None:
+    kinds = ("text", "date", "numeric(10,2)", "timestamptz", "double precision", "bigint", "bytea", "timestamp")
+    wide = ", ".join(f"c{number} {kinds[number % len(kinds)]}" for number in range(1598))
+    odd = [
+        *ODD_NAMES,
+        "😀",
+        "a.b.c",
+        "x`y`",
+        "from",
+        "true",
+        "select * from x; --",
+        "/* c */",
+        "\t",
+        "İ",
+        "${env:HOME}",
+    ]
+    names = sql.SQL(", ").join(sql.SQL("{} date").format(sql.Identifier(name)) for name in odd)
+    for name, columns in (("wide", sql.SQL(wide)), ("odd '\\ {{ x }} ` 😀", names)):
+        table = sql.Identifier(name)
+        database.execute(sql.SQL("create table {} (primary_key int primary key, {})").format(table, columns))
+    done = Codegen(Trial(lambda: spark).problem, tmp_path).write(source, settings)
+    assert not done.refused
+    assert len(list(tmp_path.glob("*.sql"))) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["select nothing from {{ ref('row_state') }}", "select 1 as a, 2 as A", "{{ no.such }}"]
+)
+def test_a_view_that_spark_refuses_is_told_in_a_line(spark: SparkSession, text: str) -> None:
+    problem = Trial(lambda: spark).problem(text)
+    assert problem
+    assert len(problem) <= 300
+    assert "\n" not in problem
