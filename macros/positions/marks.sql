@@ -35,7 +35,10 @@
 {#- Gives the tables of an earlier Tidemark, which did not record what views show, the column for it. -#}
 {% macro _add_view_tables(relations) -%}
     {%- for relation in relations if not tidemark.is_bucket_table(relation, column='view_tables') -%}
-        {%- do run_query('alter table ' ~ relation ~ ' add column view_tables string') -%}
+        {#- What dbt knows is as old as the run. -#}
+        {%- if 'view_tables' not in tidemark._described(relation) | map(attribute='name') -%}
+            {%- do run_query('alter table ' ~ relation ~ ' add column view_tables string') -%}
+        {%- endif -%}
     {%- endfor -%}
 {%- endmacro %}
 
