@@ -86,8 +86,8 @@ def diff(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterat
         for path, before, text in _files(view, record, folder):
             if before != text:
                 name = str(path) if before is not None else "/dev/null"
-                old, new = (before or "").splitlines(), text.splitlines()
-                yield from difflib.unified_diff(old, new, name, str(path), lineterm="")
+                old, new = (each.splitlines(keepends=True) for each in (before or "", text))
+                yield from (line.rstrip("\n") for line in difflib.unified_diff(old, new, name, str(path)))
 
 
 def _files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:

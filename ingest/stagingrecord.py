@@ -43,28 +43,30 @@ class Record:
 def read(folder: Path) -> Record:
     """The record in a folder and those below it, where a person may have put views."""
     paths = {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.is_file()}
-    described = dict(_described(folder))
-    tables = {}
-    for model, path in paths.items():
-        meta = {**described.get(model, {}), **_meta(path)}
-        if isinstance(meta.get("source"), str) and isinstance(meta.get("table"), str):
-            tables[model] = meta["source"], meta["table"]
+    given = {model: _meta(path) for model, path in paths.items()}
+    if not all(
+        "table" in meta for meta in given.values()
+    ):  # a person's: codegen's need no yml, which takes long to read
+        described = dict(_described(folder))
+        given = {model: {**described.get(model, {}), **meta} for model, meta in given.items()}
+    tables = {
+        model: (meta["source"], meta["table"]) for model, meta in given.items() if {"source", "table"} <= set(meta)
+    }
     return Record(paths, tables)
 
 
-def _meta(path: Path) -> dict[str, Any]:
+def _meta(path: Path) -> dict[str, str]:
     """`meta` as the `config(...)` of a model gives it."""
     with suppress(OSError, UnicodeDecodeError, TemplateError, nodes.Impossible):
         for call in _JINJA.parse(path.read_text()).find_all(nodes.Call):
             if isinstance(call.node, nodes.Name) and call.node.name == "config":
                 given = {each.key: each.value for each in call.kwargs}
-                meta = given["meta"].as_const() if "meta" in given else None
-                if isinstance(meta, dict):
-                    return meta
+                if "meta" in given:
+                    return _texts(given["meta"].as_const())
     return {}
 
 
-def _described(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """`meta` of models as yml gives it, by name."""
     for path in [*folder.rglob("*.yml"), *folder.rglob("*.yaml")]:
         content = None
@@ -74,11 +76,14 @@ def _described(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for model in models if isinstance(models, list) else ():
             if isinstance(model, dict):
                 config = model.get("config")
-                both = [model.get("meta"), config.get("meta") if isinstance(config, dict) else None]
-                yield (
-                    str(model.get("name")),
-                    {key: each[key] for each in both if isinstance(each, dict) for key in each},
-                )
+                configured = config.get("meta") if isinstance(config, dict) else None
+                yield str(model.get("name")), {**_texts(model.get("meta")), **_texts(configured)}
+
+
+def _texts(meta: Any) -> dict[str, str]:
+    """The texts of what should be a mapping, as names of sources and tables are."""
+    values = meta if isinstance(meta, dict) else {}
+    return {key: value for key, value in values.items() if isinstance(key, str) and isinstance(value, str)}
 
 
 def columns_shown(text: str) -> dict[str, FieldPath]:

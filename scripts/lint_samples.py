@@ -1,4 +1,4 @@
-"""Lints the models that README.md and docs/ show by the rules of the project's own: `python scripts/lint_samples.py FILE...`.
+"""Lints the models that README.md and docs/ show as the project's own: `python scripts/lint_samples.py FILE...`.
 
 A sample is an indented block, or one fenced as sql, with Jinja's braces in it; what other blocks show is no model.
 """

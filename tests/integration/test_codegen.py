@@ -1,5 +1,6 @@
 """The generated expressions on what Postgres really prints: Spark has the source's values."""
 
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from jinja2 import Environment
 from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ingest.cli import cli
 from ingest.codegen import Codegen
 from ingest.config import PostgresSource
 from ingest.errors import UsageError
@@ -25,6 +28,8 @@ from ingest.settings import JobSettings
 from ingest.stagingrecord import Record
 from ingest.viewtrial import Trial
 from tests.conftest import Database
+from tests.integration.commands import write_sources
+from tests.integration.replica import ROOT
 from tests.unit.calling import Macros
 
 
@@ -490,3 +495,65 @@ def test_a_view_that_spark_refuses_is_told_in_a_line(spark: SparkSession, text: 
     assert problem
     assert len(problem) <= 300
     assert "\n" not in problem
+
+
+def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
+    spark: SparkSession,
+    database: Database,
+    source: PostgresSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute("create table a (id int primary key, due date); create table b (id int primary key)")
+    for part in ("macros", "profiles"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    shutil.copy(ROOT / "dbt_project.yml", tmp_path)
+    write_sources(tmp_path, source)
+    macros = tmp_path / "macros/texts/postgres.sql"
+    read_date = "{{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}"
+    assert read_date in macros.read_text()
+    macros.write_text(macros.read_text().replace(read_date, "no_such({{ text }})"))
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner()
+    a, b = (f"models/staging/stg_{source.name}__{table}.sql" for table in "ab")
+    refused = run.invoke(cli, ["codegen"])
+    assert refused.exit_code == 1
+    assert "left out public.a: Spark refuses its view ([UNRESOLVED_ROUTINE]" in refused.output
+    assert f"wrote {b}" in refused.output
+    assert not Path(a).exists()
+
+    Path(b).write_text(Path(b).read_text().replace("as id", "as b_id"))
+    shown = run.invoke(cli, ["codegen", "--diff", "public.b"])
+    assert (shown.exit_code, shown.output.splitlines()[:2]) == (0, [f"--- {b}", f"+++ {b}"])
+    assert "as b_id" in Path(b).read_text()
+    assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
+    assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
+    for arguments, said in {
+        ("--force",): "the tables to write over are missing",
+        ("x.y",): "no source has such a table",
+    }.items():
+        error = run.invoke(cli, ["codegen", *arguments]).exception
+        assert isinstance(error, UsageError)
+        assert said in str(error)
+
+
+# The last millisecond of a BC year, the first of year 1, and so on.
+MOMENTS = {
+    "0001-12-31 23:59:59.999+00 BC": -62135596800001,
+    "0001-01-01 00:00:00+00": -62135596800000,
+    "9999-12-31 23:59:59.999+00": 253402300799999,
+    "10000-01-01 00:00:00+00": 253402300800000,
+    "294246-12-31 23:59:59.999+00": 9223371244799999,
+    "294247-01-01 00:00:00+00": 9223371244800000,
+}
+
+
+def test_the_same_moments_are_shown_of_postgres_and_mongodb(spark: SparkSession) -> None:
+    macros = Macros("texts/field", "texts/postgres", "texts/bson", "positions/literal")
+    shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
+    rows = [(at, f'{{"$date":{{"$numberLong":"{number}"}}}}') for at, number in MOMENTS.items()]
+    found = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
+    held = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
+    assert [row.p for row in found] == [row.m for row in found]
+    assert [row.p for row in found if row.p is not None] == held
+    assert len(found) == len(held) + 2
