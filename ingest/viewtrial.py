@@ -1,7 +1,7 @@
 """Tries a generated view on Spark: rendered with the project's macros, and analysed over an empty `row_state`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ class Trial:
     def __init__(self, spark: Callable[[], SparkSession], macros: Path = MACROS) -> None:
         self._start, self._macros = spark, macros
         self._spark: SparkSession | None = None
-        self._tidemark: _Tidemark | None = None
+        self._tidemark: Macros | None = None
 
     def problem(self, text: str) -> str:
         """Why Spark refuses a view, given as the text of its model, in a line; empty if it takes it.
@@ -50,19 +50,20 @@ class Trial:
 
     def _rendered(self, text: str) -> str:
         if self._tidemark is None:
-            self._tidemark = _Tidemark(self._macros)
+            self._tidemark = Macros(file for pattern in _FILES for file in sorted(self._macros.glob(pattern)))
         template = _jinja().from_string(text)
         return template.render(tidemark=self._tidemark, config=lambda **_: "", ref=lambda _: _ROWS)
 
 
-class _Tidemark:
-    """What views call `tidemark`: macros that only work on texts."""
+class Macros:
+    """The macros of some files as functions, without dbt: what they call `tidemark`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, files: Iterable[Path], **context: Any) -> None:
+        """context: what these macros take from dbt, as `run_query`; without any they only work on texts."""
         environment = _jinja()
-        environment.globals |= {"tidemark": self, "return": _give}
+        environment.globals |= {"tidemark": self, "return": _give} | context
         self._macros: dict[str, Callable[..., str]] = {}
-        for file in (path for pattern in _FILES for path in sorted(folder.glob(pattern))):
+        for file in files:
             # Jinja keeps names that begin with _ to itself.
             text = re.sub(r"(\{%-? macro )", r"\1its_", file.read_text())
             self._macros |= vars(environment.from_string(text).module)

@@ -36,7 +36,7 @@
 {% macro _add_view_tables(relations) -%}
     {%- for relation in relations if not tidemark.is_bucket_table(relation, column='view_tables') -%}
         {#- What dbt knows is as old as the run. -#}
-        {%- if 'view_tables' not in tidemark._described(relation) | map(attribute='name') -%}
+        {%- if 'view_tables' not in run_query('describe ' ~ relation) | map(attribute='col_name') -%}
             {%- do run_query('alter table ' ~ relation ~ ' add column view_tables string') -%}
         {%- endif -%}
     {%- endfor -%}
