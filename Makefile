@@ -63,6 +63,7 @@ lint-types: setup
 	@$(BIN)/mypy
 lint-sql: setup
 	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
+	@$(BIN)/python scripts/lint_samples.py README.md $(wildcard docs/*.md docs/*/*.md)
 lint-tree:
 	@scripts/check-tree
 

@@ -1,25 +1,28 @@
 """`tidemark check`: what would go wrong with the profile, the dbt project, definitions and sources.
 
-Changes nothing but dbt's own `target/` and log; starts no Spark. The definitions' rules are those
-of the macros, which dbt runs for each.
+Changes nothing but dbt's own `target/` and log; starts Spark only if there is a lake, to read what the definitions were
+published with. The definitions' rules are those of the macros, which dbt runs for each.
 """
 
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.manifest import Manifest
 from dbt.contracts.graph.nodes import ModelNode
 from dbt_common.events.base_types import EventMsg
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from ingest import findings, kinds, spark
 from ingest.config import Settings
-from ingest.errors import TidemarkError, one_line
+from ingest.errors import Failure, TidemarkError, one_line
 from ingest.findings import Finding
-from ingest.project import DEFINITIONS, QUIETLY
+from ingest.project import DEFINITIONS, QUIETLY, first_line
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
@@ -36,7 +39,7 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
     options = ["--project-dir", str(folder), "--profiles-dir", profiles]
     options += ["--target", target] if target else []
     try:
-        spark.settings(target, profiles)
+        has_lake = spark.has_lake(spark.settings(target, profiles))
     except TidemarkError as error:
         return [findings.of(error)]
     said = _Said()
@@ -44,19 +47,44 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
     if not isinstance(parsed.result, Manifest):
         what = _readable(str(parsed.exception)) if parsed.exception else said.line()
         return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
-    return list(_check_definitions(settings, parsed.result, options))
+    try:
+        published = _published(spark.session(target, profiles)) if has_lake else {}
+    except TidemarkError as error:
+        return [findings.of(error)]
+    return list(_check_definitions(settings, parsed.result, options, published))
+
+
+def _published(session: SparkSession) -> dict[str, dict[str, str]]:
+    """The table that each staging view below a definition showed when that was published, as `<source>.<table>`.
+
+    Raises Failure if the lake can't be read.
+    """
+    try:
+        if not session.catalog.tableExists("core.progress"):
+            return {}
+        progress = session.table("core.progress")
+        if "view_tables" not in progress.columns:  # of an earlier Tidemark
+            return {}
+        rows = progress.where("view_tables is not null").select("model", "view_tables").collect()
+    except (PySparkException, Py4JError) as error:
+        raise Failure(
+            f"the lake can't be read ({first_line(str(error))})", "core.progress", "Check the target"
+        ) from error
+    return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
 _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 
-def _check_definitions(settings: Settings, manifest: Manifest, options: list[str]) -> Iterator[Finding]:
+def _check_definitions(
+    settings: Settings, manifest: Manifest, options: list[str], published: Mapping[str, Mapping[str, str]]
+) -> Iterator[Finding]:
     models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
     definitions = [model for model in models if model.config.materialized in DEFINITIONS]
     good = 0
     for model in sorted(definitions, key=lambda model: model.name):
         said = _Said()
-        arguments = json.dumps({"unique_id": model.unique_id})
+        arguments = json.dumps({"unique_id": model.unique_id, "published": published.get(model.name, {})})
         operation = ["run-operation", "tidemark.check_definition", "--args", arguments]
         dbt = dbtRunner(manifest=manifest, callbacks=[said])
         if not dbt.invoke([*QUIETLY, *operation, *options]).success:

@@ -93,21 +93,44 @@ def check(sources: str, target: str | None) -> None:
 
 @cli.command()
 @_SOURCES
+@_TARGET
 @click.option("--source", "name", metavar="NAME", help="Only this source.")
-@click.option("--force", is_flag=True, help="Write also over files that a person has edited.")
-def codegen(sources: str, name: str | None, force: bool) -> None:
+@click.option("--force", is_flag=True, help="Write over files that differ, of the tables that are named.")
+@click.option("--diff", "shows", is_flag=True, help="Print what --force would change as a unified diff. Write nothing.")
+@click.argument("tables", nargs=-1, metavar="[TABLE]...")
+def codegen(
+    sources: str, target: str | None, name: str | None, force: bool, shows: bool, tables: tuple[str, ...]
+) -> None:
     """Write staging views: models/staging/stg_<source>__<table>.sql and .yml from the source's catalogue.
 
-    They are yours to edit; a file that differs from what would be written is left as it is, and named.
+    They are yours to edit. A file that differs from what would be written is left as it is, and named: `--force
+    public.orders` writes over the files of that table. TABLE is a name or a pattern as in sources.yml; '*.*' is all.
+
+    A name in use stays with its table: another table whose view would have the same name gets a hash behind it. Spark
+    tries each new view before its file is written. Exit code 1 if Spark refuses one.
     """
-    from ingest import kinds
+    from ingest.codegen import Codegen
+    from ingest.viewtrial import Trial
 
     settings = load(sources)
     if not Path("dbt_project.yml").is_file():
         raise UsageError("there is no dbt project here", "dbt_project.yml", "Call it in the project's folder")
+    if force and not tables:
+        fix = "Name them, as in `tidemark codegen --force public.orders`; '*.*' is all"
+        raise UsageError("the tables to write over are missing", "--force", fix)
+    command = Codegen(Trial(lambda: _lake(target).spark).problem, tables=tables, force=force)
+    refused: list[str] = []
     for source in [settings.source(name)] if name else settings.sources.values():
-        for line in kinds.write_models(source, settings.settings, Path("models/staging"), force=force):
+        if shows:
+            lines = list(command.diff(source, settings.settings))
+        else:
+            done = command.write(source, settings.settings)
+            lines, refused = done.lines, refused + done.refused
+        for line in lines:
             click.echo(line)
+    command.check_named()
+    if refused:
+        sys.exit(1)
 
 
 @cli.command()

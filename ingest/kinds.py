@@ -1,7 +1,6 @@
 """What each kind of source brings to the commands: the one place that knows them all."""
 
 from collections.abc import Collection
-from pathlib import Path
 
 from ingest.config import PostgresSource, Source
 from ingest.errors import UsageError
@@ -19,6 +18,8 @@ from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
 from ingest.snapshot_source import Source as Tables
 from ingest.sourcejobs import SourceJobs
+from ingest.stagingfiles import Found
+from ingest.stagingrecord import Record
 
 
 def jobs(lake: Lake, source: Source, settings: JobSettings, *, running: Collection[int] | None) -> SourceJobs:
@@ -64,8 +65,8 @@ def position_text(source: Source, position: int) -> str:
     return format_lsn(position) if isinstance(source, PostgresSource) else clustertime.readable(position)
 
 
-def write_models(source: Source, settings: JobSettings, folder: Path, *, force: bool) -> list[str]:
-    """Writes a source's staging views; says so in a few lines."""
+def views(source: Source, settings: JobSettings, record: Record) -> Found:
+    """A source's staging views. record: of those that are there."""
     if isinstance(source, PostgresSource):
-        return codegen.write_models(source, settings, folder, force=force)
-    return mongodb_codegen.write_models(source, settings, folder, force=force)
+        return codegen.views(source, settings, record)
+    return mongodb_codegen.views(source, settings, record)

@@ -70,6 +70,12 @@ def settings(target: str | None = None, profiles_dir: Path | str | None = None) 
     return {key: value for key, value in found.items() if key not in _DBT_ONLY}
 
 
+def has_lake(found: Mapping[str, str]) -> bool:
+    """Whether a lake may be there, by the settings of a target: false if the file of a local catalog is missing."""
+    files = [_catalog_file(value) for key, value in found.items() if key.endswith(".uri")]
+    return all(file.exists() for file in files if file)
+
+
 def _mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
     found = within.get(name) if isinstance(within, dict) else None
     if not isinstance(found, dict):
@@ -139,8 +145,13 @@ def _remote(found: Mapping[str, str]) -> SparkSession:
 def _make_catalog_folder(found: Mapping[str, str]) -> None:
     """SQLite makes its file, but not the folder."""
     for key, value in found.items():
-        if key.endswith(".uri") and value.startswith("jdbc:sqlite:"):
-            Path(value.removeprefix("jdbc:sqlite:").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+        if key.endswith(".uri") and (file := _catalog_file(value)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _catalog_file(uri: str) -> Path | None:
+    """The file of a catalog on SQLite; None of any other."""
+    return Path(uri.removeprefix("jdbc:sqlite:").partition("?")[0]) if uri.startswith("jdbc:sqlite:") else None
 
 
 def _render(value: Any, path: Path) -> Any:

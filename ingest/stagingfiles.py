@@ -1,18 +1,21 @@
 """The staging views that `tidemark codegen` writes, as files: a dbt model and its yml for each table.
 
-Pure but for `write`, which never touches a file that differs from what it would write, as a person may have edited it,
-unless it is told to.
+A file that differs from what would be written is left as it is, as a person may have edited it, unless its table is
+named. A view that Spark refuses is not written.
 """
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ingest.lake.sql import literal
+from ingest.stagingrecord import Record
 from ingest.viewnames import jinja_safe, quoted
 
 FOLDER = Path("models/staging")
@@ -21,36 +24,78 @@ CHECKPOINT = "The checkpoint of the run that last changed the row."
 
 
 @dataclass(frozen=True)
+class View:
+    """A table's view: the model's name, the table's, and the text of both files."""
+
+    model: str
+    table: str
+    sql: str
+    yml: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a source has: the views of its tables, why others have none, by name, and what it calls tables."""
+
+    views: Sequence[View]
+    problems: Mapping[str, str]
+    noun: str
+
+
+@dataclass
 class Written:
-    """What `write` did: files written, those that were so already, those that differ."""
+    """What was done: lines to print; how many files were so already; tables whose view Spark refuses."""
 
-    written: tuple[Path, ...]
-    unchanged: tuple[Path, ...]
-    kept: tuple[Path, ...]
-
-    def report(self, left_out: Mapping[str, str]) -> list[str]:
-        """A line for each file that is new or differs, and for each table without one. left_out: why, by its name."""
-        return [
-            *(f"wrote {path}" for path in self.written),
-            *(f"left {path}, which differs; --force writes over it" for path in self.kept),
-            *(f"left out {name}: {problem}" for name, problem in left_out.items()),
-        ]
+    lines: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    refused: list[str] = field(default_factory=list)
 
 
-def write(files: Mapping[str, str], folder: Path = FOLDER, *, force: bool = False) -> Written:
-    """Writes `files` into `folder`. force: also over files that differ."""
+def write(
+    views: Iterable[View], record: Record, problem: Callable[[str], str], folder: Path = FOLDER, *, force: bool = False
+) -> Written:
+    """Writes the files of views that are not there. force: also over files that differ.
+
+    record: of the folder. problem: why Spark refuses a view's text; empty if it takes it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    written, unchanged, kept = [], [], []
-    for name, text in files.items():
-        path, content = folder / name, text.encode()
-        if path.exists() and path.read_bytes() == content:
-            unchanged.append(path)
-        elif path.exists() and not force:
-            kept.append(path)
-        else:
-            path.write_bytes(content)
-            written.append(path)
-    return Written(tuple(written), tuple(unchanged), tuple(kept))
+    done = Written()
+    for view in views:
+        differing = []
+        for path, before, text in _files(view, record, folder):
+            if before == text:
+                done.unchanged += 1
+            elif before is None or force:
+                differing.append((path, text))
+            else:
+                again = f"`tidemark codegen --force {shlex.quote(view.table)}` writes over it"
+                done.lines.append(f"left {path}, which differs; {again}")
+        if view.sql in (text for _, text in differing) and (why := problem(view.sql)):
+            done.refused.append(view.table)
+            done.lines.append(f"left out {view.table}: Spark refuses its view ({why})")
+            continue
+        for path, text in differing:
+            path.write_bytes(text.encode())
+            done.lines.append(f"wrote {path}")
+    return done
+
+
+def diff(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:
+    """What `write` with `force` would change, as lines of a unified diff."""
+    for view in views:
+        for path, before, text in _files(view, record, folder):
+            if before != text:
+                name = str(path) if before is not None else "/dev/null"
+                old, new = (each.splitlines(keepends=True) for each in (before or "", text))
+                yield from (line.rstrip("\n") for line in difflib.unified_diff(old, new, name, str(path)))
+
+
+def _files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:
+    """The path of each file of a view, its text as it is (None: there is none), and as it is to be."""
+    sql = record.paths.get(view.model, folder / f"{view.model}.sql")
+    for path, text in ((sql, view.sql), (sql.with_suffix(".yml"), view.yml)):
+        before = path.read_bytes().decode(errors="replace") if path.exists() else None
+        yield path, before, text
 
 
 def head(source: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:

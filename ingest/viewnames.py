@@ -1,13 +1,15 @@
 """Names of staging views and their columns: the source's, as Spark, dbt and Jinja can take them.
 
-Pure, and the same for the same tables in any order.
+A name in use stays with its table, or its column; a newcomer gets another one. Pure, and the same for the same tables
+in any order.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 _LONGEST = 200  # with a hash and `.sql` well below the 255 that file systems take
+_HASH = 6  # hexadecimal digits of a hash at least
 OURS = ("_row_key", "_checkpoint_id", "_columns")
 
 # Spark's reserved words: `select keyword from sql_keywords() where reserved` under
@@ -22,47 +24,87 @@ _RESERVED_WORDS = """
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 
+# How a view has a brace that Jinja would take for its own.
+JINJA_BRACE = "{{ '{' }}"
+# The names on the way to a field: a column of a table has one.
+FieldPath = tuple[str, ...]
 
-def model_names(source: str, tables: Mapping[str, str]) -> dict[str, str]:
-    """Tables by the name of their model, `stg_<source>__<short>`. tables: what each is called in short.
 
-    A table whose name another has got already gets a hash behind it, and so does one that no file could be called.
+def model_names(
+    source: str, tables: Mapping[str, Sequence[str]], used: Mapping[str, tuple[str, str]] | None = None
+) -> dict[str, str]:
+    """Tables by the name of their model, `stg_<source>__<short>`.
+
+    tables: what each is called in short; a new name is made of the first one, a name in use may be of any. used: the
+    source and table of each name in use. A table whose name another one has gets a hash behind it, and so does one that
+    no file could be called.
     """
+    used = used or {}
+    shorts = {table: [f"stg_{source}__{_plain(each)}" for each in named] for table, named in tables.items()}
+    names = {name: table for table in tables if (name := _kept((source, table), shorts[table], used))}
+    # No file system and no Spark is asked to tell names apart by capitals.
+    taken = {name.lower() for name in used}
     # Those whose names need no change come first: nothing takes theirs.
-    ordered = sorted(tables, key=lambda table: (_plain(tables[table]) != tables[table], table))
-    names: dict[str, str] = {}
+    ordered = sorted(tables, key=lambda table: (_plain(tables[table][0]) != tables[table][0], table))
     for table in ordered:
-        name = f"stg_{source}__{_plain(tables[table])}"
-        if name in names or len(name) > _LONGEST:
-            name = f"{name[:_LONGEST]}_" + hashlib.sha256(table.encode()).hexdigest()[:6]
-        names[name] = table
+        if table not in names.values():
+            name = next(each for each in _candidates(shorts[table][0], table) if each not in taken)
+            taken.add(name)
+            names[name] = table
     return dict(sorted(names.items()))
+
+
+def _candidates(name: str, table: str) -> Iterator[str]:
+    """What a table may be called, the best first."""
+    if len(name) <= _LONGEST:
+        yield name
+    digest = hashlib.sha256(table.encode()).hexdigest()
+    yield from (f"{name[:_LONGEST]}_{digest[:digits]}" for digits in range(_HASH, len(digest) + 1))
+
+
+def _kept(table: tuple[str, str], names: Sequence[str], used: Mapping[str, tuple[str, str]]) -> str | None:
+    """The name in use of a table; a view that a person has called otherwise is not meant."""
+    candidates = [name for short in names for name in _candidates(short, table[1])]
+    return next((name for name in candidates if used.get(name) == table), None)
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
-def column_names(columns: Sequence[str]) -> dict[str, str]:
-    """The view's name of each column: its own.
+def column_names(paths: Sequence[FieldPath], used: Mapping[str, FieldPath] | None = None) -> dict[FieldPath, str]:
+    """The view's name of each column, or field of a document by its path: its own, parts joined by `_`.
 
-    One that differs from another, or from `OURS`, by capitals only, which Spark doesn't tell apart,
-    gets a number behind it; a name in lower case stays.
+    used: what each name in use shows. A name that differs from another, or from `OURS`, by capitals only, which Spark
+    doesn't tell apart, gets a number behind it; of new ones one in lower case stays, and one of the document itself.
     """
-    taken = set(OURS)
-    names = {}
-    for column in sorted(columns, key=lambda name: name != name.lower()):
-        if column.lower() not in taken:
-            names[column] = column
-            taken.add(column.lower())
-    for column in columns:
+    in_use = {name: path for name, path in (used or {}).items() if _is_own(name, path)}
+    kept = {path: name for name, path in reversed(in_use.items())}
+    names = {path: kept[path] for path in paths if path in kept}
+    taken = {name.lower() for name in (*OURS, *in_use)}
+    new = [path for path in paths if path not in names]
+    for path in sorted(new, key=lambda path: (joined(path) != joined(path).lower(), len(path) > 1)):
+        if joined(path).lower() not in taken:
+            names[path] = joined(path)
+            taken.add(joined(path).lower())
+    for path in new:
         number = 2
-        while column not in names:
-            if f"{column}_{number}".lower() not in taken:
-                names[column] = f"{column}_{number}"
-                taken.add(names[column].lower())
+        while path not in names:
+            if f"{joined(path)}_{number}".lower() not in taken:
+                names[path] = f"{joined(path)}_{number}"
+                taken.add(names[path].lower())
             number += 1
-    return {column: names[column] for column in columns}
+    return {path: names[path] for path in paths}
+
+
+def joined(path: FieldPath) -> str:
+    """The name of a column by its path."""
+    return "_".join(path) or "_"
+
+
+def _is_own(name: str, path: FieldPath) -> bool:
+    """Whether a column has that name from here, not from a person."""
+    return re.fullmatch(re.escape(joined(path)) + r"(_\d+)?", name) is not None and name.lower() not in OURS
 
 
 def quoted(name: str) -> str:
@@ -74,4 +116,4 @@ def quoted(name: str) -> str:
 
 def jinja_safe(text: str) -> str:
     """`text` so that Jinja renders it as it is."""
-    return re.sub(r"\{(?=[{%#])", "{{ '{' }}", text)
+    return re.sub(r"\{(?=[{%#])", JINJA_BRACE, text)

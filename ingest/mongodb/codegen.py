@@ -1,4 +1,4 @@
-"""Writes the staging views of a MongoDB source: for each collection a dbt model and its yml, typed by a sample.
+"""The staging views of a MongoDB source: for each collection a dbt model and its yml, typed by a sample.
 
 `staging_models` is pure: the same documents give the same text. Fields of nested documents are columns of their own; a
 field whose values are of several types, or arrays, keeps its text.
@@ -6,7 +6,6 @@ field whose values are of several types, or arrays, keeps its text.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ingest.config import MongoSource
@@ -16,10 +15,14 @@ from ingest.mongodb import catalog, connection, cursors, documents
 from ingest.mongodb.connection import Client
 from ingest.mongodb.documents import Parsed
 from ingest.settings import JobSettings
-from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
-from ingest.viewnames import column_names, jinja_safe, model_names, quoted
+from ingest.stagingfiles import CHECKPOINT, Found, View, head, model_yml
+from ingest.stagingrecord import Record
+from ingest.viewnames import FieldPath, column_names, jinja_safe, model_names, quoted
 
 SAMPLE = 1000
+# Spark resolves a view level by level, a hundred at most, and what stands over the view takes some of these. A hundred
+# fields that are so deep take it five seconds.
+_MOST_LEVELS = 32
 # A nested document with more fields than this in the sample is a mapping of keys, not a record.
 _MOST_FIELDS = 50
 # What the one key of a value in canonical Extended JSON says of its type.
@@ -39,7 +42,7 @@ _ABOUT = {
     "decimal": "decimal128, as text",
     "boolean": "boolean",
     "object_id": "ObjectId, as hexadecimal digits",
-    "date": "date; NULL outside of the years 1 to 9999",
+    "date": "date; NULL before year 1 and from year 294247 on",
     "timestamp": "BSON timestamp",
     "binary": "binary",
     "uuid": "UUID, as text",
@@ -48,8 +51,6 @@ _ABOUT = {
 }
 _ROW_KEY = "JSON of the document's _id."
 _FIELDS = "Each top-level field's canonical Extended JSON, by name."
-
-FieldPath = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,8 @@ class Field:
         return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
 
 
-def write_models(
-    source: MongoSource, settings: JobSettings, folder: Path = FOLDER, *, force: bool = False
-) -> list[str]:
-    """Writes the views of all collections of `source` that can be replicated; says so in a few lines.
+def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
+    """The views of all collections of `source` that can be replicated. record: of those that are there.
 
     Raises CannotConnect.
     """
@@ -81,11 +80,8 @@ def write_models(
             for each in catalog.collections(client, source)
         ]
         usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
-    done = write(staging_models(source, usable), folder, force=force)
-    return [
-        *done.report({each.full_name: each.problem for each in found if each.problem}),
-        f"{source.name}: {len(usable)} collections, {len(done.unchanged)} files as they were",
-    ]
+    problems = {each.full_name: each.problem for each in found if each.problem}
+    return Found(staging_models(source, usable, record), problems, "collections")
 
 
 def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
@@ -100,18 +96,24 @@ def _sample(client: Client, collection: catalog.Collection) -> list[Parsed]:
     return [documents.parse(each) for each in sorted(found)]
 
 
-def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
-    """The text of each file by its name. samples: parsed documents by `database.collection`."""
+def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]], record: Record) -> list[View]:
+    """The view of each collection. samples: parsed documents by `database.collection`. record: of the views that are
+    there.
+    """
     one_database = len({name.partition(".")[0] for name in samples}) == 1
-    short = {name: name.partition(".")[2] if one_database else name.replace(".", "__", 1) for name in samples}
-    files = {}
-    for model, name in model_names(source.name, short).items():
-        found = fields(samples[name])
-        names = column_names(["_".join(field.path) or "_" for field in found])
-        columns = dict(zip(names.values(), found, strict=True)) if len(names) == len(found) else _numbered(found)
-        files[f"{model}.sql"] = _sql(source.name, name, columns)
-        files[f"{model}.yml"] = _yml(source.name, name, model, columns)
-    return files
+    found = []
+    for model, name in model_names(source.name, _shorts(samples, one_database), record.tables).items():
+        by_path = {field.path: field for field in fields(samples[name])}
+        names = column_names(list(by_path), record.columns(model))
+        columns = {names[path]: field for path, field in by_path.items()}
+        found.append(View(model, name, _sql(source.name, name, columns), _yml(source.name, name, model, columns)))
+    return found
+
+
+def _shorts(collections: Iterable[str], one_database: bool) -> dict[str, tuple[str, str]]:
+    """What each collection is called in short: without its database, if there is only one."""
+    both = {name: (name.partition(".")[2], name.replace(".", "__", 1)) for name in collections}
+    return both if one_database else {name: (long, short) for name, (short, long) in both.items()}
 
 
 def fields(sample: Iterable[Parsed]) -> list[Field]:
@@ -130,7 +132,7 @@ def _look(document: Mapping[str, Any], above: FieldPath, kinds: dict[FieldPath, 
             continue
         kind = kind_of(value)
         seen.add(kind)
-        if kind == _NESTED:
+        if kind == _NESTED and len(path) < _MOST_LEVELS:
             _look(value, path, kinds)
 
 
@@ -150,7 +152,7 @@ def kind_of(value: Any) -> str:
 
 def _fields_of(path: FieldPath, kinds: Mapping[FieldPath, set[str]]) -> list[Field]:
     below = [other for other in kinds if len(other) == len(path) + 1 and other[:-1] == path]
-    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS:
+    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS and len(path) < _MOST_LEVELS:
         return [field for each in below for field in _fields_of(each, kinds)]
     return [Field(path, _merged(kinds[path]))]
 
@@ -160,11 +162,6 @@ def _merged(kinds: set[str]) -> str:
         return "double"
     (kind,) = kinds if len(kinds) == 1 else (_TEXT,)
     return _TEXT if kind == _NESTED else kind
-
-
-def _numbered(found: Sequence[Field]) -> dict[str, Field]:
-    """By names with numbers: two paths make the same one."""
-    return {f"{'_'.join(field.path)}_{number}": field for number, field in enumerate(found, 1)}
 
 
 def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:

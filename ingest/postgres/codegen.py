@@ -1,4 +1,4 @@
-"""Writes the staging views of a Postgres source: for each table a dbt model and its yml.
+"""The staging views of a Postgres source: for each table a dbt model and its yml.
 
 `staging_models` is pure: the same catalogue gives the same text.
 """
@@ -6,7 +6,6 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ingest.config import PostgresSource
 from ingest.lake.sql import literal
@@ -16,7 +15,8 @@ from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect
 from ingest.postgres.types import Cast, cast
 from ingest.settings import JobSettings
-from ingest.stagingfiles import CHECKPOINT, FOLDER, head, model_yml, write
+from ingest.stagingfiles import CHECKPOINT, Found, View, head, model_yml
+from ingest.stagingrecord import Record
 from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 _DOMAINS = """
@@ -39,22 +39,16 @@ class _View:
         return any(each.not_held for each in self.casts.values())
 
 
-def write_models(
-    source: PostgresSource, settings: JobSettings, folder: Path = FOLDER, *, force: bool = False
-) -> list[str]:
-    """Writes the views of all tables of `source` that can be replicated; says so in a few lines.
+def views(source: PostgresSource, settings: JobSettings, record: Record) -> Found:
+    """The views of all tables of `source` that can be replicated. record: of those that are there.
 
     Raises CannotConnect.
     """
     dsn = source.dsn.get_secret_value()
     with connect(dsn, connect_seconds=settings.connect_seconds) as connection:
         found = catalog.tables(connection, source.selects)
-        usable = [table for table in found if not table.problem]
-        done = write(staging_models(source, usable, domains(connection)), folder, force=force)
-    return [
-        *done.report({table.table_name: table.problem for table in found if table.problem}),
-        f"{source.name}: {len(usable)} tables, {len(done.unchanged)} files as they were",
-    ]
+        models = staging_models(source, [table for table in found if not table.problem], domains(connection), record)
+    return Found(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
 
 
 def domains(connection: Connection) -> dict[str, str]:
@@ -63,22 +57,19 @@ def domains(connection: Connection) -> dict[str, str]:
 
 
 def staging_models(
-    source: PostgresSource, tables: Sequence[CatalogTable], domains: Mapping[str, str]
-) -> dict[str, str]:
-    """The text of each file by its name, such as `stg_shop__orders.sql`.
-
-    domains: as `domains` gives them.
-    """
+    source: PostgresSource, tables: Sequence[CatalogTable], domains: Mapping[str, str], record: Record
+) -> list[View]:
+    """The view of each table. domains: as `domains` gives them. record: of the views that are there."""
     by_name = {table.table_name: table for table in tables}
-    files = {}
-    for model, name in model_names(source.name, {name: _short(table) for name, table in by_name.items()}).items():
+    shorts = {name: (_short(table),) for name, table in by_name.items()}
+    found = []
+    for model, name in model_names(source.name, shorts, record.tables).items():
         table = by_name[name]
-        names = column_names([column.name for column in table.columns])
+        named = column_names([(column.name,) for column in table.columns], record.columns(model))
         casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}
-        view = _View(source.name, model, table, names, casts)
-        files[f"{model}.sql"] = _sql(view)
-        files[f"{model}.yml"] = _yml(view)
-    return files
+        view = _View(source.name, model, table, {column: to for (column,), to in named.items()}, casts)
+        found.append(View(model, name, _sql(view), _yml(view)))
+    return found
 
 
 def _short(table: CatalogTable) -> str:

@@ -7,6 +7,7 @@ once.
 """
 
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -148,7 +149,7 @@ class Survey:
                 told = f"of type {now} now, before of {column.type}; its staging view may not read that"
             else:
                 continue
-            hint = "`tidemark codegen --force` writes it anew"
+            hint = f"`tidemark codegen --force {shlex.quote(row.table_name)}` writes the view again"
             _log.warning("%s: column %s is %s (%s)", row.table_name, column.name, told, hint)
 
     def _last_of(self, table_name: str) -> SourceTable | None:

@@ -1,8 +1,9 @@
 """How a column's text, as Postgres prints it, becomes a value of Spark's.
 
 Pure. What the SQL can't read it raises for, as a column may have another type by now; it may round what has more
-digits: the survey warns of that. What Spark can't hold (NaN in a decimal; infinity, BC and years from 294247 on in
-dates and times) becomes NULL, and the view keeps its text. Types that Spark has no equal of stay text.
+digits: the survey warns of that. NULL is shown for what Spark can't hold (NaN in a decimal, infinity, timestamps from
+year 294247 on), and for BC, whose years Spark counts otherwise; the view keeps their texts. Types that Spark has no
+equal of stay text.
 """
 
 import re

@@ -1,7 +1,7 @@
 {#-
   What a definition is: its `hash`, over its SQL and settings, the views below it as they stand in the lake (comments and white
   space don't count), their tables and the contents of seeds, and another over what its buckets are named by, or those that a lookup
-  names, which `tidemark buckets` compares; and its `inputs`, the source tables below it as {source, table}.
+  names, which `tidemark buckets` compares; its `inputs`, the source tables below it as {source, table}; and its `view_tables`.
 -#}
 {% macro bucket_definition(model, sql, settings) -%}
     {%- set inputs = tidemark.definition_inputs(model) -%}
@@ -14,7 +14,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- set hash = local_md5(parts | join('\n')) ~ '-' ~ local_md5(tojson(settings.named_by)) -%}
-    {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluate': settings.evaluate}) }}
+    {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluate': settings.evaluate, 'view_tables': tidemark.view_tables(model)}) }}
 {%- endmacro %}
 
 {#- SQL without comments, without semicolons at its end, and with white space only where it separates words. String literals stay as

@@ -13,6 +13,7 @@
 {% macro keep_bucket(sql, settings, pre_hooks, post_hooks) -%}
     {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
     {%- set plan = tidemark.bucket_plan(this, definition) -%}
+    {%- do tidemark.check_view_tables(model, plan.published_view_tables) -%}
 
     {%- if var('plan_only', false) -%}
         {%- do tidemark.report_plan(plan) -%}
@@ -56,6 +57,7 @@
         staged=staged,
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
+        view_tables=plan.view_tables,
         rows=done.put + done.removed
     ) -%}
     {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}

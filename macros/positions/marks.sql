@@ -1,6 +1,6 @@
 {#-
   How far every model has been published, as the run found it: {model: {source: {checkpoint_id, position,
-  publication_id, definition_hash, columns}}}, from `core.progress`. Empty while parsing and on a new lake.
+  publication_id, definition_hash, columns, view_tables}}}, from `core.progress`. Empty while parsing and on a new lake.
 -#}
 {% macro marks() -%}
     {%- if not execute -%}
@@ -17,17 +17,29 @@
     {%- set found = {} -%}
     {%- set progress = tidemark.core_relation('progress') -%}
     {%- if tidemark.is_built(progress) -%}
-        {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns from ' ~ progress) -%}
+        {%- do tidemark._add_view_tables([progress, tidemark.core_relation('publications')]) -%}
+        {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns, view_tables from ' ~ progress) -%}
             {%- do found.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,
                 'position': row['position'] | int,
                 'publication_id': row['publication_id'] | int,
                 'definition_hash': row['definition_hash'],
                 'columns': fromjson(row['columns'] or '[]'),
+                'view_tables': fromjson(row['view_tables'] or '{}'),
             }}) -%}
         {%- endfor -%}
     {%- endif -%}
     {{ return(found) }}
+{%- endmacro %}
+
+{#- Gives the tables of an earlier Tidemark, which did not record what views show, the column for it. -#}
+{% macro _add_view_tables(relations) -%}
+    {%- for relation in relations if not tidemark.is_bucket_table(relation, column='view_tables') -%}
+        {#- What dbt knows is as old as the run. -#}
+        {%- if 'view_tables' not in run_query('describe ' ~ relation) | map(attribute='col_name') -%}
+            {%- do run_query('alter table ' ~ relation ~ ' add column view_tables string') -%}
+        {%- endif -%}
+    {%- endfor -%}
 {%- endmacro %}
 
 {#- The newest publication that the marks know; 0 before the first. -#}

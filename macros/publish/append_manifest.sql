@@ -30,8 +30,16 @@
     insert into {{ publications }}
     select
         {{ publication_id }}L,
-        *,
-        current_timestamp()
+        checkpoint_id,
+        model,
+        table_name,
+        snapshot_id,
+        branch,
+        marks,
+        definition_hash,
+        columns,
+        current_timestamp(),
+        view_tables
     from values
     {%- for row in manifest %}
         (
@@ -42,9 +50,11 @@
             '{{ row.branch }}',
             {{ tidemark._marks_array(row.standing) }},
             {{ tidemark.literal(row.definition_hash) if row.definition_hash else 'cast(null as string)' }},
-            {{ tidemark.literal(row.columns) }}
+            {{ tidemark.literal(row.columns) }},
+            {{ tidemark.literal(row.view_tables) if row.view_tables else 'cast(null as string)' }}
         ){{ ',' if not loop.last }}
     {%- endfor %}
+        as manifest (checkpoint_id, model, table_name, snapshot_id, branch, marks, definition_hash, columns, view_tables)
 {%- endmacro %}
 
 {% macro _marks_array(standing) -%}

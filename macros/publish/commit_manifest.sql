@@ -32,6 +32,7 @@
                 'standing': model.report.standing if loop.first else {},
                 'definition_hash': model.report.definition_hash,
                 'columns': tojson(model.report.columns),
+                'view_tables': tojson(model.report.view_tables) if model.report.get('view_tables') else none,
             }) -%}
         {%- endfor -%}
     {%- endfor -%}

@@ -39,7 +39,8 @@
         newest.position,
         newest.definition_hash,
         newest.columns,
-        newest.publication_id
+        newest.publication_id,
+        newest.view_tables
     from (
         select
             *,
@@ -48,12 +49,30 @@
             select
                 model,
                 source,
-                max_by(struct(checkpoint_id, position, definition_hash, columns, publication_id), publication_id) as newest
+                max_by(
+                    struct(checkpoint_id, position, definition_hash, columns, publication_id, view_tables), publication_id
+                ) as newest
             from (
-                select model, source, checkpoint_id, position, definition_hash, columns, publication_id
+                select
+                    model,
+                    source,
+                    checkpoint_id,
+                    position,
+                    definition_hash,
+                    columns,
+                    publication_id,
+                    view_tables
                 from {{ tidemark.core_relation('progress') }}
                 union all
-                select model, mark.source, mark.checkpoint_id, mark.position, definition_hash, columns, publication_id
+                select
+                    model,
+                    mark.source,
+                    mark.checkpoint_id,
+                    mark.position,
+                    definition_hash,
+                    columns,
+                    publication_id,
+                    view_tables
                 from {{ tidemark.core_relation('publications') }}
                 lateral view explode(marks) as mark
                 where {{ tidemark.of_checkpoints('publication_id', done, publication_id) }}

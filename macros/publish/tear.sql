@@ -9,7 +9,8 @@
     {%- set queue = tidemark.run_memory().setdefault('tearing', []) -%}
     {%- do queue.append(definition) -%}
     {%- do tidemark._wait_behind(queue, definition) -%}
-    {%- set rows = {'standing': tidemark.published_standing(definition), 'definition_hash': tidemark.torn(), 'columns': []} -%}
+    {%- set view_tables = tidemark.marks().get(definition, {}).values() | map(attribute='view_tables') | first | default({}, true) -%}
+    {%- set rows = {'standing': tidemark.published_standing(definition), 'definition_hash': tidemark.torn(), 'columns': [], 'view_tables': view_tables} -%}
     {%- set models = [{'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier], 'report': rows}] -%}
     {%- do models.extend(dropped) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}

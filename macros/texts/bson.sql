@@ -31,12 +31,13 @@
     {{ tidemark._unwrapped(text, 'oid') }}
 {%- endmacro %}
 
-{#- Dates, which have milliseconds; NULL outside of the years 1 to 9999, which Spark can't hold. -#}
+{#- Dates, which have milliseconds. As of Postgres, NULL before year 1, whose number readers don't agree on, and from year 294247 on,
+    which Spark can't hold. -#}
 {% macro bson_date(text) -%}
     {%- set milliseconds -%}
     try_cast(regexp_extract({{ text }}, '^\\{"\\$date":\\{"\\$numberLong":"(-?[0-9]+)"', 1) as bigint)
     {%- endset -%}
-    if({{ milliseconds }} between -62135596800000 and 253402300799999, timestamp_millis({{ milliseconds }}), null)
+    if({{ milliseconds }} between -62135596800000 and 9223371244799999, timestamp_millis({{ milliseconds }}), null)
 {%- endmacro %}
 
 {#- BSON timestamps, to the second. -#}

@@ -1,5 +1,5 @@
-{#- Floats, dates, times and bytea from the text that Postgres prints in our sessions; NULL for what Spark can't hold. Any other text is
-    raised for, also such as Spark would read (`22:01:00` as a time of today): the column has another type by now. -#}
+{#- Floats, dates, times and bytea from the text that Postgres prints in our sessions; NULL for infinity, BC and what Spark can't hold. Any
+    other text is raised for, also such as Spark would read (`22:01:00` as a time of today): the column has another type by now. -#}
 
 {#- A real, of 32 bits. -#}
 {% macro pg_real(text) -%}
@@ -61,5 +61,5 @@
 {%- endmacro %}
 
 {% macro _raise_for(text, type) -%}
-    raise_error({{ tidemark.literal(text ~ ' as ' ~ type ~ ': Postgres prints no such value as ') }} || {{ text }} || {{ tidemark.literal('; edit the view, or run `tidemark codegen --force`') }})
+    raise_error({{ tidemark.literal(text ~ ' as ' ~ type ~ ': Postgres prints no such value as ') }} || {{ text }} || {{ tidemark.literal('; edit the view, or run `tidemark codegen --force TABLE`') }})
 {%- endmacro %}

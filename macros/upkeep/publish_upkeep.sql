@@ -22,7 +22,7 @@
         {%- set mark = marks[model].values() | first -%}
         {%- set report = {
             'standing': tidemark.published_standing(model), 'staged': [table],
-            'definition_hash': mark.definition_hash, 'columns': mark.columns,
+            'definition_hash': mark.definition_hash, 'columns': mark.columns, 'view_tables': mark.view_tables,
         } -%}
         {%- set models = [{'name': model, 'tables': [table], 'report': report}] -%}
         {%- do tidemark.commit_manifest(models, [tidemark.newest_publication(marks)]) -%}

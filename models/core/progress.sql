@@ -8,4 +8,5 @@
     'definition_hash': 'string',
     'columns': 'string',
     'publication_id': 'bigint',
+    'view_tables': 'string',
 }) }}

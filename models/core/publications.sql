@@ -9,4 +9,5 @@
     'definition_hash': 'string',
     'columns': 'string',
     'published_at': 'timestamp',
+    'view_tables': 'string',
 }) }}

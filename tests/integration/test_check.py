@@ -25,8 +25,9 @@ select id from %s
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """The folder `models` of a copy of the project that has no definitions and views yet."""
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder `models` of a copy of the project that has no definitions and views yet, and no lake."""
+    monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     for folder in ("macros", "profiles", "models/core", "models/raw", "tests/data_tests"):
         shutil.copytree(PROJECT / folder, tmp_path / folder)
     shutil.copy(PROJECT / "dbt_project.yml", tmp_path)

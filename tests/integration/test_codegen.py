@@ -1,5 +1,6 @@
 """The generated expressions on what Postgres really prints: Spark has the source's values."""
 
+import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,19 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from jinja2 import Environment
 from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from ingest.cli import cli
+from ingest.codegen import Codegen
 from ingest.config import PostgresSource
+from ingest.errors import UsageError
 from ingest.lake.sql import literal
 from ingest.postgres import catalog, copytext
-from ingest.postgres.codegen import domains, staging_models, write_models
+from ingest.postgres.codegen import domains, staging_models
 from ingest.postgres.connection import Connection, connect, copy_out
 from ingest.postgres.types import cast
 from ingest.settings import JobSettings
+from ingest.stagingrecord import Record
+from ingest.viewtrial import Trial
 from tests.conftest import Database
+from tests.integration.commands import write_sources
+from tests.integration.replica import ROOT
 from tests.unit.calling import Macros
 
 
@@ -222,8 +231,7 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, copies int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
-    files = staging_models(source, tables, domains(connection))
-    return [spark.sql(rendered(text)) for name, text in files.items() if name.endswith(".sql")]
+    return [spark.sql(rendered(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
 
 def rendered(text: str) -> str:
@@ -423,17 +431,129 @@ def test_odd_names_and_equal_rows_come_through(
     assert view.columns[6:] == ODD_NAMES[4:]
 
 
-def test_write_models_tells_what_it_wrote_and_what_it_left(
-    database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
+def test_codegen_tells_what_it_wrote_and_what_it_left(
+    spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
 ) -> None:
     database.execute("create table a (id int primary key); create table no_key (id int)")
     sql_file, yml = (tmp_path / f"stg_{source.name}__a.{end}" for end in ("sql", "yml"))
-    wrote, wrote_yml, left_out, total = write_models(source, settings, tmp_path)
+    tried = Trial(lambda: spark).problem
+    wrote, wrote_yml, left_out, total = Codegen(tried, tmp_path).write(source, settings).lines
     assert (wrote, wrote_yml) == (f"wrote {sql_file}", f"wrote {yml}")
     assert left_out.startswith("left out public.no_key: it has no replica identity")
     assert total == f"{source.name}: 1 tables, 0 files as they were"
 
-    sql_file.write_text("select 1")
-    left, _, total = write_models(source, settings, tmp_path)
-    assert left == f"left {sql_file}, which differs; --force writes over it"
+    sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
+    left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
+    assert left == f"left {sql_file}, which differs; `tidemark codegen --force public.a` writes over it"
     assert total == f"{source.name}: 1 tables, 1 files as they were"
+
+    database.execute("create table b (id int primary key)")
+    only_a = Codegen(tried, tmp_path, tables=["public.a"], force=True)
+    assert only_a.write(source, settings).lines == [
+        f"wrote {sql_file}",
+        f"{source.name}: 1 tables, 1 files as they were",
+    ]
+    only_a.check_named()
+    nobodys = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
+    assert nobodys.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
+    with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
+        nobodys.check_named()
+
+
+def test_spark_takes_every_view_that_is_written(
+    spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
+) -> None:
+    kinds = ("text", "date", "numeric(10,2)", "timestamptz", "double precision", "bigint", "bytea", "timestamp")
+    wide = ", ".join(f"c{number} {kinds[number % len(kinds)]}" for number in range(1598))
+    odd = [
+        *ODD_NAMES,
+        "😀",
+        "a.b.c",
+        "x`y`",
+        "from",
+        "true",
+        "select * from x; --",
+        "/* c */",
+        "\t",
+        "İ",
+        "${env:HOME}",
+    ]
+    names = sql.SQL(", ").join(sql.SQL("{} date").format(sql.Identifier(name)) for name in odd)
+    for name, columns in (("wide", sql.SQL(wide)), ("odd '\\ {{ x }} ` 😀", names)):
+        table = sql.Identifier(name)
+        database.execute(sql.SQL("create table {} (primary_key int primary key, {})").format(table, columns))
+    done = Codegen(Trial(lambda: spark).problem, tmp_path).write(source, settings)
+    assert not done.refused
+    assert len(list(tmp_path.glob("*.sql"))) == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["select nothing from {{ ref('row_state') }}", "select 1 as a, 2 as A", "{{ no.such }}"]
+)
+def test_a_view_that_spark_refuses_is_told_in_a_line(spark: SparkSession, text: str) -> None:
+    problem = Trial(lambda: spark).problem(text)
+    assert problem
+    assert len(problem) <= 300
+    assert "\n" not in problem
+
+
+def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
+    spark: SparkSession,
+    database: Database,
+    source: PostgresSource,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute("create table a (id int primary key, due date); create table b (id int primary key)")
+    for part in ("macros", "profiles"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    shutil.copy(ROOT / "dbt_project.yml", tmp_path)
+    write_sources(tmp_path, source)
+    macros = tmp_path / "macros/texts/postgres.sql"
+    read_date = "{{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}"
+    assert read_date in macros.read_text()
+    macros.write_text(macros.read_text().replace(read_date, "no_such({{ text }})"))
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner()
+    a, b = (f"models/staging/stg_{source.name}__{table}.sql" for table in "ab")
+    refused = run.invoke(cli, ["codegen"])
+    assert refused.exit_code == 1
+    assert "left out public.a: Spark refuses its view ([UNRESOLVED_ROUTINE]" in refused.output
+    assert f"wrote {b}" in refused.output
+    assert not Path(a).exists()
+
+    Path(b).write_text(Path(b).read_text().replace("as id", "as b_id"))
+    shown = run.invoke(cli, ["codegen", "--diff", "public.b"])
+    assert (shown.exit_code, shown.output.splitlines()[:2]) == (0, [f"--- {b}", f"+++ {b}"])
+    assert "as b_id" in Path(b).read_text()
+    assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
+    assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
+    for arguments, said in {
+        ("--force",): "the tables to write over are missing",
+        ("x.y",): "no source has such a table",
+    }.items():
+        error = run.invoke(cli, ["codegen", *arguments]).exception
+        assert isinstance(error, UsageError)
+        assert said in str(error)
+
+
+# The last millisecond of a BC year, the first of year 1, and so on.
+MOMENTS = {
+    "0001-12-31 23:59:59.999+00 BC": -62135596800001,
+    "0001-01-01 00:00:00+00": -62135596800000,
+    "9999-12-31 23:59:59.999+00": 253402300799999,
+    "10000-01-01 00:00:00+00": 253402300800000,
+    "294246-12-31 23:59:59.999+00": 9223371244799999,
+    "294247-01-01 00:00:00+00": 9223371244800000,
+}
+
+
+def test_the_same_moments_are_shown_of_postgres_and_mongodb(spark: SparkSession) -> None:
+    macros = Macros("texts/field", "texts/postgres", "texts/bson", "positions/literal")
+    shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
+    rows = [(at, f'{{"$date":{{"$numberLong":"{number}"}}}}') for at, number in MOMENTS.items()]
+    found = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
+    held = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
+    assert [row.p for row in found] == [row.m for row in found]
+    assert [row.p for row in found if row.p is not None] == held
+    assert len(found) == len(held) + 2

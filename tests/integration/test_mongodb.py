@@ -17,20 +17,22 @@ from pydantic import ByteSize, SecretStr
 from pymongo import MongoClient
 from pymongo.database import Database
 from pymongo.errors import OperationFailure
+from pyspark.sql import SparkSession
 
+from ingest.codegen import Codegen
 from ingest.config import MongoSource, Settings
 from ingest.embedded import MongoServer
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED, RUNNING
 from ingest.mongodb import clustertime
-from ingest.mongodb.codegen import write_models
 from ingest.mongodb.connection import SNAPSHOT_TOO_OLD, CannotConnect
 from ingest.mongodb.preflight import check
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from ingest.verify import verify_all
+from ingest.viewtrial import Trial
 from tests.integration.mongo import Client, MongoJobs
 from tests.integration.replay import Killed, call_once, in_chunks, kill
 
@@ -806,12 +808,13 @@ def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings)
 
 
 def test_codegen_types_a_sample_and_leaves_edited_files(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
+    spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
 ) -> None:
     same = {"at": datetime.now(timezone.utc), "who": {"name": "x", "n": {"z": 1}}, "tags": ["a"]}
     for n in range(20):
         shop.orders.insert_one({"_id": n, **same, "total": n * 1.5 if n % 2 else n, "mixed": n if n % 2 else "s"})
-    lines = write_models(mongo_jobs.source, settings, tmp_path)
+    codegen = Codegen(Trial(lambda: spark).problem, tmp_path)
+    lines = codegen.write(mongo_jobs.source, settings).lines
     assert lines[-1].endswith("1 collections, 0 files as they were")
     text = (tmp_path / f"stg_{mongo_jobs.source.name}__orders.sql").read_text()
     for item in (
@@ -824,4 +827,19 @@ def test_codegen_types_a_sample_and_leaves_edited_files(
         "{{ tidemark.bson_text(tidemark.field('mixed')) }} as mixed",
     ):
         assert item in text, text
-    assert write_models(mongo_jobs.source, settings, tmp_path)[-1].endswith("2 files as they were")
+    assert codegen.write(mongo_jobs.source, settings).lines[-1].endswith("2 files as they were")
+
+
+def test_spark_takes_the_view_of_a_document_of_a_hundred_levels(
+    spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
+) -> None:
+    document: dict[str, Any] = {"n": Int64(1), "when": datetime.now(timezone.utc)}
+    for level in range(96):
+        document = {"inner": document, "level": level, "at": datetime.now(timezone.utc)}
+    shop.deep.insert_one({"_id": 1, **document})
+    done = Codegen(Trial(lambda: spark).problem, tmp_path).write(mongo_jobs.source, settings)
+    assert not done.refused
+    text = (tmp_path / f"stg_{mongo_jobs.source.name}__deep.sql").read_text()
+    rest = "_".join(["inner"] * 32)
+    assert text.count(" as inner_") == 63
+    assert f" as {rest},\n" in text

@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 from bson import Binary
 
+from ingest.codegen import Codegen
 from ingest.config import MongoSource, PostgresSource
 from ingest.lake import Lake
-from ingest.mongodb.codegen import write_models
 from ingest.settings import JobSettings
 from ingest.verify import verify_all
+from ingest.viewtrial import Trial
 from tests.conftest import Database
 from tests.integration.mongo import Client
 from tests.integration.replica import Replica, in_order
@@ -48,7 +49,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     )
     database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
     customers = replica.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
-    write_models(mongo_source, settings, replica.folder / "models/staging")
+    Codegen(Trial(lambda: replica.spark).problem, replica.folder / "models/staging").write(mongo_source, settings)
     # What codegen has not seen, and no folder can be called.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
@@ -129,7 +130,7 @@ def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
 ) -> None:
     shop = mongo[mongo_source.name]
     shop.a.insert_many([{"_id": n, "v": n} for n in range(5)])
-    write_models(mongo_source, settings, replica.folder / "models/staging")
+    Codegen(Trial(lambda: replica.spark).problem, replica.folder / "models/staging").write(mongo_source, settings)
     every = replica.definition(
         "every",
         f"select _row_key, _id, v from {{{{ rows('stg_{mongo_source.name}__a') }}}}",

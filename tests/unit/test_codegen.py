@@ -1,5 +1,7 @@
 """Staging views from a catalogue: their text, their names, and what `write` leaves alone."""
 
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,22 @@ from pydantic import SecretStr
 
 from ingest.config import PostgresSource
 from ingest.lake.tables import Column
+from ingest.postgres import codegen
 from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.codegen import staging_models
 from ingest.postgres.types import cast
-from ingest.stagingfiles import write
+from ingest.stagingfiles import diff, write
+from ingest.stagingrecord import Record, columns_shown, read
 from ingest.viewnames import column_names, jinja_safe, model_names, quoted
 
 SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=("*.*",))
+
+
+def staging_models(
+    source: PostgresSource, tables: Sequence[CatalogTable], domains: Mapping[str, str], record: Record | None = None
+) -> dict[str, str]:
+    """The text of each file by its name."""
+    views = codegen.staging_models(source, tables, domains, record or Record())
+    return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
 
 
 def table(
@@ -122,8 +133,8 @@ def test_types(postgres: str, spark: str) -> None:
 
 
 def test_columns_that_differ_by_capitals_get_numbers_and_lower_case_stays() -> None:
-    names = column_names(["ID", "id", "id_2", "Id", "_ROW_KEY", "_row_key", "_columns"])
-    assert names == {
+    names = column_names([(name,) for name in ("ID", "id", "id_2", "Id", "_ROW_KEY", "_row_key", "_columns")])
+    assert {column: name for (column,), name in names.items()} == {
         "ID": "ID_3",
         "id": "id",
         "id_2": "id_2",
@@ -158,11 +169,11 @@ def test_jinja_renders_names_as_they_are(text: str) -> None:
 
 def test_names_of_models_are_plain_and_never_collide() -> None:
     tables = {
-        "public.Orders": "Orders",
-        "public.orders": "orders",
-        "a.b": "a__b",
-        "public.a__b": "a__b",
-        "my schema.Ünïcode {{x}}": "my schema__Ünïcode {{x}}",
+        "public.Orders": ["Orders"],
+        "public.orders": ["orders"],
+        "a.b": ["a__b"],
+        "public.a__b": ["a__b"],
+        "my schema.Ünïcode {{x}}": ["my schema__Ünïcode {{x}}"],
     }
     names = model_names("shop", tables)
     assert names == model_names("shop", dict(reversed(tables.items())))
@@ -176,7 +187,7 @@ def test_names_of_models_are_plain_and_never_collide() -> None:
 
 
 def test_a_name_that_no_file_could_have_is_cut_and_told_apart() -> None:
-    tables = {f"public.{'t' * 240}{number}": f"{'t' * 240}{number}" for number in range(3)}
+    tables = {f"public.{'t' * 240}{number}": [f"{'t' * 240}{number}"] for number in range(3)}
     names = model_names("shop", tables)
     assert sorted(names.values()) == sorted(tables)
     assert max(map(len, names)) < 250
@@ -208,14 +219,138 @@ def test_dbt_renders_where_it_would_take_a_backslash_as_it_stands(name: str) -> 
 
 
 def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
-    files = staging_models(SHOP, [table("orders")], {})
+    (view,) = codegen.staging_models(SHOP, [table("orders")], {}, Record())
     sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
-    assert write(files, tmp_path).written == (sql, yml)
 
+    def written(*, force: bool = False) -> tuple[list[str], int]:
+        done = write([view], read(tmp_path), lambda _: "", tmp_path, force=force)
+        return done.lines, done.unchanged
+
+    assert written() == ([f"wrote {sql}", f"wrote {yml}"], 0)
     sql.write_text("select 1")
-    again = write(files, tmp_path)
-    assert (again.written, again.unchanged, again.kept) == ((), (yml,), (sql,))
+    assert written() == (
+        [f"left {sql}, which differs; `tidemark codegen --force public.orders` writes over it"],
+        1,
+    )
     assert sql.read_text() == "select 1"
+    assert written(force=True) == ([f"wrote {sql}"], 1)
+    assert sql.read_text() == view.sql
 
-    assert write(files, tmp_path, force=True).written == (sql,)
-    assert sql.read_text() == files[sql.name]
+
+def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path) -> None:
+    (view,) = codegen.staging_models(SHOP, [table("orders")], {}, Record())
+    sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
+    sql.write_text("select 1")
+    done = write([view], read(tmp_path), lambda _: "it is bad", tmp_path, force=True)
+    assert (done.refused, done.lines) == (
+        ["public.orders"],
+        ["left out public.orders: Spark refuses its view (it is bad)"],
+    )
+    assert sql.read_text() == "select 1"
+    assert not yml.exists()
+
+
+def test_the_difference_is_shown_and_nothing_written(tmp_path: Path) -> None:
+    (view,) = codegen.staging_models(SHOP, [table("orders")], {}, Record())
+    sql = tmp_path / "stg_shop__orders.sql"
+    sql.write_text(view.sql.replace("as id", "as order_id"))
+    lines = list(diff([view], read(tmp_path), tmp_path))
+    assert lines[:2] == [f"--- {sql}", f"+++ {sql}"]
+    assert "-    cast(columns['id'] as bigint) as order_id" in lines
+    assert "+    cast(columns['id'] as bigint) as id" in lines
+    assert lines[lines.index("--- /dev/null") + 1] == f"+++ {sql.with_suffix('.yml')}"
+    assert list(tmp_path.iterdir()) == [sql]
+
+
+def written_names(folder: Path, *tables: CatalogTable, source: PostgresSource = SHOP) -> dict[str, str]:
+    """The name of each table's view, after these have been written beside those that are there."""
+    views = codegen.staging_models(source, tables, {}, read(folder))
+    write(views, read(folder), lambda _: "", folder)
+    return {view.table: view.model for view in views}
+
+
+def test_a_name_in_use_stays_with_its_table(tmp_path: Path) -> None:
+    lines, order_lines = table("order__lines"), table("lines", schema="order")
+    assert written_names(tmp_path, lines) == {"public.order__lines": "stg_shop__order__lines"}
+    both = {"public.order__lines": "stg_shop__order__lines", "order.lines": "stg_shop__order__lines_615bce"}
+    assert written_names(tmp_path, order_lines, lines) == both
+    # Dropped, or not selected any more: nobody else gets the name.
+    assert written_names(tmp_path, order_lines) == {"order.lines": both["order.lines"]}
+    # The other one's own name is free by now, and it keeps the one that it has.
+    for file in tmp_path.glob("stg_shop__order__lines.*"):
+        file.unlink()
+    assert written_names(tmp_path, lines, order_lines) == both
+
+
+def test_a_name_in_use_stays_with_its_source(tmp_path: Path) -> None:
+    other = SHOP.model_copy(update={"name": "shop__eu"})
+    assert written_names(tmp_path, table("c", schema="eu")) == {"eu.c": "stg_shop__eu__c"}
+    (name,) = written_names(tmp_path, table("c"), source=other).values()
+    assert re.fullmatch("stg_shop__eu__c_[0-9a-f]{6}", name)
+
+
+def test_a_name_that_a_person_wrote_in_capitals_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "STG_SHOP__T.sql").write_text("{{ config(meta={'source': 'shop', 'table': 'public.other'}) }}")
+    (name,) = written_names(tmp_path, table("t")).values()
+    assert re.fullmatch("stg_shop__t_[0-9a-f]{6}", name)
+
+
+def test_a_view_that_a_person_has_moved_is_written_where_it_is(tmp_path: Path) -> None:
+    written_names(tmp_path, table("t"))
+    (tmp_path / "sub").mkdir()
+    for file in list(tmp_path.glob("*.*")):
+        file.rename(tmp_path / "sub" / file.name)
+    views = codegen.staging_models(SHOP, [table("t", {"id": "bigint", "n": "text"})], {}, read(tmp_path))
+    done = write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+    assert done.lines == [f"wrote {tmp_path}/sub/stg_shop__t.sql", f"wrote {tmp_path}/sub/stg_shop__t.yml"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "yml"),
+    [
+        ("{{ config(materialized='view', meta={'source': 'shop', 'table': 'public.\\\\x' ~ ''}) }} select 1", ""),
+        ("select {{ do_something() }}", "models: [{name: v, config: {meta: {source: shop, table: 'public.\\x'}}}]"),
+        ("select 1", "models: [{name: v, meta: {source: shop, table: 'public.\\x'}}]"),
+    ],
+)
+def test_the_record_is_read_as_dbt_reads_it(tmp_path: Path, sql: str, yml: str) -> None:
+    (tmp_path / "v.sql").write_text(sql)
+    (tmp_path / "any.yml").write_text(yml)
+    assert read(tmp_path).tables == {"v": ("shop", "public.\\x")}
+
+
+@pytest.mark.parametrize(
+    "text", ["{% snapshot %}", "{{ config(meta=var('x')) }}", "{{ config(meta={'source': 1}) }}", ""]
+)
+def test_a_file_that_says_no_table_is_in_no_record(tmp_path: Path, text: str) -> None:
+    (tmp_path / "v.sql").write_text(text)
+    (tmp_path / "any.yml").write_text("[")
+    assert read(tmp_path).tables == {}
+
+
+def test_a_columns_name_in_use_stays_with_it(tmp_path: Path) -> None:
+    def shown(*columns: str) -> dict[str, str]:
+        views = codegen.staging_models(SHOP, [table("t", dict.fromkeys(columns, "text"))], {}, read(tmp_path))
+        write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+        text = (tmp_path / "stg_shop__t.sql").read_text()
+        return {column: name for name, (column,) in columns_shown(text).items()}
+
+    assert shown("ID", "n") == {"ID": "ID", "n": "n"}
+    # A newcomer that would sort before it.
+    assert shown("id", "ID", "n") == {"id": "id_2", "ID": "ID", "n": "n"}
+    assert shown("id", "n") == {"id": "id_2", "n": "n"}
+
+
+def test_what_a_view_shows_is_read_from_what_codegen_wrote() -> None:
+    odd = ["a b", "it's", "a\\b", "{{ x }}", "{% y", "x as y,", "new\nline", "back`tick", "x.y", "😀", "a, b\nfrom c"]
+    kinds = ["text", "date", "numeric(9,2)", "bigint", "bytea"]
+    columns = {f"{name} {kind}": kind for name in odd for kind in kinds}
+    text = staging_models(SHOP, [table("t", columns)], {})["stg_shop__t.sql"]
+    assert columns_shown(text) == {name: (name,) for name in columns}
+
+
+def test_a_persons_alias_is_no_name_in_use() -> None:
+    text = "select columns['a'] as id,\n coalesce(columns['b'], columns['c']) as x,\n columns['d'] as d_2\nfrom t"
+    assert columns_shown(text) == {"id": ("a",), "d_2": ("d",)}
+    names = column_names([("a",), ("id",), ("d",)], columns_shown(text))
+    assert list(names.values()) == ["a", "id", "d_2"]

@@ -1,5 +1,7 @@
 """Staging views of collections, by a sample of documents."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +10,19 @@ from bson import Binary, Decimal128, Int64, ObjectId, encode
 from pydantic import SecretStr
 
 from ingest.config import MongoSource
-from ingest.mongodb.codegen import Field, fields, staging_models
-from ingest.mongodb.documents import parse
+from ingest.mongodb import codegen
+from ingest.mongodb.codegen import Field, fields
+from ingest.mongodb.documents import Parsed, parse
+from ingest.stagingfiles import write
+from ingest.stagingrecord import Record, columns_shown, read
 
 SHOP = MongoSource(name="shop", uri=SecretStr("mongodb://h/"), collections=("*.*",))
+
+
+def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
+    """The text of each file by its name."""
+    views = codegen.staging_models(source, samples, Record())
+    return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
 
 
 def sampled(*documents: dict[str, Any]) -> list[Field]:
@@ -68,5 +79,34 @@ def test_names_that_meet_get_numbers_and_several_databases_are_named() -> None:
     one = {"a": {"b": 1}, "a_b": 2}
     files = staging_models(SHOP, {"x.t": [parse(encode(one))], "y.t": [parse(encode(one))]})
     assert sorted(files) == ["stg_shop__x__t.sql", "stg_shop__x__t.yml", "stg_shop__y__t.sql", "stg_shop__y__t.yml"]
-    assert "as a_b_1" in files["stg_shop__x__t.sql"]
-    assert "as a_b_2" in files["stg_shop__x__t.sql"]
+    shown = {"a_b": ("a_b",), "a_b_2": ("a", "b")}
+    assert columns_shown(files["stg_shop__x__t.sql"]) == shown
+
+
+def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> None:
+    def written(collections: dict[str, dict[str, Any]]) -> dict[str, str]:
+        samples = {name: [parse(encode(each))] for name, each in collections.items()}
+        views = codegen.staging_models(SHOP, samples, read(tmp_path))
+        write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+        return {view.table: view.model for view in views}
+
+    first = {"x.t": {"a": {"b": 1}}}
+    assert written(first) == {"x.t": "stg_shop__t"}
+    # A second database, and a field whose name would come first.
+    both = {"x.t": {"a": {"b": 1}, "a_b": 2}, "y.t": {}}
+    assert written(both) == {"x.t": "stg_shop__t", "y.t": "stg_shop__y__t"}
+    text = (tmp_path / "stg_shop__t.sql").read_text()
+    assert columns_shown(text) == {"a_b": ("a", "b"), "a_b_2": ("a_b",)}
+    # A collection whose short name is another one's long name.
+    assert written({"y.t": {}, "y.y__t": {}})["y.t"] == "stg_shop__y__t"
+    assert written(first) == {"x.t": "stg_shop__t"}
+
+
+def test_documents_unfold_to_a_depth_and_what_is_below_stays_json() -> None:
+    deep: dict[str, Any] = {"leaf": 1}
+    for _ in range(100):
+        deep = {"d": deep, "n": 1}
+    found = sampled(deep)
+    assert max(len(field.path) for field in found) == 32
+    (rest,) = (field for field in found if field.path == ("d",) * 32)
+    assert rest.kind == "text"

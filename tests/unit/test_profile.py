@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import UsageError
-from ingest.spark import settings
+from ingest.spark import has_lake, settings
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,12 @@ def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, line: str) -> No
         settings(profiles_dir=tmp_path)
     assert "s3cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> None:
+    found = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL"}
+    assert not has_lake(found)
+    (tmp_path / "catalog.db").touch()
+    assert has_lake(found)
+    assert has_lake({"spark.sql.catalog.lake.uri": "http://catalog", "spark.sql.catalog.lake.type": "rest"})
+    assert has_lake({"spark.remote": "sc://spark:15002"})

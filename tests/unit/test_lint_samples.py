@@ -1,0 +1,48 @@
+"""The models that pages show are found, and linted as the project's own."""
+
+from pathlib import Path
+
+from sqlfluff.core import FluffConfig, Linter
+
+from scripts.lint_samples import problems, samples
+
+PROJECT = Path(__file__).parents[2]
+
+PAGE = """\
+# A page
+
+    $ tidemark check
+
+1. In a list:
+
+       {{ config(meta={'key': ['id']}) }}
+       select ID from {{ ref('t') }}
+
+    GRANT SELECT ON t TO tidemark;
+
+```sql
+select id from {{ ref('t') }} where true
+```
+
+```python
+f"{{"
+```
+"""
+
+
+def test_models_are_found_in_blocks_of_either_kind_and_nothing_else_is() -> None:
+    assert [(first, text.splitlines()[-1]) for first, text in samples(PAGE)] == [
+        (7, "select ID from {{ ref('t') }}"),
+        (13, "select id from {{ ref('t') }} where true"),
+    ]
+
+
+def test_what_is_wrong_with_a_model_is_told_with_its_line() -> None:
+    linter = Linter(config=FluffConfig.from_path(str(PROJECT)))
+    found = [line.split(" ")[:2] for line in problems("page.md", PAGE, linter)]
+    assert found == [["page.md:8:", "CP02"], ["page.md:13:", "LT14"]]
+
+
+def test_the_pages_of_the_project_show_models() -> None:
+    shown = {page: len(list(samples((PROJECT / page).read_text()))) for page in ("README.md", "docs/buckets.md")}
+    assert shown == {"README.md": 2, "docs/buckets.md": 2}
