@@ -24,14 +24,22 @@ from ingest.project import DEFINITIONS, QUIETLY
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """What is found of the project and of every source."""
-    found = check_project(settings, target, folder)
-    for source in settings.sources.values():
-        found += kinds.check(source, settings.settings)
-    return found
+    needed: set[str] = set()
+    of_project = check_project(settings, target, folder, needed)
+    found: list[Finding] = []
+    for name, source in settings.sources.items():
+        names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}
+        found += kinds.check(source, settings.settings, names)
+    return found + of_project
 
 
-def check_project(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
-    """What is found of the Spark profile, the dbt project in `folder`, and its definitions."""
+def check_project(
+    settings: Settings, target: str | None = None, folder: Path | str = ".", needed: set[str] | None = None
+) -> list[Finding]:
+    """What is found of the Spark profile, the dbt project in `folder`, and its definitions.
+
+    needed: is given the tables that definitions read, as `<source>.<table>`.
+    """
     profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
     options = ["--project-dir", str(folder), "--profiles-dir", profiles]
     options += ["--target", target] if target else []
@@ -44,15 +52,22 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
     if not isinstance(parsed.result, Manifest):
         what = _readable(str(parsed.exception)) if parsed.exception else said.line()
         return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
+    if needed is not None:
+        for model in _definitions(parsed.result):
+            needed |= _read_by(parsed.result, model)
     return list(_check_definitions(settings, parsed.result, options))
 
 
 _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 
-def _check_definitions(settings: Settings, manifest: Manifest, options: list[str]) -> Iterator[Finding]:
+def _definitions(manifest: Manifest) -> list[ModelNode]:
     models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
-    definitions = [model for model in models if model.config.materialized in DEFINITIONS]
+    return [model for model in models if model.config.materialized in DEFINITIONS]
+
+
+def _check_definitions(settings: Settings, manifest: Manifest, options: list[str]) -> Iterator[Finding]:
+    definitions = _definitions(manifest)
     good = 0
     for model in sorted(definitions, key=lambda model: model.name):
         said = _Said()
@@ -83,6 +98,17 @@ def _refused(model: ModelNode, line: str) -> Finding:
 
 def _unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set[str]:
     """The tables below a definition, as `<source>.<table>`, that no source brings."""
+    tables = set()
+    for each in _read_by(manifest, model):
+        name, _, table = each.partition(".")
+        source = settings.sources.get(name)
+        if not (source and source.selects(table)):
+            tables.add(each)
+    return tables
+
+
+def _read_by(manifest: Manifest, model: ModelNode) -> set[str]:
+    """The tables below a definition, as `<source>.<table>`."""
     left, seen, tables = list(model.depends_on.nodes), set(), set()
     while left:
         unique_id = left.pop()
@@ -92,8 +118,7 @@ def _unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set
         seen.add(unique_id)
         left += node.depends_on.nodes
         name, table = (str(node.config.meta.get(key, "")) for key in ("source", "table"))
-        source = settings.sources.get(name)
-        if table and not (source and source.selects(table)):
+        if table:
             tables.add(f"{name}.{table}")
     return tables
 

@@ -1,21 +1,24 @@
 """What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from pymongo.errors import PyMongoError
 
 from ingest import findings
-from ingest.config import MongoSource
+from ingest.config import MongoSource, excluding
 from ingest.errors import TidemarkError
-from ingest.findings import Finding
+from ingest.findings import Finding, left_out
 from ingest.mongodb import catalog, connection, server
 from ingest.mongodb.connection import Client, said
 from ingest.mongodb.feed import stream_level
 from ingest.settings import JobSettings
 
 
-def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
-    """What is found, errors first met ending it where nothing more can be asked."""
+def check(source: MongoSource, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
+    """What is found, errors first met ending it where nothing more can be asked.
+
+    needed: the names of the collections that definitions read.
+    """
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
     found: list[Finding] = []
     try:
@@ -34,7 +37,7 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
                         f"Grant readWrite on {'.'.join(server.heartbeat_of(level))}",
                     )
                 )
-            found += _collections(client, source, where)
+            found += _collections(client, source, where, needed)
     except TidemarkError as error:
         found.append(findings.of(error))
     except PyMongoError as error:
@@ -42,18 +45,23 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
     return found
 
 
-def _collections(client: Client, source: MongoSource, where: str) -> Iterator[Finding]:
+def _collections(client: Client, source: MongoSource, where: str, needed: Collection[str]) -> Iterator[Finding]:
     selected = catalog.collections(client, source)
     usable = []
     for each in selected:
         problem = each.problem or catalog.unreadable(client, each)
         if problem:
-            yield Finding("error", f"{each.full_name} will be left out: {problem}", where)
+            name = each.full_name
+            level = left_out(required=name in needed or source.names(name) or each.name == catalog.ANY)
+            fix = f"Exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+            yield Finding(level, f"{name} will be left out: {problem}", where, fix)
         else:
             usable.append(each)
     if not selected:
         yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
-    elif usable:
+    elif not usable:
+        yield Finding("error", "none of the selected collections can be replicated", where)
+    else:
         yield Finding("ok", f"{len(usable)} of {len(selected)} collections can be replicated", where)
     bare = [each.full_name for each in usable if not each.has_images]
     if bare:
