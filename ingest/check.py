@@ -27,14 +27,22 @@ from ingest.project import DEFINITIONS, QUIETLY, first_line
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """What is found of the project and of every source."""
-    found = check_project(settings, target, folder)
-    for source in settings.sources.values():
-        found += kinds.check(source, settings.settings)
-    return found
+    needed: set[str] = set()
+    of_project = check_project(settings, target, folder, needed)
+    found: list[Finding] = []
+    for name, source in settings.sources.items():
+        names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}
+        found += kinds.check(source, settings.settings, names)
+    return found + of_project
 
 
-def check_project(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
-    """What is found of the Spark profile, the dbt project in `folder`, and its definitions."""
+def check_project(
+    settings: Settings, target: str | None = None, folder: Path | str = ".", needed: set[str] | None = None
+) -> list[Finding]:
+    """What is found of the Spark profile, the dbt project in `folder`, and its definitions.
+
+    needed: is given the tables that definitions read, as `<source>.<table>`.
+    """
     profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
     options = ["--project-dir", str(folder), "--profiles-dir", profiles]
     options += ["--target", target] if target else []
@@ -51,6 +59,9 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
         published = _published(spark.session(target, profiles)) if has_lake else {}
     except TidemarkError as error:
         return [findings.of(error)]
+    if needed is not None:
+        for model in _definitions(parsed.result):
+            needed |= _read_by(parsed.result, model)
     return list(_check_definitions(settings, parsed.result, options, published))
 
 
@@ -76,11 +87,15 @@ def _published(session: SparkSession) -> dict[str, dict[str, str]]:
 _MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
 
 
+def _definitions(manifest: Manifest) -> list[ModelNode]:
+    models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
+    return [model for model in models if model.config.materialized in DEFINITIONS]
+
+
 def _check_definitions(
     settings: Settings, manifest: Manifest, options: list[str], published: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Finding]:
-    models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
-    definitions = [model for model in models if model.config.materialized in DEFINITIONS]
+    definitions = _definitions(manifest)
     good = 0
     for model in sorted(definitions, key=lambda model: model.name):
         said = _Said()
@@ -111,6 +126,17 @@ def _refused(model: ModelNode, line: str) -> Finding:
 
 def _unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set[str]:
     """The tables below a definition, as `<source>.<table>`, that no source brings."""
+    tables = set()
+    for each in _read_by(manifest, model):
+        name, _, table = each.partition(".")
+        source = settings.sources.get(name)
+        if not (source and source.selects(table)):
+            tables.add(each)
+    return tables
+
+
+def _read_by(manifest: Manifest, model: ModelNode) -> set[str]:
+    """The tables below a definition, as `<source>.<table>`."""
     left, seen, tables = list(model.depends_on.nodes), set(), set()
     while left:
         unique_id = left.pop()
@@ -120,8 +146,7 @@ def _unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set
         seen.add(unique_id)
         left += node.depends_on.nodes
         name, table = (str(node.config.meta.get(key, "")) for key in ("source", "table"))
-        source = settings.sources.get(name)
-        if table and not (source and source.selects(table)):
+        if table:
             tables.add(f"{name}.{table}")
     return tables
 

@@ -75,11 +75,13 @@ def cli() -> None:
 @cli.command()
 @_SOURCES
 @_TARGET
-def check(sources: str, target: str | None) -> None:
+@click.option("--strict", is_flag=True, help="Exit code 1 for warnings too, as for CI.")
+def check(sources: str, target: str | None, strict: bool) -> None:
     """Look for what would go wrong, and say what to do about it.
 
     Permissions, wal_level, replica identities, versions, the Spark profile, definitions. Changes
-    nothing. Exit code 1 if there is an error among the findings.
+    nothing. Exit code 1 if there is an error among the findings; a table that can't be replicated and that nothing
+    requires is a warning.
     """
     from ingest.check import check_all
 
@@ -87,7 +89,8 @@ def check(sources: str, target: str | None) -> None:
     for finding in findings:
         colour = {"error": "red", "warning": "yellow"}.get(finding.level, "green")
         click.echo(f"{click.style(f'{finding.level:<8}', fg=colour)}{finding}")
-    if any(finding.level == "error" for finding in findings):
+    failing = {"error", "warning"} if strict else {"error"}
+    if any(finding.level in failing for finding in findings):
         sys.exit(1)
 
 

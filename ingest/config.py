@@ -6,8 +6,9 @@ log line.
 """
 
 import difflib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -29,6 +30,7 @@ from ingest.settings import JobSettings
 from ingest.yamlfile import KeyPath, Located, read
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
+_EXCLUDES = "!"  # begins a pattern of what is not selected
 SERVERS_OWN = ("admin", "config", "local")  # databases of MongoDB
 
 
@@ -50,8 +52,27 @@ def _publication_name(name: str) -> str:
     return name
 
 
+def included(patterns: Iterable[str]) -> list[str]:
+    """The patterns that select, without those that exclude."""
+    return [pattern for pattern in patterns if not pattern.startswith(_EXCLUDES)]
+
+
+def selected(name: str, patterns: Collection[str]) -> bool:
+    """Whether a pattern matches `name`, case-sensitive, and none with a leading `!` does; in any order."""
+    excluded = (pattern.removeprefix(_EXCLUDES) for pattern in patterns if pattern.startswith(_EXCLUDES))
+    return any(fnmatchcase(name, pattern) for pattern in included(patterns)) and not any(
+        fnmatchcase(name, pattern) for pattern in excluded
+    )
+
+
+def excluding(name: str) -> str:
+    """The pattern that excludes just `name`, as it is written in sources.yml."""
+    literal = re.sub(r"[*?[]", r"[\g<0>]", name)
+    return json.dumps(f"{_EXCLUDES}{literal}".replace("$", "$$"), ensure_ascii=False)
+
+
 def _pattern(pattern: str) -> str:
-    head, dot, tail = pattern.partition(".")
+    head, dot, tail = pattern.removeprefix(_EXCLUDES).partition(".")
     if not (head and dot and tail):
         raise ValueError('a pattern has two parts, as in "public.*"')
     return pattern
@@ -61,6 +82,12 @@ def _collections(pattern: str) -> str:
     if _pattern(pattern).partition(".")[0] in SERVERS_OWN:
         raise ValueError("the server's own databases (admin, config, local) are in no change stream")
     return pattern
+
+
+def _some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if patterns and not included(patterns):
+        raise ValueError('the patterns only exclude: add one that selects, as in ["public.*", "!public.audit_log"]')
+    return patterns
 
 
 def _postgres_dsn(dsn: SecretStr) -> SecretStr:
@@ -100,7 +127,7 @@ class PostgresSource(_Model):
 
     name: Annotated[str, AfterValidator(_source_name)]
     dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)]
-    tables: Annotated[tuple[Pattern, ...], Field(min_length=1)]
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1), AfterValidator(_some_included)]
     slot: Annotated[str, AfterValidator(_slot_name)] = ""  # tidemark_<name>
     publication: Annotated[str, AfterValidator(_publication_name)] = ""  # tidemark_<name>
     writers: Annotated[int, Field(ge=1, le=64)] = 1
@@ -130,8 +157,12 @@ class PostgresSource(_Model):
         return self.publication if writer == 1 else f"{self.publication}_{writer}"
 
     def selects(self, table_name: str) -> bool:
-        """Whether one of the patterns matches `schema.table`, unquoted and case-sensitive."""
-        return any(fnmatchcase(table_name, pattern) for pattern in self.tables)
+        """Whether the patterns select `schema.table`, unquoted and case-sensitive."""
+        return selected(table_name, self.tables)
+
+    def names(self, table_name: str) -> bool:
+        """Whether the patterns select `schema.table`, and one of them without a wildcard."""
+        return table_name in self.tables and not has_wildcard(table_name) and self.selects(table_name)
 
 
 def has_wildcard(pattern: str) -> bool:
@@ -144,7 +175,9 @@ class MongoSource(_Model):
 
     name: Annotated[str, AfterValidator(_source_name)]
     uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
-    collections: Annotated[tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1)]
+    collections: Annotated[
+        tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1), AfterValidator(_some_included)
+    ]
     soft_deletes: bool = True
     checkpoint_scope: Literal["definition", "source"] = "definition"
 
@@ -154,8 +187,12 @@ class MongoSource(_Model):
         return 1
 
     def selects(self, collection: str) -> bool:
-        """Whether one of the patterns matches `database.collection`, case-sensitive."""
-        return any(fnmatchcase(collection, pattern) for pattern in self.collections)
+        """Whether the patterns select `database.collection`, case-sensitive."""
+        return selected(collection, self.collections)
+
+    def names(self, collection: str) -> bool:
+        """Whether the patterns select `database.collection`, and one of them without a wildcard."""
+        return collection in self.collections and not has_wildcard(collection) and self.selects(collection)
 
 
 Source = PostgresSource | MongoSource

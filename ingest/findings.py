@@ -23,6 +23,11 @@ class Finding:
         return str(TidemarkError(self.what, self.where, self.fix))
 
 
+def left_out(*, required: bool) -> Literal["error", "warning"]:
+    """The level of what keeps a table from being replicated: a warning if nothing needs the table."""
+    return "error" if required else "warning"
+
+
 def of(error: TidemarkError) -> Finding:
     """An error as a finding."""
     return Finding("error", error.what, error.where, error.fix)

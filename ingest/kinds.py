@@ -38,11 +38,11 @@ def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
     return mongodb_snapshots.MongoCollections(lake, source, settings, scope.given(lake, source))
 
 
-def check(source: Source, settings: JobSettings) -> list[Finding]:
-    """What would keep a source from being replicated."""
+def check(source: Source, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
+    """What would keep a source from being replicated. needed: the names of the tables that definitions read."""
     if isinstance(source, PostgresSource):
-        return preflight.check(source, settings)
-    return mongodb_preflight.check(source, settings)
+        return preflight.check(source, settings, needed)
+    return mongodb_preflight.check(source, settings, needed)
 
 
 def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:

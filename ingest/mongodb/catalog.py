@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.change import table_id
-from ingest.config import SERVERS_OWN, MongoSource, has_wildcard
+from ingest.config import SERVERS_OWN, MongoSource, has_wildcard, included
 from ingest.lake.tables import Leaf, SourceTable
 from ingest.mongodb import cursors
 from ingest.mongodb.connection import RAW, Client, said
@@ -76,9 +76,9 @@ def collections(client: Client, source: MongoSource) -> list[Collection]:
     """
     found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
     selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
-    for pattern in source.collections:
+    for pattern in included(source.collections):
         database, _, name = pattern.partition(".")
-        if not has_wildcard(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
+        if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
             selected.append(Collection(database, name, None, "there is no such collection"))
     return sorted(selected, key=lambda each: each.full_name)
 
@@ -101,7 +101,7 @@ def size(client: Client, each: Collection) -> int:
 
 def _databases(client: Client, source: MongoSource) -> list[str]:
     """The databases that the patterns can match."""
-    patterns = {pattern.partition(".")[0] for pattern in source.collections}
+    patterns = {pattern.partition(".")[0] for pattern in included(source.collections)}
     literal = {name for name in patterns if not has_wildcard(name)}
     listed = client.list_database_names() if patterns - literal else []
     return sorted(literal | {name for name in listed if name not in SERVERS_OWN})

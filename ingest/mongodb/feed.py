@@ -12,7 +12,7 @@ from itertools import chain
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.change import EventBatch
-from ingest.config import MongoSource, has_wildcard
+from ingest.config import MongoSource, has_wildcard, included
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED, QUEUED
@@ -91,7 +91,7 @@ def stream_level(client: Client, source: MongoSource) -> str:
             raise _not_opened(error, source) from None
     else:
         return server.CLUSTER
-    databases = {pattern.partition(".")[0] for pattern in source.collections}
+    databases = {pattern.partition(".")[0] for pattern in included(source.collections)}
     (database,) = databases if len(databases) == 1 else ("",)
     try:
         if database and not has_wildcard(database):

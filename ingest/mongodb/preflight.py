@@ -1,13 +1,13 @@
 """What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from pymongo.errors import PyMongoError
 
 from ingest import findings
-from ingest.config import MongoSource
+from ingest.config import MongoSource, excluding
 from ingest.errors import TidemarkError
-from ingest.findings import Finding
+from ingest.findings import Finding, left_out
 from ingest.mongodb import catalog, connection, server
 from ingest.mongodb.catalog import Collection
 from ingest.mongodb.connection import Client, said
@@ -17,8 +17,11 @@ from ingest.settings import JobSettings
 _SHOWN = 5
 
 
-def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
-    """What is found, errors first met ending it where nothing more can be asked."""
+def check(source: MongoSource, settings: JobSettings, needed: Container[str] = ()) -> list[Finding]:
+    """What is found, errors first met ending it where nothing more can be asked.
+
+    needed: the names of the collections that definitions read.
+    """
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
     found: list[Finding] = []
     try:
@@ -37,7 +40,7 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
                         f"Grant readWrite on {'.'.join(server.heartbeat_of(level))}",
                     )
                 )
-            found += _collections(client, source, where)
+            found += _collections(client, source, where, needed)
     except TidemarkError as error:
         found.append(findings.of(error))
     except PyMongoError as error:
@@ -45,7 +48,7 @@ def check(source: MongoSource, settings: JobSettings) -> list[Finding]:
     return found
 
 
-def _collections(client: Client, source: MongoSource, where: str) -> Iterator[Finding]:
+def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
     selected = catalog.collections(client, source)
     left = [each for each in selected if each.kind and each.full_name not in source.collections]
     tables = [each for each in selected if each not in left]
@@ -53,12 +56,17 @@ def _collections(client: Client, source: MongoSource, where: str) -> Iterator[Fi
     for each in tables:
         problem = each.problem or catalog.unreadable(client, each)
         if problem:
-            yield Finding("error", f"{each.full_name} will be left out: {problem}", where)
+            name = each.full_name
+            level = left_out(required=name in needed or source.names(name) or each.name == catalog.ANY)
+            fix = f"Exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+            yield Finding(level, f"{name} will be left out: {problem}", where, fix)
         else:
             usable.append(each)
     if not tables:
         yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
-    elif usable:
+    elif not usable:
+        yield Finding("error", "none of the selected collections can be replicated", where)
+    else:
         yield Finding("ok", f"{len(usable)} of {len(tables)} collections can be replicated", where)
     yield from _left_out(left, where)
     yield from _without_images(usable, where)

@@ -8,11 +8,10 @@ were given different files never go by one another's positions.
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from typing_extensions import Self
 
-from ingest.config import MongoSource
+from ingest.config import MongoSource, selected
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.tables import ENDED
@@ -42,7 +41,7 @@ class Scope:
 
     def selects(self, collection: str) -> bool:
         """Whether the stream selects `database.collection`."""
-        return self.patterns is None or any(fnmatchcase(collection, pattern) for pattern in self.patterns)
+        return self.patterns is None or selected(collection, self.patterns)
 
 
 def stored(lake: Lake, source: MongoSource) -> Position | None:

@@ -5,7 +5,7 @@ Pure reading; every call sees the catalogue as of one moment, which may be later
 a stream. Connections are given in autocommit mode, outside of a transaction.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -85,7 +85,8 @@ SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::tex
            SELECT FROM pg_class d JOIN pg_namespace m ON m.oid = d.relnamespace
            WHERE d.oid <> c.oid AND d.relkind IN ('r', 'p') AND NOT d.relispartition
              AND concat(m.nspname, '.', d.relname) = concat(n.nspname, '.', c.relname)),
-       array(SELECT a.attnum::int FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attisdropped)
+       array(SELECT a.attnum::int FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attisdropped),
+       quote_ident(current_user)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
   AND (NOT c.relispartition OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid AND i.inhdetachpending))
@@ -179,7 +180,7 @@ class _LeafRow(NamedTuple):
 
     @property
     def quoted(self) -> str:
-        return f'"{self.schema}"."{self.name}"'
+        return f"{problems.quoted(self.schema)}.{problems.quoted(self.name)}"
 
 
 @dataclass
@@ -273,15 +274,24 @@ def _identity(found: _Found) -> tuple[str, tuple[str, ...] | None, bool]:
 
 
 def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, gaps = found.root
+    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, gaps, role = found.root
     leaves, columns = found.leaves, tuple(found.columns)
     identity, key, differ = _identity(found)
-    readable = readable and all(leaf.readable for leaf in leaves)
-    quoted = f'"{schema}"."{name}"'
+    quoted = f"{problems.quoted(schema)}.{problems.quoted(name)}"
+    own = [] if readable else [(schema, name)]
+    unreadable = [*own, *((leaf.schema, leaf.name) for leaf in leaves if not leaf.readable)]
     unlogged = [quoted] if persistence != "p" else [leaf.quoted for leaf in leaves if leaf.persistence != "p"]
     foreign = [leaf.quoted for leaf in leaves if leaf.kind == "f"]
     problem = problems.of_name(shared) or problems.of_table(
-        quoted, readable, unlogged, foreign, identity, key, differ=differ
+        quoted,
+        _quoted_pairs(unreadable),
+        role,
+        [leaf.quoted for leaf in leaves] or [quoted],
+        unlogged,
+        foreign,
+        identity,
+        key,
+        differ=differ,
     )
     named = tuple(Leaf(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
     return CatalogTable(
@@ -302,6 +312,11 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         unlogged=bool(unlogged),
         problem=problem or problems.of_columns(columns, key, whole=identity == "f" and generated),
     )
+
+
+def _quoted_pairs(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Schema and name each, every pair once: a plain table is its own leaf."""
+    return [(problems.quoted(schema), problems.quoted(name)) for schema, name in dict.fromkeys(names)]
 
 
 def watermark(connection: Connection) -> int:

@@ -4,7 +4,8 @@ Changes nothing on the source. Each finding names the server, table, publication
 about, and what to do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 import psycopg
 
@@ -20,12 +21,15 @@ from ingest.postgres.preflight_tables import check_tables
 from ingest.settings import JobSettings
 
 
-def check(source: PostgresSource, settings: JobSettings) -> list[Finding]:
-    """What is found of the source: server, role, tables, publications and slots, in this order."""
+def check(source: PostgresSource, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
+    """What is found of the source: server, role, tables, publications and slots, in this order.
+
+    needed: the names of the tables that definitions read.
+    """
     dsn = source.dsn.get_secret_value()
     try:
         with connect(dsn, connect_seconds=settings.connect_seconds) as connection:
-            return list(_check(source, settings, connection))
+            return list(_check(source, settings, connection, needed))
     except Failure as error:
         return [findings.of(error)]
     except psycopg.Error as error:
@@ -33,12 +37,14 @@ def check(source: PostgresSource, settings: JobSettings) -> list[Finding]:
         return [Finding("error", f"the check was cut off ({text})", f"source {source.name}")]
 
 
-def _check(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
+def _check(
+    source: PostgresSource, settings: JobSettings, connection: Connection, needed: Collection[str]
+) -> Iterator[Finding]:
     found = catalog.tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
-    yield from check_tables(source, connection, found)
-    yield from check_publications(source, connection, _usable(found))
+    yield from check_tables(source, connection, found, needed)
+    yield from check_publications(source, connection, _usable(found), needed)
     yield from _check_slots(source, connection)
 
 
@@ -99,7 +105,9 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
         with connect(dsn, replication=True, connect_seconds=seconds) as replication:
             slots.identify(replication)
     except Failure as error:
-        yield findings.of(error)
+        ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()
+        found = findings.of(error)
+        yield replace(found, fix=found.fix.replace("ALTER ROLE ...", f"ALTER ROLE {role}"))
         return
     # One for each stream, one for the slot of a snapshot, at least.
     running = sum(bool(s and s["active"]) for s in _slots(source, connection).values())

@@ -1,14 +1,15 @@
 """The part of `tidemark check` about publications: all changes of all tables, each from one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from psycopg import sql
 
 from ingest.config import PostgresSource
-from ingest.findings import Finding
+from ingest.findings import Finding, left_out
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection
+from ingest.postgres.problems import quoted
 from ingest.postgres.publications import Published, identifiers, misfit, sent
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
@@ -17,7 +18,8 @@ _OPERATIONS = ("insert", "update", "delete", "truncate")
 _PUBLICATION = """
 SELECT pubviaroot, ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate],
        coalesce(obj_description(oid, 'pg_publication') LIKE 'made by Tidemark%%', false)
-           AND NOT puballtables AND pg_has_role(pubowner, 'USAGE')
+           AND NOT puballtables AND pg_has_role(pubowner, 'USAGE'),
+       puballtables
 FROM pg_publication WHERE pubname = %s
 """
 
@@ -30,16 +32,21 @@ class _Publication:
     via_root: bool
     operations: Sequence[bool]
     is_ours: bool
+    has_all: bool
     sent: Mapping[int, Published]
 
     def sends(self, table: CatalogTable) -> bool:
-        return all(leaf.leaf_id in self.sent for leaf in table.leaves)
+        under_root = self.via_root and table.oid in self.sent
+        return self.has_all or under_root or all(leaf.leaf_id in self.sent for leaf in table.leaves)
 
 
 def check_publications(
-    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]
+    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], needed: Collection[str]
 ) -> Iterator[Finding]:
-    """tables: those that the source selects, without those that can't be replicated."""
+    """tables: those that the source selects, without those that can't be replicated. needed: names of those that
+    definitions read.
+    """
+    required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     if not tables:
         return
     there: list[_Publication] = []
@@ -51,16 +58,16 @@ def check_publications(
         else:
             there.append(found)
             yield from _check_options(source, found)
-            yield from _check_sent(source, found, tables)
+            yield from _check_sent(source, found, tables, required)
     if len(there) == source.writers:
-        yield from _check_covered(source, connection, there, tables)
+        yield from _check_covered(source, connection, there, tables, required)
 
 
 def _read(connection: Connection, name: str) -> _Publication | None:
     row = connection.execute(_PUBLICATION, [name]).fetchone()
     if row is None:
         return None
-    return _Publication(name, row[0], row[1], row[2], sent(connection, {1: name}))
+    return _Publication(name, row[0], row[1], row[2], row[3], sent(connection, {1: name}))
 
 
 def _check_missing(
@@ -84,7 +91,7 @@ def _check_missing(
 
 
 def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Finding]:
-    where, alter = _where(source, found.name), f'ALTER PUBLICATION "{found.name}" SET'
+    where, alter = _where(source, found.name), f"ALTER PUBLICATION {quoted(found.name)} SET"
     if found.via_root:
         yield Finding(
             "error",
@@ -102,7 +109,9 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
         )
 
 
-def _check_sent(source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable]) -> Iterator[Finding]:
+def _check_sent(
+    source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable], required: Collection[str]
+) -> Iterator[Finding]:
     """Row filters and column lists: allowed, as a person may mean them, and told."""
     for table in tables:
         leaves = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
@@ -111,7 +120,8 @@ def _check_sent(source: PostgresSource, found: _Publication, tables: Sequence[Ca
             yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
         if why := misfit(found.sent, table):
             what, _, fix = why.partition("; ")
-            yield Finding("error", what, where, fix)
+            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quoted(found.name)}")
+            yield Finding(left_out(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:])
             continue
         absent = [c.name for c in table.columns if any(c.name not in leaf.columns for leaf in leaves)]
         if absent:
@@ -123,6 +133,7 @@ def _check_covered(
     connection: Connection,
     there: Sequence[_Publication],
     tables: Sequence[CatalogTable],
+    required: Collection[str],
 ) -> Iterator[Finding]:
     first = there[0]
     waiting = []
@@ -138,16 +149,21 @@ def _check_covered(
         elif table.leaves and not senders:
             waiting.append(table)
     left = [table for table in waiting if not (first.is_ours and table.owned)]
-    if left:
-        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(first.name), identifiers(left))
+    done = len(tables) - len(waiting)
+    for level in ("error", "warning"):
+        of_level = [table for table in left if left_out(required=not done or table.table_name in required) == level]
+        if not of_level:
+            continue
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+            sql.Identifier(first.name), identifiers(of_level)
+        )
         yield Finding(
-            "error",
-            f"not published: {', '.join(table.table_name for table in left)}",
+            left_out(required=level == "error"),
+            f"not published: {', '.join(table.table_name for table in of_level)}",
             _where(source, first.name),
             f"Add what is to be replicated: {statement.as_string(connection)}",
         )
     will = f"; {len(waiting) - len(left)} more will be added" if len(waiting) > len(left) else ""
-    done = len(tables) - len(waiting)
     if done:
         yield Finding("ok", f"{done} tables are published{will}", _where(source, first.name))
 

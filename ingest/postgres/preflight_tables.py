@@ -1,10 +1,10 @@
 """The part of `tidemark check` about tables: which are selected, and whether each is usable."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from ingest.config import PostgresSource
-from ingest.findings import Finding
+from ingest.config import PostgresSource, excluding, included
+from ingest.findings import Finding, left_out
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection
 
@@ -26,16 +26,21 @@ SELECT oid::bigint FROM pg_class WHERE oid = ANY (%s::oid[]) AND row_security_ac
 """
 
 
-def check_tables(source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]) -> Iterator[Finding]:
-    """tables: those that the source selects."""
+def check_tables(
+    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], needed: Collection[str]
+) -> Iterator[Finding]:
+    """tables: those that the source selects. needed: names of those that definitions read."""
+    required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     others: dict[str, str] = dict(connection.execute(_OTHERS).fetchall())
     yield from _check_patterns(source, tables, others)
     for table in tables:
         if table.problem:
             what, _, fix = table.problem.partition("; ")
-            yield Finding("error", what, _where(source, table), fix[:1].upper() + fix[1:])
-    yield from _check_hidden_rows(source, connection, tables)
+            yield _left_out(source, table, required, what, fix[:1].upper() + fix[1:])
+    yield from _check_hidden_rows(source, connection, tables, required)
     usable = sum(not table.problem for table in tables)
+    if tables and not usable:
+        yield Finding("error", "none of the selected tables can be replicated", f"source {source.name}")
     if usable:
         yield Finding("ok", f"{usable} of {len(tables)} tables can be read", f"source {source.name}")
     for kind in ("view", "foreign table"):
@@ -43,6 +48,14 @@ def check_tables(source: PostgresSource, connection: Connection, tables: Sequenc
         if left:
             what = f"{len(left)} {kind}{'s' if len(left) > 1 else ''} left out: {shown(left)}"
             yield Finding("ok", what, f"source {source.name}")
+
+
+def _left_out(source: PostgresSource, table: CatalogTable, required: Collection[str], what: str, fix: str) -> Finding:
+    """Of a table that can't be replicated. One that nothing requires may also be excluded."""
+    name = table.table_name
+    level = left_out(required=name in required)
+    exclude = f"; or exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+    return Finding(level, what, _where(source, table), fix + exclude)
 
 
 def _check_patterns(
@@ -56,7 +69,7 @@ def _check_patterns(
             "Correct `tables` in sources.yml, patterns of schema.table in the source's capitals",
         )
         return
-    for pattern in source.tables:
+    for pattern in included(source.tables):
         if any(fnmatchcase(table.table_name, pattern) for table in tables):
             continue
         kinds = {kind for name, kind in others.items() if fnmatchcase(name, pattern)}
@@ -70,20 +83,17 @@ def _check_patterns(
 
 
 def _check_hidden_rows(
-    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable]
+    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], required: Collection[str]
 ) -> Iterator[Finding]:
     """Reading a table under row-level security fails: the session refuses to see a part of it."""
     leaves = {leaf.leaf_id: table for table in tables for leaf in table.leaves}
     oids = [*leaves, *(table.oid for table in tables)]
     hidden = {row[0] for row in connection.execute(_HIDDEN_ROWS, [oids])}
+    ((role,),) = connection.execute("SELECT quote_ident(current_user)").fetchall()
     for table in tables:
         if table.oid in hidden or any(leaf.leaf_id in hidden for leaf in table.leaves):
-            yield Finding(
-                "error",
-                "row-level security hides rows from the role",
-                _where(source, table),
-                "ALTER ROLE ... BYPASSRLS",
-            )
+            fix = f"ALTER ROLE {role} BYPASSRLS"
+            yield _left_out(source, table, required, "row-level security hides rows from the role", fix)
 
 
 def _where(source: PostgresSource, table: CatalogTable) -> str:

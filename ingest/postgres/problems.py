@@ -8,7 +8,9 @@ from ingest.lake.tables import Column
 
 def of_table(
     table: str,
-    readable: bool,
+    unreadable: Sequence[tuple[str, str]],
+    role: str,
+    leaves: Sequence[str],
     unlogged: Sequence[str],
     foreign: Sequence[str],
     identity: str,
@@ -18,14 +20,16 @@ def of_table(
 ) -> str:
     """What is wrong with a table as a whole; empty if nothing is.
 
-    All names are quoted. unlogged, foreign: which of its partitions are that; unlogged may name the table itself.
-    identity: the letter of its leaves, or its own if it has none; differ: whether they have several, or several keys.
+    All names are quoted. unreadable: schema and name of what the role may not read, the table itself or partitions.
+    leaves: its partitions, or itself; a replica identity counts where it is set. unlogged, foreign: which of its
+    partitions are that; unlogged may name the table itself. identity: the letter of its leaves, or its own if it has
+    none; differ: whether they have several, or several keys.
     """
-    if not readable:
-        return f"no permission to read it; GRANT USAGE ON SCHEMA, and GRANT SELECT ON {table}, to the role"
+    if unreadable:
+        return _unreadable(table, unreadable, role)
     if unlogged:
         which = "it" if unlogged[0] == table else f"its partition {unlogged[0]}"
-        return f"{which} is unlogged, so its changes are in no log; ALTER TABLE {unlogged[0]} SET LOGGED"
+        return f"{which} is unlogged, so its changes are in no log; {_each(unlogged, 'SET LOGGED')}"
     if foreign:
         return f"its partition {foreign[0]} is a foreign table, whose changes are in no log of this server"
     if differ:
@@ -33,9 +37,28 @@ def of_table(
     if identity == "n" or (identity in ("d", "i") and key is None):
         return (
             "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
-            f"would make them fail); add a primary key, or ALTER TABLE {table} REPLICA IDENTITY FULL"
+            f"would make them fail); add a primary key, or {_each(leaves, 'REPLICA IDENTITY FULL')}"
         )
     return ""
+
+
+def _each(tables: Sequence[str], action: str) -> str:
+    return "; ".join(f"ALTER TABLE {table} {action}" for table in tables)
+
+
+def quoted(name: str) -> str:
+    """As an identifier in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _unreadable(table: str, unreadable: Sequence[tuple[str, str]], role: str) -> str:
+    names = [f"{schema}.{name}" for schema, name in unreadable]
+    partitions = "" if table in names else f"its partition{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    schemas = ", ".join(dict.fromkeys(schema for schema, _ in unreadable))
+    return (
+        f"no permission to read {partitions or 'it'}; "
+        f"GRANT USAGE ON SCHEMA {schemas} TO {role}; GRANT SELECT ON {', '.join(names)} TO {role}"
+    )
 
 
 def of_name(shared: bool) -> str:

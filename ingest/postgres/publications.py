@@ -122,12 +122,17 @@ _OF_SCHEMA = """(SELECT s.oid::bigint # y.xmin::text::bigint
      JOIN pg_publication_namespace s ON s.pnpubid = p.oid AND s.pnnspid = k.relnamespace
      ORDER BY self_and_above.height DESC LIMIT 1)"""
 
+# Before 18 pgoutput sends no generated column and no column list can name one, though attnames lists it on 15.
+_GENERATED = """ARRAY(SELECT a.attname::text FROM pg_attribute a
+          WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)
+            AND current_setting('server_version_num')::int {})"""
+
 # A table is published under the highest of its roots or by itself, else by its schema, else with all
 # tables. A root may have no leaf yet.
 _PUBLISHED = f"""
-SELECT p.pubname, c.oid::bigint, t.attnames::text[],
-    ARRAY(SELECT a.attname::text FROM pg_attribute a
-          WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)),
+SELECT p.pubname, c.oid::bigint,
+    ARRAY(SELECT name::text FROM unnest(t.attnames) AS name WHERE name <> ALL ({_GENERATED.format("< 180000")})),
+    {_GENERATED.format(">= 180000")},
     t.rowfilter, coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
@@ -188,7 +193,7 @@ def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
     if generated := sorted({name for one in sent_of for name in one.generated}):
         return (
             f"generated columns are published, and are not replicated: {', '.join(generated)}; "
-            "SET (publish_generated_columns = none), or leave them out of the column list"
+            "ALTER PUBLICATION ... SET (publish_generated_columns = none), or leave them out of the column list"
         )
     return ""
 

@@ -306,6 +306,7 @@ def test_partitions_under_their_root_are_refused_with_what_to_do(
         Jobs(lake, new_source(publication="rooted"), settings).settle()
 
 
+@pytest.mark.both_versions
 def test_generated_columns_are_in_neither(jobs: Jobs, database: Database) -> None:
     database.execute(
         "create table g (id int primary key, n int, twice int generated always as (n * 2) stored);"

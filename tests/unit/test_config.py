@@ -108,6 +108,23 @@ def test_patterns_select_tables(load_text: Load, pattern: str, table: str, selec
     assert postgres(load_text(shop(tables=[pattern]))).selects(table) is selected
 
 
+@pytest.mark.parametrize("patterns", [["public.*", "!public.audit*"], ["!public.audit*", "public.*"]])
+def test_an_exclusion_wins_in_any_order(load_text: Load, patterns: list[str]) -> None:
+    source = postgres(load_text(shop(tables=[*patterns, "public.audit_log"])))
+    assert [source.selects(f"public.{name}") for name in ("orders", "audit_log")] == [True, False]
+    assert not source.names("public.audit_log")
+    (mongo,) = load_text(
+        f"sources: {{r: {{mongodb: {{uri: 'mongodb://h/', collections: {patterns}}}}}}}"
+    ).sources.values()
+    assert [mongo.selects(f"public.{name}") for name in ("orders", "audit_log")] == [True, False]
+
+
+@pytest.mark.parametrize("pattern", ["!public.audit_log", "!audit_log", "!"])
+def test_patterns_that_only_exclude_are_refused(load_text: Load, pattern: str) -> None:
+    with pytest.raises(UsageError, match="only exclude" if "." in pattern else "two parts"):
+        load_text(shop(tables=[pattern]))
+
+
 def test_variables_are_expanded_in_texts(load_text: Load) -> None:
     source = postgres(load_text(shop(dsn="${SHOP_DSN}", tables=["${TABLE}_$${x}"])))
     assert source.dsn.get_secret_value() == ENVIRONMENT["SHOP_DSN"]
