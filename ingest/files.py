@@ -6,10 +6,13 @@ one row group however large the landing (`BackgroundSink`: two). A file is nobod
 committed; one that is given up is removed.
 """
 
+import re
+import time
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +21,8 @@ from pyarrow import fs
 # Spark names S3 its own way, pyarrow knows but one.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
+# What `Folder.new` makes: `l` and the time, ns since the epoch, in hexadecimal.
+_NEW_FOLDER = re.compile("l[0-9a-f]{12,16}")
 # Values that come again and again; for others a dictionary is built only to be thrown away.
 _REPEATED = {
     *("source", "writer", "op", "table_name", "table_id"),
@@ -55,6 +60,10 @@ class Folder:
         """A folder in this one."""
         return Folder(f"{self.root}/{name}")
 
+    def new(self) -> "Folder":
+        """A folder in this one that no other writer uses; named by the time."""
+        return self.beneath(f"l{time.time_ns():x}")
+
     def open(self) -> tuple[fs.FileSystem, str]:
         """The file system and the folder's path in it, made if it isn't there."""
         scheme, separator, rest = self.root.partition("://")
@@ -62,6 +71,26 @@ class Folder:
         system, path = fs.FileSystem.from_uri(uri)
         system.create_dir(path, recursive=True)
         return system, path
+
+    def remove_empty(self, seconds: float) -> int:
+        """Removes the empty folders that `new` made here more than `seconds` ago; gives their number.
+
+        Only on a local file system, which removes a folder only if the folder is empty. An object store has no folders.
+        """
+        if "://" in self.root or not Path(self.root).is_dir():
+            return 0
+        before = time.time_ns() - int(seconds * 1e9)
+        made = [path for path in Path(self.root).iterdir() if _NEW_FOLDER.fullmatch(path.name)]
+        old = [path for path in made if int(path.name[1:], 16) < before]
+        return sum(map(_removed, old))
+
+
+def _removed(folder: Path) -> bool:
+    """Removes a folder if it is empty; whether it was."""
+    with suppress(OSError):
+        folder.rmdir()
+        return True
+    return False
 
 
 class Sink:

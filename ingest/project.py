@@ -20,6 +20,7 @@ from dbt_common.events.base_types import EventMsg
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.errors import Failure, UsageError, one_line
+from ingest.lake.commit import CONFLICT
 
 # dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
 QUIETLY = ("--quiet", "--log-level", "none")
@@ -30,10 +31,10 @@ _DEFAULT_FOLDERS = {"analysis": "analyses"}
 # What dbt calls the status of a node that failed.
 FAILED = ("error", "fail", "runtime error")
 # What `commit_manifest` and `check_listed` say, Iceberg of a `core.publications` that has moved, or whose branch was
-# dropped by then, and Spark of a table that another run has just made.
+# dropped by then, Spark of a table that another run has just made, and Iceberg of a table that another commit changed.
 _OVERTAKEN = re.compile(
     "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
-    "Ref does not exist: run_|CommitFailedException|TABLE_OR_VIEW_ALREADY_EXISTS"
+    f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
 
 

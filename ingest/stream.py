@@ -227,7 +227,7 @@ class StreamWriter:
         """What is held becomes a row group of the open file."""
         if self._held:
             if self._sink is None:
-                self._sink = BackgroundSink(self._lake.landing_folder(EVENTS), SCHEMA)
+                self._sink = BackgroundSink(self._lake.file_folder(EVENTS), SCHEMA)
             self._sink.write(pa.concat_tables(self._held))
             self._held, self._held_bytes = [], 0
 

@@ -27,9 +27,12 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
         yield from purge_raw(lake.spark, settings.keep_passed_seconds)
         yield from compact_raw(lake.spark, settings.compact_files)
         tables = lake.forget(settings.keep_snapshots_seconds)
+        folders = lake.remove_empty_folders()
     except (PySparkException, Py4JJavaError) as error:
         raise Failure(f"upkeep has failed ({one_line(str(error))[:500]})", "the raw tables") from error
     yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
+    if folders:
+        yield f"raw tables: {folders} empty folders removed"
 
 
 @repeated_if_overtaken

@@ -24,12 +24,13 @@ from tenacity import (
     wait_random_exponential,
 )
 
-# What Iceberg and its catalogs say when somebody else committed first, and nothing of ours was.
-_LOST_RACE = re.compile(
-    r"CommitFailedException|ValidationException|CONCURRENT_|AlreadyExistsException"
+# What Iceberg and its catalogs say when another commit came first. The statement wrote nothing and can be repeated.
+CONFLICT = (
+    r"CommitFailedException|Found (?:new )?conflicting|Missing required files|Found concurrently added DV"
+    r"|Cannot commit, (?:missing data files|found new)|Cannot determine history between"
     r"|SQLITE_BUSY|database is locked|UncheckedSQLException: Failed to (?:create|update)"
-    r"|Found conflicting files|Missing required files"
 )
+_LOST_RACE = re.compile(rf"{CONFLICT}|ValidationException|CONCURRENT_|AlreadyExistsException")
 _ATTEMPTS = 10
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -73,8 +74,13 @@ class Committer:
         self._locks: dict[str, threading.Lock] = {}
         self._guard = threading.Lock()
 
+    @property
+    def adds_folders(self) -> bool:
+        """Whether a commit takes all that is in a folder, so that each commit needs a folder of its own."""
+        return self._jvm is None
+
     def add(self, table: str, paths: Sequence[str]) -> None:
-        """The Parquet files `paths` (absolute, all that there is in their folders) become rows of `table`.
+        """The Parquet files `paths` (absolute; if `adds_folders`, all that is in their folders) become rows of `table`.
 
         One commit, or without a JVM at hand one for each folder, in their order. Files must be named but once; they
         belong to the table from then on.

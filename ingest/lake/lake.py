@@ -36,6 +36,8 @@ UPKEEP_COMMITS = 200
 # Each stored position is a file of its own, and every run opens all that are there.
 PRUNE_POSITIONS = 20
 KEEP_SNAPSHOTS_SECONDS = 600
+# A folder of a commit that is younger may get its first file yet.
+EMPTY_FOLDER_SECONDS = 3600
 # What has tables of ours; staging has views only.
 SCHEMAS = ("raw", "core", "buckets")
 
@@ -113,7 +115,7 @@ class Lake:
 
     def append(self, table: str, rows: pa.Table) -> None:
         """`rows` become rows of `table` in one commit."""
-        sink = Sink(self.landing_folder(table), rows.schema)
+        sink = Sink(self.file_folder(table), rows.schema)
         try:
             sink.write(rows)
             file = sink.close()
@@ -124,7 +126,16 @@ class Lake:
 
     def landing_folder(self, table: str) -> Folder:
         """A new folder for the files of one commit to `table`."""
-        return self.folder(table).beneath(f"l{time.time_ns():x}")
+        return self.folder(table).new()
+
+    def file_folder(self, table: str) -> Folder:
+        """The folder for one file with a name that no other has: the table's, unless each commit needs its own."""
+        return self.landing_folder(table) if self.committer.adds_folders else self.folder(table)
+
+    def remove_empty_folders(self) -> int:
+        """Removes folders of commits whose files are gone: expired, purged or never committed; gives their number."""
+        tables = (ddl.EVENTS, ddl.SNAPSHOT_ROWS, ddl.POSITIONS)
+        return sum(self.folder(table).remove_empty(EMPTY_FOLDER_SECONDS) for table in tables)
 
     def positions(self, source: str | None = None) -> list[Position]:
         """The stored positions (of `source`): of each writer and incarnation the furthest."""

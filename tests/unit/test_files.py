@@ -1,5 +1,6 @@
 """Parquet files that are written behind whoever makes their rows."""
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,3 +30,21 @@ def test_what_went_wrong_with_a_row_group_is_raised_by_the_call_after_it(tmp_pat
         sink.write(pa.table({"n": [1]})) if again == "write" else sink.close()
     sink.abandon()
     assert not list(tmp_path.iterdir())
+
+
+def test_of_folders_only_empty_old_ones_of_commits_are_removed(tmp_path: Path) -> None:
+    root = Folder(str(tmp_path))
+    old = [root.beneath(f"l{time.time_ns() - 7200 * 10**9 + n:x}") for n in range(3)]
+    young, other = root.new(), root.beneath("letters")
+    for folder in (*old, young, other):
+        folder.open()
+    (Path(old[0].root) / "part.parquet").touch()
+    assert root.remove_empty(3600) == 2
+    assert {str(path) for path in tmp_path.iterdir()} == {old[0].root, young.root, other.root}
+    assert root.remove_empty(0) == 1
+    assert not Path(young.root).exists()
+
+
+@pytest.mark.parametrize("root", ["s3://bucket/raw/wal_events/data", "/of/no/table/data"])
+def test_where_there_are_no_folders_none_is_removed(root: str) -> None:
+    assert Folder(root).remove_empty(0) == 0
