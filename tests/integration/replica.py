@@ -12,6 +12,7 @@ from typing import Any
 
 from dbt.adapters.factory import FACTORY
 from dbt.adapters.spark.session import Cursor
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.config import PostgresSource, Settings, Source
@@ -202,6 +203,36 @@ def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
 
     with watched(look):
         yield
+    assert done, "no statement matched"
+
+
+@contextmanager
+def during(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
+    """`work` is done while dbt's first statement with `text` is under way: after it has planned, before it commits.
+
+    Gives a list that gets the error of the statement, if it fails.
+    """
+    done: list[str] = []
+    errors: list[str] = []
+    session: Any = SparkSession.builder.getOrCreate()
+
+    def look(sql: str) -> None:
+        if text not in sql or done:
+            return
+        done.append(sql)
+        state = session._jsparkSession.sessionState()
+        skip = session._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+        plan = state.executePlan(state.sqlParser().parsePlan(sql), skip).executedPlan()
+        with another_dbt():
+            work()
+        try:
+            plan.executeCollect()
+        except Py4JJavaError as error:
+            errors.append(str(error))
+            raise
+
+    with watched(look):
+        yield errors
     assert done, "no statement matched"
 
 

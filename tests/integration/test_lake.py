@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -166,6 +167,30 @@ def test_old_snapshots_are_forgotten(
         lake.upkeep(replace(position, position=100 + n))
     assert snapshots(lake, POSITIONS) <= 22
     assert count(lake, POSITIONS, name) == 1
+
+
+@pytest.mark.parametrize("procedures", [False, True])
+def test_folders_of_commits_go_with_their_files(
+    spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
+) -> None:
+    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 3)
+    monkeypatch.setattr(lake_module, "EMPTY_FOLDER_SECONDS", 0)
+    lake = Lake(spark, Committer(spark, procedures=procedures))
+    data = Path(lake.folder(POSITIONS).root)
+    position = Position(name, 1, "slot", "7", 1, 100, 100)
+    lake.store(position)
+    lake.forget(0, keep=1)
+    lake.remove_empty_folders()
+    before = {path for path in data.iterdir() if path.is_dir()}
+    for n in range(3):
+        lake.store(replace(position, position=100 + n))
+    made = {path for path in data.iterdir() if path.is_dir()} - before
+    assert len(made) == (3 if procedures else 0)
+    lake.upkeep(replace(position, position=102))
+    lake.store(replace(position, position=103))
+    lake.forget(0, keep=1)
+    assert lake.remove_empty_folders() == (3 if procedures else 0)
+    assert lake.positions(name) == [replace(position, position=103)]
 
 
 @pytest.mark.parametrize("procedures", [False, True])

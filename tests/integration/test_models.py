@@ -21,7 +21,7 @@ from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, in_chunks
 from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, another_dbt, in_order, killed_at, meanwhile, watched
+from tests.integration.replica import Killed, Replica, another_dbt, during, in_order, killed_at, meanwhile, watched
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -722,6 +722,24 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(replica: Replica, data
     with pytest.raises(Failure, match=f"op {last_op} is not in the log.*made anew: start over"):
         next(ops.read(replica.spark, by_customer, f'{by_customer}["7"]', last_op))
     assert_equal(replica, database)
+
+
+def test_a_definition_is_pruned_while_a_run_publishes(replica: Replica, database: Database) -> None:
+    replica.sync()
+    by_customer = name(replica, "by_customer")
+    replica.remove(f"models/buckets/{by_customer}.sql")
+    database.execute("delete from orders where id < 5")
+    replica.land()
+    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.state == "gone"]
+    assert [step.definition for step in steps] == [by_customer]
+    published = "select max(publication_id) from core.publications"
+    (before,) = replica.rows(published)
+    with during("delete from core.progress", replica.model) as errors:
+        assert plan.prune(steps, folder=replica.folder) == [by_customer]
+    assert "missing data files" in " ".join(errors)
+    assert replica.rows(published)[0][0] >= before[0] + 2
+    assert replica.rows(f"select * from core.progress where model = '{by_customer}'") == []
+    assert [step for step in plan.make(replica.spark, folder=replica.folder) if step.state == "gone"] == []
 
 
 @pytest.mark.parametrize("schema", ["buckets", pytest.param("core", marks=pytest.mark.slow)])
