@@ -223,8 +223,7 @@ def during(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
         state = session._jsparkSession.sessionState()
         skip = session._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
         plan = state.executePlan(state.sqlParser().parsePlan(sql), skip).executedPlan()
-        with another_dbt():
-            work()
+        work()
         try:
             plan.executeCollect()
         except Py4JJavaError as error:
