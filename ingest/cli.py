@@ -233,12 +233,14 @@ def run(sources: str, target: str | None, until_caught_up: bool) -> None:
 
     def said(done: ModelRun) -> None:
         log.info("modelled in %.1f s%s", done.ended - done.started, "".join(f"; {line}" for line in done.waiting))
+        for line in done.changes:
+            log.info("%s", line)
 
     log = logging.getLogger("tidemark")
     settings = load(sources)
     pipeline = Pipeline(_lake(target), settings, Project(target))
     with pipeline.running():
-        _on_sigterm(pipeline.stop)
+        _on_sigterm(pipeline.stop, "after the commits and the run of the models that are under way")
         pipeline.loop(said, until_caught_up)
 
 
@@ -425,13 +427,20 @@ def _lake(target: str | None) -> "Lake":
 
 def _run_jobs(jobs: "Jobs", until_caught_up: bool) -> None:
     with jobs.running():
-        _on_sigterm(jobs.end)
+        _on_sigterm(jobs.end, "after the commits that are under way")
         jobs.wait(until_caught_up)
 
 
-def _on_sigterm(stop: Callable[[], None]) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: stop())
-    signal.signal(signal.SIGINT, lambda *_: stop())
+def _on_sigterm(stop: Callable[[], None], when: str = "") -> None:
+    """when: after what the command ends, said at once, by a thread: a signal handler may interrupt a log call."""
+
+    def end(*_: object) -> None:
+        if when:
+            threading.Thread(target=logging.getLogger("tidemark").info, args=["stopping %s", when]).start()
+        stop()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
 
 
 class _Redacted(logging.Formatter):

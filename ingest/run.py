@@ -5,6 +5,7 @@ warm between them; a project whose files have changed is parsed anew, and nothin
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,9 @@ _LEFT_OUT = ("config.materialized:view", "resource_type:seed", "resource_type:un
 _LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_LEFT_OUT)
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
+# How the message of a definition that was evaluated ends.
+_OPS = re.compile(r", PUT \d+, REMOVE \d+$")
+
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
 UPKEEP_RUNS = 50
 
@@ -47,6 +51,11 @@ class ModelRun:
             if outcome.message.startswith("stands still"):
                 names.setdefault(outcome.message, []).append(outcome.name)
         return [f"{', '.join(named)}: {message}" for message, named in names.items()]
+
+    @property
+    def changes(self) -> list[str]:
+        """What the run did to each definition that it evaluated: why, and how many ops of each kind it wrote."""
+        return [f"{outcome.name}: {outcome.message}" for outcome in self.outcomes if _OPS.search(outcome.message)]
 
 
 class Pipeline:

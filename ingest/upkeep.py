@@ -2,7 +2,7 @@
 
 The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones, old manifests and checkpoints purged,
 files put together, each table published as a run is. Raw rows that all models have passed go (`lake.purge`). Of all
-tables old Iceberg snapshots are forgotten. Killed anywhere, the next run or upkeep finishes what was begun.
+tables old Iceberg snapshots are expired. Killed anywhere, the next run or upkeep finishes what was begun.
 """
 
 from collections.abc import Iterator
@@ -26,11 +26,13 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
     try:
         yield from purge_raw(lake.spark, settings.keep_passed_seconds)
         yield from compact_raw(lake.spark, settings.compact_files)
-        tables = lake.forget(settings.keep_snapshots_seconds)
+        expired = lake.expire_snapshots(settings.keep_snapshots_seconds)
         folders = lake.remove_empty_folders()
     except (PySparkException, Py4JJavaError) as error:
         raise Failure(f"upkeep has failed ({one_line(str(error))[:500]})", "the raw tables") from error
-    yield f"{len(tables)} tables: Iceberg snapshots older than {settings.keep_snapshots_seconds:.0f} s forgotten"
+    if expired:
+        age = f"{settings.keep_snapshots_seconds:.0f} s"
+        yield f"{len(expired)} tables: {sum(expired.values())} Iceberg snapshots older than {age} expired"
     if folders:
         yield f"raw tables: {folders} empty folders removed"
 

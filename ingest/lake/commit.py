@@ -92,15 +92,15 @@ class Committer:
             else:
                 retried(lambda: self._java_add(table, paths))
 
-    def expire(self, table: str, older_than_ms: int, keep: int = 20) -> None:
-        """Forgets the snapshots of `table` that were no longer the newest at `older_than_ms` (epoch), but for the last
-        `keep`.
+    def expire(self, table: str, older_than_ms: int, keep: int = 20) -> int:
+        """Expires the snapshots of `table` that were no longer the newest at `older_than_ms` (epoch), but for the last
+        `keep`; gives their number.
         """
+        expire = self._call_expire if self._jvm is None else self._java_expire
+        expired: list[int] = []
         with self._lock(table):
-            if self._jvm is None:
-                retried(lambda: self._call_expire(table, older_than_ms, keep))
-            else:
-                retried(lambda: self._java_expire(table, older_than_ms, keep))
+            retried(lambda: expired.append(expire(table, older_than_ms, keep)))
+        return expired[-1]
 
     def _lock(self, table: str) -> threading.Lock:
         with self._guard:
@@ -148,14 +148,14 @@ class Committer:
     # Iceberg forgets by the time at which a snapshot was made. What was the newest until a moment ago may be old by
     # that: it is kept by number, with all that came after it.
 
-    def _call_expire(self, table: str, older_than_ms: int, keep: int) -> None:
+    def _call_expire(self, table: str, older_than_ms: int, keep: int) -> int:
         cutoff = f"timestamp_millis({older_than_ms})"
         history = self._spark.sql(
             f"SELECT max_by(snapshot_id, made_current_at) FILTER (WHERE made_current_at <= {cutoff}) AS newest_then, "
             f"max_by(snapshot_id, made_current_at) AS newest FROM {table}.history"
         ).collect()[0]
         if history.newest_then is None:
-            return
+            return 0
         parents = {
             row.snapshot_id: row.parent_id
             for row in self._spark.sql(f"SELECT snapshot_id, parent_id FROM {table}.snapshots").collect()
@@ -167,14 +167,20 @@ class Committer:
             f"CALL system.expire_snapshots(table => '{table}', retain_last => {max(keep, since + 1)}, "
             f"older_than => {cutoff})"
         ).collect()
+        left = {row.snapshot_id for row in self._spark.sql(f"SELECT snapshot_id FROM {table}.snapshots").collect()}
+        return len(parents.keys() - left)
 
-    def _java_expire(self, table: str, older_than_ms: int, keep: int) -> None:
+    def _java_expire(self, table: str, older_than_ms: int, keep: int) -> int:
         handle = self._load(table)  # a definition's may have been made anew
         util = self._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
         newest_then = util.nullableSnapshotIdAsOfTime(handle, older_than_ms)
         if newest_then is None:
-            return
+            return 0
         newest = handle.currentSnapshot().snapshotId()
         # Between one and itself Iceberg finds all of its ancestors.
         since = 0 if newest == newest_then else util.snapshotIdsBetween(handle, newest_then, newest).size()
-        handle.expireSnapshots().expireOlderThan(older_than_ms).retainLast(max(keep, since + 1)).commit()
+        expiry = handle.expireSnapshots().expireOlderThan(older_than_ms).retainLast(max(keep, since + 1))
+        expired = int(expiry.apply().size())
+        if expired:
+            expiry.commit()
+        return expired

@@ -210,9 +210,10 @@ class Lake:
             self._commits[table] = 0
             self.committer.expire(table, older_than)
 
-    def forget(self, seconds: float, keep: int = 20) -> list[str]:
-        """Forgets the snapshots of all tables, the models' too, that are older than so many seconds, but for the newest
-        `keep` of each and those of branches; gives the tables' names. Files that only they had are deleted.
+    def expire_snapshots(self, seconds: float, keep: int = 20) -> dict[str, int]:
+        """Expires the Iceberg snapshots of all tables, the models' too, that are older than so many seconds, but for
+        the newest `keep` of each and those of branches; gives how many by table, where there were any. Files that
+        only they had are deleted.
         """
         older_than = int((time.time() - seconds) * 1000)
         schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
@@ -223,9 +224,8 @@ class Lake:
             for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
             if not row.isTemporary
         ]
-        for table in tables:
-            self.committer.expire(table, older_than, keep)
-        return tables
+        expired = {table: self.committer.expire(table, older_than, keep) for table in tables}
+        return {table: count for table, count in expired.items() if count}
 
     def _prune(self, position: Position) -> None:
         """Removes what `position` supersedes: whole files, so the metadata alone changes."""

@@ -179,7 +179,7 @@ def test_folders_of_commits_go_with_their_files(
     data = Path(lake.folder(POSITIONS).root)
     position = Position(name, 1, "slot", "7", 1, 100, 100)
     lake.store(position)
-    lake.forget(0, keep=1)
+    lake.expire_snapshots(0, keep=1)
     lake.remove_empty_folders()
     before = {path for path in data.iterdir() if path.is_dir()}
     for n in range(3):
@@ -188,7 +188,7 @@ def test_folders_of_commits_go_with_their_files(
     assert len(made) == (3 if procedures else 0)
     lake.upkeep(replace(position, position=102))
     lake.store(replace(position, position=103))
-    lake.forget(0, keep=1)
+    lake.expire_snapshots(0, keep=1)
     assert lake.remove_empty_folders() == (3 if procedures else 0)
     assert lake.positions(name) == [replace(position, position=103)]
 
@@ -203,10 +203,11 @@ def test_a_snapshot_is_kept_by_when_it_was_superseded(spark: SparkSession, lake:
     until_then = round(time.time() * 1000)
     for n in (3, 4):
         spark.sql(f"INSERT INTO {table} VALUES ({n})")
-    committer.expire(table, until_then, keep=1)
+    assert committer.expire(table, until_then, keep=1) == 1
     assert snapshots(lake, table) == 3
-    committer.expire(table, round(time.time() * 1000), keep=1)
+    assert committer.expire(table, round(time.time() * 1000), keep=1) == 2
     assert snapshots(lake, table) == 1
+    assert committer.expire(table, round(time.time() * 1000), keep=1) == 0
     spark.sql(f"DROP TABLE {table}")
 
 

@@ -316,7 +316,7 @@ def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: 
     replica.sync()
     database.execute(CHANGES[0])
     replica.sync()
-    tables = replica.lake.forget(0, keep=1)
+    tables = replica.lake.expire_snapshots(0, keep=1)
     assert {"core.`row_state`", f"buckets.`{name(replica, 'by_customer')}__ops`"} <= set(tables)
     assert replica.rows("select count(*) from core.row_state.snapshots") == [(1,)]
     database.execute(CHANGES[1])

@@ -106,7 +106,10 @@ def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database:
         f"          - relationships:\n              arguments: {{to: ref('{view}'), field: id}}\n",
     )
     pipeline = replica.pipeline()
-    pipeline.model()
+    (first,) = pipeline.model().changes
+    assert first.startswith(f"{definition}: ")
+    assert first.endswith(f", PUT {len(replica.bucket(definition, 'id'))}, REMOVE 0")
+    assert pipeline.model().changes == []
     database.execute("update t set total = 99 where id = 1")
     replica.land()
     with pytest.raises(Failure, match="relationships"):

@@ -2,8 +2,10 @@
 
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -134,3 +136,19 @@ def test_what_can_not_be_asked_for_is_refused(
 )
 def test_a_bucket_is_named_as_spark_writes_it(given: str, values: str) -> None:
     assert bucket_name("orders", given) == f"orders{values}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_says_at_once_what_is_finished_first(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    said: Queue[str] = Queue()
+    stopped: list[bool] = []
+    monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: said.put(text % values))
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        cli._on_sigterm(lambda: stopped.append(True), "after the commits that are under way")
+        os.kill(os.getpid(), number)
+        assert said.get(timeout=60) == "stopping after the commits that are under way"
+    finally:
+        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(each, handler)
+    assert stopped == [True]
