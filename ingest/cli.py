@@ -12,12 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ingest.config import load
-from ingest.errors import TidemarkError, UsageError, one_line, redact
+from ingest.errors import TidemarkError, UsageError, one_line, printable, redact
 
 if TYPE_CHECKING:
     from ingest.jobs import Jobs
@@ -88,7 +88,7 @@ def check(sources: str, target: str | None, strict: bool) -> None:
     findings = check_all(load(sources), target)
     for finding in findings:
         colour = {"error": "red", "warning": "yellow"}.get(finding.level, "green")
-        click.echo(f"{click.style(f'{finding.level:<8}', fg=colour)}{finding}")
+        click.echo(f"{click.style(f'{finding.level:<8}', fg=colour)}{printable(str(finding))}")
     failing = {"error", "warning"} if strict else {"error"}
     if any(finding.level in failing for finding in findings):
         sys.exit(1)
@@ -130,7 +130,7 @@ def codegen(
             done = command.write(source, settings.settings)
             lines, refused = done.lines, refused + done.refused
         for line in lines:
-            click.echo(line)
+            _echo(line)
     command.check_named()
     if refused:
         sys.exit(1)
@@ -219,7 +219,7 @@ def resnapshot(
     else:
         lines = queue_tables(lake, settings, tables, source)
     for line in lines:
-        click.echo(line)
+        _echo(line)
 
 
 @cli.command()
@@ -280,7 +280,7 @@ def verify(
     settings, lake, equal = load(sources), _lake(target), True
     for verdict in verify_all(lake, settings, wait, tables, name):
         equal = equal and verdict.is_equal
-        click.echo(verdict.to_json() if as_json else str(verdict))
+        click.echo(verdict.to_json() if as_json else printable(str(verdict)))
     if not equal:
         sys.exit(1)
 
@@ -301,7 +301,7 @@ def plan(target: str | None, as_json: bool, prunes: bool) -> None:
     found = make(lake.spark, target)
     if prunes:
         for name in prune(found, target):
-            click.echo(f"{name}: its rows and its op log are dropped", err=as_json)
+            _echo(f"{name}: its rows and its op log are dropped", err=as_json)
         found = [step for step in found if step.state != "gone"]
     if as_json:
         for step in found:
@@ -333,7 +333,7 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     for line in read(spark, definition, name, after):
         click.echo(line)
     if not is_known(spark, definition, name):
-        click.echo(f"tidemark: {name} never had a row.", err=True)
+        _echo(f"tidemark: {name} never had a row.", err=True)
 
 
 @cli.command()
@@ -381,7 +381,7 @@ def maintain(sources: str, target: str | None) -> None:
 
     settings = load(sources).settings
     for line in due(_lake(target), settings, Project(target)):
-        click.echo(line)
+        _echo(line)
 
 
 @cli.command()
@@ -402,7 +402,7 @@ def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
     if len(request) < len(pairs):
         raise click.UsageError("Give each name once: a request has one value of it.")
     for grant in resolve(_lake(target).spark, request, target):
-        click.echo(grant.to_json() if as_json else grant.bucket)
+        click.echo(grant.to_json() if as_json else printable(grant.bucket))
 
 
 @cli.command()
@@ -444,10 +444,14 @@ def _on_sigterm(stop: Callable[[], None], when: str = "") -> None:
 
 
 class _Redacted(logging.Formatter):
-    """Without passwords."""
+    """Without passwords. A message is one line and a traceback is indented: neither looks like another record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redact(super().format(record))
+        message = printable(redact(record.getMessage()))
+        return super().format(logging.makeLogRecord({**vars(record), "msg": message, "args": (), "exc_text": None}))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
+        return "\n".join(f"    {printable(line)}" for line in redact(super().formatException(ei)).split("\n"))
 
 
 class _Brief(_Redacted):
@@ -493,5 +497,10 @@ def _log_to_file() -> None:
 
 
 def _end(message: str, code: int) -> None:
-    click.echo(f"tidemark: {message}", err=True)
+    _echo(f"tidemark: {message}", err=True)
     sys.exit(code)
+
+
+def _echo(line: str, *, err: bool = False) -> None:
+    """Prints a line of text, whatever the names in it hold."""
+    click.echo(printable(line), err=err)

@@ -29,6 +29,18 @@ def redact(text: str) -> str:
     return _KEY_VALUE.sub(rf"\g<head>{REDACTED}", text)
 
 
+# C0, DEL, C1, the separators of lines and paragraphs, and what changes the direction of writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """`text` with its control characters escaped as in a Python literal, so that no name can forge a line or colour it.
+
+    For text that is logged or printed. Letters of any script stay as they are; JSON escapes by itself.
+    """
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 def one_line(text: str) -> str:
     """`text` on one line: runs of white space, newlines included, become one blank."""
     return " ".join(text.split())

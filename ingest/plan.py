@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.errors import one_line
+from ingest.errors import one_line, printable
 from ingest.project import DEFINITIONS, FAILED, Outcome, Project, first_line, repeated_if_overtaken
 
 
@@ -72,7 +72,8 @@ def render(steps: list[Step]) -> None:
     table.columns[3].justify = "right"
     colours = {"new": "green", "changed": "yellow", "gone": "red", "refused": "red"}
     for step in steps:
-        table.add_row(step.definition, step.state, step.reason, f"{step.rows:,}", style=colours.get(step.state))
+        why = printable(step.reason)
+        table.add_row(step.definition, step.state, why, f"{step.rows:,}", style=colours.get(step.state))
     Console(markup=False, emoji=False).print(table)
 
 

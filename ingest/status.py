@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ingest import kinds
 from ingest.config import PostgresSource, Settings
-from ingest.errors import TidemarkError
+from ingest.errors import TidemarkError, printable
 from ingest.holding import Landed, Stored, held_seconds
 from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS, POSITIONS, SOURCE_TABLES
@@ -93,11 +93,11 @@ def render(status: Status, settings: Settings) -> None:
                 line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
             console.print(line)
         if source.problem:
-            console.print(f"  {source.problem}", style="red")
+            console.print(f"  {printable(source.problem)}", style="red")
         tables = Table("table", "snapshot", "rows read", "note")
         for table in source.tables:
             rows = "" if table["rows"] is None else f"{table['rows']:,}"
-            tables.add_row(table["table"], table["state"], rows, table["note"] or "")
+            tables.add_row(printable(table["table"]), table["state"], rows, printable(table["note"] or ""))
         if source.tables:
             console.print(tables)
     definitions = Table("definition", "source", "stands at")

@@ -152,3 +152,15 @@ def test_a_signal_says_at_once_what_is_finished_first(monkeypatch: pytest.Monkey
         for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(each, handler)
     assert stopped == [True]
+
+
+def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureFixture[str]) -> None:
+    cli._log_to_file()
+    name = "t\n2026-01-01 00:00:00 INFO forged\x1b[2J"
+    logging.getLogger("tidemark").error("can't read %s", name, exc_info=ValueError(name))
+    with pytest.raises(SystemExit):
+        cli._end(f"no table {name}", 1)
+    for text in (capsys.readouterr().err, cli.LOG.read_text()):
+        assert "\\n2026-01-01 00:00:00 INFO forged\\x1b[2J" in text
+        assert "\x1b" not in text
+        assert not any(line.startswith("2026-01-01 00:00:00 INFO forged") for line in text.splitlines())

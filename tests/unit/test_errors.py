@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from ingest.errors import Failure, TidemarkError, UsageError, redact
+from ingest.errors import Failure, TidemarkError, UsageError, printable, redact
 
 
 @pytest.mark.parametrize(
@@ -67,3 +67,17 @@ def test_an_error_crosses_processes_unchanged() -> None:
     error = UsageError("what", "where", "fix")
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy)) == (UsageError, str(error))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nb\rc\td", "a\\nb\\rc\\td"),
+        ("\x1b[31mred\x7f\x9b", "\\x1b[31mred\\x7f\\x9b"),
+        ("a\u2028b\u2029c\x85", "a\\u2028b\\u2029c\\x85"),
+        ("\u202egnp.exe\u2066\u200f", "\\u202egnp.exe\\u2066\\u200f"),
+        ("größe 表 عميل [red]x[/red] \\n", "größe 表 عميل [red]x[/red] \\n"),
+    ],
+)
+def test_control_characters_are_escaped_and_letters_are_not(text: str, shown: str) -> None:
+    assert printable(text) == shown
