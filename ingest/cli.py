@@ -52,13 +52,16 @@ def main() -> None:
         _tell_folder()
         cli.main(standalone_mode=False)
     except TidemarkError as error:
-        _end(str(error), error.exit_code)
+        known = _spark_ended() or error
+        _end(str(known), known.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
+        if ended := _spark_ended():
+            _end(str(ended), ended.exit_code)
         logging.getLogger(__name__).exception("not foreseen")
         _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
 
@@ -461,6 +464,12 @@ class _Brief(_Redacted):
         return super().format(logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None}))
 
 
+def _spark_ended() -> TidemarkError | None:
+    """Why Spark's Java process has ended, if it has: any other error follows from that."""
+    spark = sys.modules.get("ingest.spark")  # a command that has not started Spark need not load it
+    return spark.ended() if spark else None
+
+
 def _text(error: Exception) -> str:
     try:
         return one_line(redact(str(error)))[:300]
@@ -488,10 +497,11 @@ def _log_to_file() -> None:
     to_file.setFormatter(_Redacted("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
     to_screen = logging.StreamHandler()
     to_screen.setFormatter(_Brief("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.getLogger().addHandler(to_file)  # what libraries log; py4j would print the traceback of a lost connection
     for name in ("ingest", "tidemark"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
-        logger.propagate = False  # py4j gives the root logger a handler, which would say it again
+        logger.propagate = False
         logger.addHandler(to_file)
         logger.addHandler(to_screen)
 

@@ -8,10 +8,13 @@ that a run writes to, never reaches a landing. What the JVM prints goes to `logs
 import logging
 import os
 import re
+import signal
+import subprocess
 import sys
 import uuid
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +45,21 @@ _JOB_SETTINGS = {
     "spark.sql.variable.substitute": "false",
     "spark.sql.ansi.enabled": "true",
 }
+
+# What a process that is killed needs to be gone.
+_EXIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Java:
+    """The Java process that this process started; its log, and where in the log its output begins (bytes)."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    offset: int
+
+
+_started: list[_Java] = []
 
 
 def settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
@@ -119,15 +137,42 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
             if _AT_LAUNCH.match(key):
                 launch.set(key, value)
         with log.open("ab") as sink:
+            offset = sink.tell()
             # In a session of its own: signals to the process group are for us; it ends when we do.
             options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
             gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
+        _started.append(_Java(gateway.proc, log, offset))
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # no other way in
     builder = SparkSession.builder.appName("tidemark")
     for key, value in found.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     return builder.getOrCreate().newSession()
+
+
+def ended() -> Failure | None:
+    """What to say if the Java process that this process started has ended; None if it runs, or there is none."""
+    if not _started:
+        return None
+    java = _started[-1]
+    try:
+        status = java.process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    with java.log.open("rb") as log:
+        log.seek(java.offset)
+        return exit_failure(status, is_out_of_memory=b"OutOfMemoryError" in log.read(), log=java.log)
+
+
+def exit_failure(status: int, *, is_out_of_memory: bool, log: Path) -> Failure:
+    """The end of Spark's Java process, with its exit status (-N: killed by signal N), as an error."""
+    how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+    fix = "Start again: what was not committed is read again"
+    if is_out_of_memory:
+        how, fix = f"{how}, out of memory", f"Raise TIDEMARK_DRIVER_MEMORY. {fix}"
+    elif status == -signal.SIGKILL:
+        fix = f"The kernel kills a process when memory is short: its log says so. {fix}"
+    return Failure(f"Spark's Java process has ended ({how})", str(log), fix)
 
 
 def _remote(found: Mapping[str, str]) -> SparkSession:

@@ -21,7 +21,7 @@ def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     """Those of the loggers as they were, afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PWD", str(tmp_path))
-    loggers = [logging.getLogger(name) for name in ("ingest", "tidemark")]
+    loggers = [logging.getLogger(name) for name in ("", "ingest", "tidemark")]
     before = [(logger.handlers[:], logger.propagate) for logger in loggers]
     yield
     for logger, (handlers, propagate) in zip(loggers, before, strict=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest.errors import UsageError
-from ingest.spark import has_lake, settings
+from ingest.spark import LOG, exit_failure, has_lake, settings
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,18 @@ def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> N
     assert has_lake(found)
     assert has_lake({"spark.sql.catalog.lake.uri": "http://catalog", "spark.sql.catalog.lake.type": "rest"})
     assert has_lake({"spark.remote": "sc://spark:15002"})
+
+
+@pytest.mark.parametrize(
+    ("status", "is_out_of_memory", "said"),
+    [
+        (-9, False, "killed by SIGKILL): logs/spark.log. The kernel kills"),
+        (-15, False, "killed by SIGTERM): logs/spark.log. Start again"),
+        (3, True, "exit code 3, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),
+        (-9, True, "killed by SIGKILL, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),
+        (0, False, "exit code 0): logs/spark.log. Start again"),
+    ],
+)
+def test_the_end_of_the_java_process_is_told_with_its_cause(status: int, is_out_of_memory: bool, said: str) -> None:
+    failure = exit_failure(status, is_out_of_memory=is_out_of_memory, log=LOG)
+    assert str(failure).startswith(f"Spark's Java process has ended ({said}")

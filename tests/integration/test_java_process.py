@@ -1,0 +1,41 @@
+"""The end of Spark's Java process is one line that says how it ended; the next start goes on."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import psutil
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, write_sources
+from tests.integration.replay import Jobs
+from tests.integration.replica import ROOT
+
+
+def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    jobs = Jobs(lake, source, settings)
+    jobs.settle()
+    write_sources(tmp_path, source)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DBT_PROFILES_DIR": str(ROOT / "profiles")}
+    with subprocess.Popen(
+        [*TIDEMARK, "stream"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
+        (java,) = [each for each in psutil.Process(process.pid).children() if each.name() == "java"]
+        java.kill()
+        database.execute("insert into t values (2)")
+        shown = process.communicate(timeout=120)[1]
+    assert process.returncode == 1
+    (line,) = [line for line in shown.splitlines() if line.startswith("tidemark: ")]
+    assert line.startswith("tidemark: Spark's Java process has ended (killed by SIGKILL): logs/spark.log. ")
+    assert "Traceback" not in shown
+    assert "not foreseen" not in shown
+    database.slot_released(source.slot)
+    jobs.settle()
+    jobs.assert_equal("public.t")
