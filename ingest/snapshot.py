@@ -25,6 +25,7 @@ from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.lacking import lacking
 from ingest.lake.leases import Lease
 from ingest.lake.tables import DONE, QUEUED, RUNNING
+from ingest.repeats import Repeats
 from ingest.settings import JobSettings
 from ingest.snapshot_chunks import chunks_of, key_chunks
 from ingest.snapshot_source import Busy, Read, Source, Unreachable
@@ -96,6 +97,7 @@ class Snapshotter:
         self._awaited: dict[tuple[str, int], int] = {}
         self._next_chance = time.monotonic() + AGAIN_SECONDS
         self._begun_at = 0.0
+        self._repeats, self._problems = Repeats(_log), Repeats(_log)
         self._stop = threading.Event()
         self._wake = threading.Event()
 
@@ -129,12 +131,14 @@ class Snapshotter:
         try:
             self._source.survey()
             first = False
-            return self._pass()
+            left = self._pass()
         except Unreachable as error:
             if first and not isinstance(error, Busy):
                 raise
-            _log.warning("%s", error)
+            self._repeats.occurred(f"source {self._name}: the snapshotter waits: {error}", key=error.what)
             return 1
+        self._repeats.over(f"source {self._name}: the snapshotter goes on")
+        return left
 
     def _pass(self) -> int:
         """Do all there is to do now; how many tables are not done, though they may be yet."""
@@ -281,6 +285,7 @@ class Snapshotter:
         self.rows += rows
         self._lake.upkeep()
         if counted:
+            self._problems.over(f"source {self._name}: chunks are read again")
             names = sorted({tables[chunk.snapshot_id].table_name for chunk in counted})
             many = f"{len(names)} tables" if len(names) > 1 else names[0]
             took = time.monotonic() - began
@@ -299,7 +304,8 @@ class Snapshotter:
                 _log.error("%s can't be read: %s", table.table_name, read.problem)
                 self.given_up[table.table_id] = read.problem
             elif read.problem and table.table_id not in self.given_up:
-                _log.warning("%s, to be tried again: %s", table.table_name, read.problem)
+                problem = f"{table.table_name}, to be tried again: {read.problem}"
+                self._problems.occurred(problem, key=table.table_id)
         self._lake.tables.put(self._name, list(restart.values()))
 
     def _finish(self, work: _Work) -> None:

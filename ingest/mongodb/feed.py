@@ -26,6 +26,7 @@ from ingest.mongodb.events import Namespace
 from ingest.mongodb.reader import Reader
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
+from ingest.repeats import Repeats
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
@@ -171,6 +172,7 @@ class MongoFeed:
         self._batches: Iterator[EventBatch] = iter(())
         self._cancelled = threading.Event()
         self._given_up = False
+        self._repeats = Repeats(_log)
         self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued, self._renamed)
         self._reader = Reader(position, self._connect, settings.heartbeat_seconds)
 
@@ -231,7 +233,9 @@ class MongoFeed:
         database, name = namespace
         while True:
             try:
-                return self._found(namespace, identifiers, at)
+                found = self._found(namespace, identifiers, at)
+                self._repeats.over(f"source {self._source}: documents can be looked up again")
+                return found
             except (PyMongoError, connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not connection.passes(error):
                     raise Failure(
@@ -239,7 +243,8 @@ class MongoFeed:
                         "the change stream",
                         "Grant find on it, or let it keep post-images",
                     ) from error
-                _log.warning("documents can't be looked up at the moment (%s)", error)
+                message = f"source {self._source}: documents can't be looked up at the moment ({error})"
+                self._repeats.occurred(message, key="look up")
                 if self._cancelled.wait(1.0):
                     raise _GivenUp from error
 

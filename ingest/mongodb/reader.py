@@ -27,10 +27,12 @@ from ingest.mongodb.cursors import Reply
 from ingest.mongodb.events import INVALIDATE, Event
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
+from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
 _AWAIT_MILLISECONDS = 500
+SILENCE_SECONDS = 30.0
 _LONGEST_PAUSE = 10.0
 # For an event to follow the heartbeat that was just written.
 _CHECK_SECONDS = 3.0
@@ -78,14 +80,16 @@ class Reader(threading.Thread):
         self._replies: Queue[Events | BaseException] = Queue(_REPLIES)
         self._ending = threading.Event()
         self._newest = 0
-        self._spoke = time.monotonic()
+        self._spoke = self._heard = time.monotonic()
         self._told = False
+        self._cuts, self._silences = Repeats(_log), Repeats(_log)
 
     def get(self, timeout: float) -> Events | None:
         """The next reply; None: nothing within `timeout` seconds. Raises what ended the stream."""
         try:
             item = self._replies.get(timeout=timeout)
         except Empty:
+            self._look_for_silence()
             return None
         if isinstance(item, BaseException):
             raise item
@@ -94,6 +98,14 @@ class Reader(threading.Thread):
     def finish(self) -> None:
         """Read no more; what was read may still be taken."""
         self._ending.set()
+
+    def _look_for_silence(self) -> None:
+        """A server answers at least twice a second, if only that there is nothing."""
+        if time.monotonic() - self._heard < SILENCE_SECONDS:
+            self._silences.over(f"source {self._source}: the deployment answers again")
+        else:
+            message = f"source {self._source}: the deployment has not answered for {SILENCE_SECONDS:.0f} s"
+            self._silences.occurred(message)
 
     def run(self) -> None:
         """Read until `finish`."""
@@ -108,7 +120,8 @@ class Reader(threading.Thread):
                     self._put(self._failure(error))
                     return
                 pause = min(2 * pause + 0.1, _LONGEST_PAUSE)
-                _log.warning("source %s: the change stream was cut (%s); reading on", self._source, _said(error))
+                message = f"source {self._source}: the change stream was cut ({_said(error)}); reading on"
+                self._cuts.occurred(message, key="cut")
                 self._ending.wait(pause)
             except BaseException as error:  # noqa: BLE001  # raised by whoever reads
                 self._put(error)
@@ -163,9 +176,11 @@ class Reader(threading.Thread):
     def _take(self, client: Client, reply: Reply) -> bool:
         """Hand a reply over; whether the cursor is at its end."""
         raw, token = reply.documents, reply.token
+        self._cuts.over(f"source {self._source}: the change stream goes on")
         assert token is not None  # a change stream's replies have one
         position = clustertime.of_token(token["_data"])
         self._put(Events(raw, position))
+        self._heard = time.monotonic()
         if self._token is None or token["_data"] != self._token["_data"]:
             # Before anything follows an invalidation, the token is still that of it.
             self._after_invalidate = False

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import struct
+import time
 from typing import Any, Protocol
 
 import numpy as np
@@ -39,7 +40,9 @@ class Refused(Exception):
 
 
 class CopyBoth(Protocol):
-    """A running stream."""
+    """A running stream. heard: when something last came from the server, by the monotonic clock."""
+
+    heard: float
 
     def receive(self, held: list[Payloads], timeout: float) -> int:
         """Add what has come to `held`, where it may lengthen the last.
@@ -69,6 +72,7 @@ class LibpqStream:
     """Through libpq, message by message."""
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self.heard = time.monotonic()
         self._pgconn = connection.pgconn
         self._pgconn.send_query(command.encode())
         while self._pgconn.is_busy():
@@ -83,6 +87,7 @@ class LibpqStream:
         """See `CopyBoth`."""
         size = self._take(held)
         if not size and select.select([self._pgconn.socket], [], [], timeout)[0]:
+            self.heard = time.monotonic()
             self._pgconn.consume_input()
             size = self._take(held)
         self._pgconn.flush()
@@ -148,6 +153,7 @@ class SocketStream:
     """
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self.heard = time.monotonic()
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
         self._socket.setblocking(False)
         self._buffer = bytearray(_BUFFER_BYTES + PADDING)
@@ -200,6 +206,7 @@ class SocketStream:
         if not count:
             raise psycopg.OperationalError("the server closed the connection")
         self._to += count
+        self.heard = time.monotonic()
         return True
 
     def _make_room(self) -> None:

@@ -20,7 +20,7 @@ from ingest.postgres import continuity, slots
 from ingest.postgres.connection import Connection, Link, connect
 from ingest.postgres.messages import TableInfo
 from ingest.postgres.pgoutput import Decoder
-from ingest.postgres.reader import Pipe, Reader
+from ingest.postgres.reader import SILENCE_SECONDS, Pipe, Reader
 from ingest.postgres.registry import CatalogRegistry
 from ingest.postgres.survey import Survey
 from ingest.postgres.writers import check_database
@@ -61,6 +61,7 @@ class PostgresFeed:
         # described again.
         self._live: frozenset[str] = frozenset()
         self._described: set[TableInfo] = set()
+        self._silence_seconds = SILENCE_SECONDS
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
         self._has_heard = False
@@ -75,6 +76,7 @@ class PostgresFeed:
             lambda: self._stored.position,
             self._pipe,
             settings.status_seconds,
+            lambda: self._silence_seconds,
         )
 
     def start(self) -> None:
@@ -196,6 +198,7 @@ class PostgresFeed:
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
                 system = continuity.check(connection, replication, self._stored, found)
+            self._silence_seconds = slots.sender_timeout(replication) or SILENCE_SECONDS
         except BaseException:
             replication.close()
             raise

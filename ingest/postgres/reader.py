@@ -17,12 +17,13 @@ from collections.abc import Callable
 import psycopg
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from ingest.errors import Failure
+from ingest.errors import Failure, Unavailable
 from ingest.positions import Restart, format_lsn
 from ingest.postgres import copyboth
 from ingest.postgres.connection import CannotConnect, Connection
 from ingest.postgres.copyboth import CopyBoth, Refused
 from ingest.postgres.wire import Payloads
+from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ HAND_OVER_SECONDS = 0.05
 _START_SECONDS = 60.0
 # What a payload costs besides its bytes while it waits: where it begins and ends.
 _OVERHEAD = 16
+# What a server takes for a lost client by default (wal_sender_timeout), and we for a silent server.
+SILENCE_SECONDS = 60.0
 _POSTGRES_EPOCH = 946_684_800
 _STATUS = struct.Struct(">cQQQqB")
 # The server ends these connections itself, and takes new ones sooner or later.
@@ -96,8 +99,11 @@ class Reader(threading.Thread):
         stored: Callable[[], int],
         pipe: Pipe,
         status_seconds: float,
+        silence_seconds: Callable[[], float] = lambda: SILENCE_SECONDS,
     ) -> None:
-        """start: the START_REPLICATION command for a position."""
+        """start: the START_REPLICATION command for a position. silence_seconds: after which a server that sends
+        nothing, though it is asked, is reported.
+        """
         super().__init__(name="reader", daemon=True)
         self._connect = connect
         self._command_for = start
@@ -108,8 +114,10 @@ class Reader(threading.Thread):
         self._told_to_end = threading.Event()
         self._connection: Connection | None = None
         self._stream: CopyBoth | None = None
+        self._silence_seconds = silence_seconds
         self._acknowledged = 0
         self._next_status = 0.0
+        self._cuts, self._silences = Repeats(_log), Repeats(_log)
 
     def finish(self) -> None:
         """Read no more; go on with the status until `stop`."""
@@ -138,9 +146,9 @@ class Reader(threading.Thread):
                 if self._stop_reading.is_set():
                     return
                 if first:
-                    self._give(Failure(f"the stream can't be started ({_line(error)})"), 0)
+                    self._give(Unavailable(f"the stream can't be started ({_line(error)})"), 0)
                     return
-                _log.warning("the replication connection was cut (%s); connecting again", _line(error))
+                self._cuts.occurred(f"the replication connection was cut ({_line(error)}); connecting again", key="cut")
             except BaseException as error:  # noqa: BLE001  # raised by whoever takes from the pipe
                 self._give(error, 0)
                 return
@@ -154,7 +162,7 @@ class Reader(threading.Thread):
             wait=wait_random_exponential(multiplier=0.2, max=15),
             stop=lambda _: first or self._stop_reading.is_set(),
             sleep=self._pause,
-            after=_report,
+            after=self._report,
             reraise=True,
         ):
             with attempt:
@@ -164,6 +172,11 @@ class Reader(threading.Thread):
                 self._stream = copyboth.start(self._connection, command, _START_SECONDS)
                 self._acknowledged = 0
                 self._next_status = 0.0
+        self._cuts.over("the replication connection is there again")
+
+    def _report(self, retry: RetryCallState) -> None:
+        error = retry.outcome.exception() if retry.outcome else None
+        self._cuts.occurred(f"can't connect to the source again yet ({_line(error)})", key="connect")
 
     def _pause(self, seconds: float) -> None:
         self._stop_reading.wait(seconds)
@@ -182,6 +195,7 @@ class Reader(threading.Thread):
                     self._give(held, size + _OVERHEAD * sum(map(len, held)))
                     held, size, since = [], 0, 0.0
             self._status_if_due()
+            self._look_for_silence()
         if held:
             self._give(held, size + _OVERHEAD * sum(map(len, held)))
         while not self._told_to_end.wait(0.1):
@@ -201,12 +215,25 @@ class Reader(threading.Thread):
         if now >= self._next_status or (now >= early and self._stored() > self._acknowledged):
             self._status()
 
+    def _look_for_silence(self) -> None:
+        limit = self._silence_seconds()
+        if self._silent_seconds() < limit / 2:
+            self._silences.over("the server sends again")
+        elif self._silent_seconds() >= limit:
+            message = f"the server has sent nothing for {limit:.0f} s, though it was asked: its walsender may be stuck"
+            self._silences.occurred(message)
+
+    def _silent_seconds(self) -> float:
+        return time.monotonic() - self._stream.heard if self._stream else 0.0
+
     def _status(self) -> None:
+        """Acknowledge what is stored; ask a server that has sent nothing for long to answer."""
         if self._stream is None:
             return
         stored = self._stored()
+        ask = self._silent_seconds() >= self._silence_seconds() / 2
         micros = int((time.time() - _POSTGRES_EPOCH) * 1_000_000)
-        self._stream.send(_STATUS.pack(b"r", stored, stored, stored, micros, 0))
+        self._stream.send(_STATUS.pack(b"r", stored, stored, stored, micros, ask))
         self._acknowledged = stored
         self._next_status = time.monotonic() + self._status_seconds
 
@@ -227,12 +254,6 @@ class Reader(threading.Thread):
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _report(retry: RetryCallState) -> None:
-    error = retry.outcome.exception() if retry.outcome else None
-    if retry.attempt_number in (1, 5) or retry.attempt_number % 20 == 0:
-        _log.warning("can't connect to the source again yet (%s)", _line(error))
 
 
 def _line(error: BaseException | None) -> str:

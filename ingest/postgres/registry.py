@@ -23,6 +23,7 @@ from ingest.postgres.connection import PASSING, CannotConnect, Link
 from ingest.postgres.messages import Relation, TableInfo
 from ingest.postgres.slots import GivenUp
 from ingest.postgres.survey import Survey
+from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class CatalogRegistry:
         self._survey = survey
         self._queued = queued
         self._wait = wait
+        self._repeats = Repeats(_log)
 
     def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
         """See `Registry`. Asks again for as long as the source can't be reached; GivenUp, if nobody waits any more."""
@@ -158,11 +160,13 @@ class CatalogRegistry:
                 now = catalog.table_of(self._link.get(), oid)
                 if now is not None and self._survey.one(now):
                     self._queued()
+                self._repeats.over("the catalogue can be read again")
                 return now
             except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
                 if self._wait(1.0):
                     raise GivenUp from error
-                _log.warning("the catalogue can't be read at the moment (%s)", self._link.why(error))
+                message = f"the catalogue can't be read at the moment ({self._link.why(error)})"
+                self._repeats.occurred(message, key="look")
 
 
 def describe(

@@ -12,11 +12,13 @@ from psycopg import sql
 from ingest.errors import Failure
 from ingest.positions import parse_lsn
 from ingest.postgres.connection import Connection, command, connect, is_cut
+from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
 # A walsender whose client was killed needs a moment to notice.
 RELEASE_SECONDS = 15.0
+# After which it is said which transactions a slot waits for, and looked which they are now.
 _REPORT_SECONDS = 5.0
 # Between tries to make a temporary slot where the server has no room for one more.
 _ROOM_SECONDS = 1.0
@@ -58,6 +60,12 @@ def identify(replication: Connection) -> System:
     """The system behind a replication connection."""
     (row,) = command(replication, "IDENTIFY_SYSTEM")
     return System(str(row["systemid"]), int(row["timeline"] or 0))
+
+
+def sender_timeout(replication: Connection) -> float:
+    """Seconds after which the server ends a connection whose client is silent (wal_sender_timeout); 0: never."""
+    (row,) = command(replication, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'")
+    return int(str(row["setting"])) / 1000
 
 
 def state(connection: Connection, slot: str) -> dict[str, Any] | None:
@@ -196,6 +204,7 @@ class _Waits:
     def __init__(self, watch: Connection, slot: str, also: Callable[[], None] | None) -> None:
         self._watch, self._slot, self._also = watch, slot, also
         self._next = time.monotonic() + _REPORT_SECONDS
+        self._repeats = Repeats(_log)
 
     def look(self) -> None:
         """Whether it is to be given up."""
@@ -206,19 +215,22 @@ class _Waits:
         self.look()
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + 6 * _REPORT_SECONDS
-        open_ones = self._watch.execute(
+        self._next = time.monotonic() + _REPORT_SECONDS
+        found = ", ".join(open_transactions(self._watch)) or "the role may not see them"
+        self._repeats.occurred(f"slot {self._slot} waits for open transactions: {found}", key=self._slot)
+
+
+def open_transactions(connection: Connection) -> list[str]:
+    """The oldest transactions that have written and are open, prepared ones included, for people."""
+    return [
+        f"{transaction} of {user}, open for {age}"
+        for transaction, user, age in connection.execute(
             "SELECT 'pid ' || pid, usename, date_trunc('second', now() - xact_start)::text AS age "
             "FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start IS NOT NULL "
             "UNION ALL SELECT 'prepared ' || gid, owner, date_trunc('second', now() - prepared)::text "
             "FROM pg_prepared_xacts ORDER BY age DESC LIMIT 3"
         ).fetchall()
-        for transaction, user, age in open_ones:
-            _log.warning(
-                "slot %s waits for open transactions: %s of %s, open for %s", self._slot, transaction, user, age
-            )
-        if not open_ones:
-            _log.warning("slot %s waits for open transactions that the role may not see", self._slot)
+    ]
 
 
 def _in_recovery(connection: Connection) -> bool:

@@ -1,0 +1,61 @@
+"""A problem that comes again and again, logged as one: when it begins, then more and more seldom with a count, and when
+it is over.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+# Between two lines of one problem, at first and at most (seconds); doubled each time.
+FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
+
+
+@dataclass
+class _Problem:
+    begun: float
+    count: int
+    next: float
+    pause: float
+
+
+class Repeats:
+    """The problems of one subject, such as the connection to a source. Safe to use from several threads."""
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._problems: dict[str, _Problem] = {}
+        self._lock = threading.Lock()
+
+    def occurred(
+        self, message: str, level: int = logging.WARNING, *, key: str | None = None, cause: BaseException | None = None
+    ) -> None:
+        """Logs the problem, unless it was logged a moment ago. key: what is the same each time (default: `message`).
+        cause: what is logged with its traceback.
+        """
+        now = self._clock()
+        with self._lock:
+            problem = self._problems.get(key or message)
+            if problem is None:
+                self._problems[key or message] = _Problem(now, 1, now + FIRST_SECONDS, FIRST_SECONDS)
+                line = message
+            else:
+                problem.count += 1
+                if now < problem.next:
+                    return
+                problem.pause = min(2 * problem.pause, LONGEST_SECONDS)
+                problem.next = now + problem.pause
+                line = f"{message} ({problem.count} times in {now - problem.begun:,.0f} s)"
+        self._log.log(level, "%s", line, exc_info=cause)
+
+    def over(self, message: str) -> None:
+        """The subject is well again: logs `message` with the number and the time, if there was a problem."""
+        with self._lock:
+            problems, self._problems = list(self._problems.values()), {}
+        if problems:
+            count = sum(problem.count for problem in problems)
+            seconds = self._clock() - min(problem.begun for problem in problems)
+            times = "once" if count == 1 else f"{count} times"
+            self._log.info("%s; the problem came %s in %s s", message, times, f"{seconds:,.0f}")
