@@ -20,6 +20,7 @@ from ingest.files import File
 from ingest.lake import Chunk
 from ingest.settings import JobSettings
 from ingest.snapshot_source import Read
+from ingest.unavailable import unavailable
 
 T = TypeVar("T")
 
@@ -47,7 +48,9 @@ class ChunkReader:
         self._settings = settings
 
     def read(self, weighed: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
-        """The results of tasks weighed in bytes. Raises Failure if the executors can't work."""
+        """The results of tasks weighed in bytes. Raises Failure if the executors can't work, Unavailable if
+        they can't write.
+        """
         shares = share_out(weighed, self._workers(sum(weight for weight, _ in weighed)))
         if not shares:
             return []
@@ -58,6 +61,8 @@ class ChunkReader:
                 ChunkResult(**row.asDict()) for row in numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
             ]
         except (PySparkException, Py4JJavaError) as error:
+            if found := unavailable(error, str(weighed[0][1]["folder"])):
+                raise found from error
             # What was raised in Python stands below its traceback.
             told = str(error).strip().splitlines()[-1:] if isinstance(error, PythonException) else [str(error)]
             raise Failure(

@@ -31,6 +31,15 @@ _UNTIL = click.option(
     help="End with exit code 0 when all that was committed before the start has got there (for cron). "
     "Otherwise run until SIGTERM.",
 )
+_TIMEOUT = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="With --until-caught-up: end with exit code 1 after so many seconds, and say what was not caught up.",
+)
+_ONLY = click.option(
+    "--source", "names", multiple=True, metavar="NAME", help="Only this source; may be given again. Default: all."
+)
 _TARGET = click.option(
     "--target",
     metavar="NAME",
@@ -60,8 +69,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
-        if ended := _spark_ended():
-            _end(str(ended), ended.exit_code)
+        if found := _spark_ended() or _withheld(error):
+            _end(str(found), found.exit_code)
         logging.getLogger(__name__).exception("not foreseen")
         _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
 
@@ -142,22 +151,30 @@ def codegen(
 @cli.command()
 @_SOURCES
 @_TARGET
+@_ONLY
 @_UNTIL
-def snapshot(sources: str, target: str | None, until_caught_up: bool) -> None:
+@_TIMEOUT
+def snapshot(
+    sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None
+) -> None:
     """Read the queued tables into raw.snapshot_rows, chunk by chunk, on Spark's executors.
 
-    New tables are queued by themselves. Runs beside `tidemark stream`; several may run side by side.
+    New tables are queued by themselves. Runs beside `tidemark stream`; several may run side by side. A source that
+    fails is tried again, and the others go on; exit code 1 if one has failed at the end.
     """
     from ingest.jobs import Jobs
 
-    settings = load(sources)
-    _run_jobs(Jobs(_lake(target), settings, stream=False), until_caught_up)
+    _check_timeout(until_caught_up, timeout)
+    settings = load(sources).only(names)
+    _run_jobs(Jobs(_lake(target), settings, stream=False), until_caught_up, timeout)
 
 
 @cli.command()
 @_SOURCES
 @_TARGET
+@_ONLY
 @_UNTIL
+@_TIMEOUT
 @click.option(
     "--writer",
     "writers",
@@ -166,18 +183,27 @@ def snapshot(sources: str, target: str | None, until_caught_up: bool) -> None:
     metavar="N",
     help="Only this one of a source's writers, in a process of its own; may be given again. Default: all.",
 )
-def stream(sources: str, target: str | None, until_caught_up: bool, writers: tuple[int, ...]) -> None:
+def stream(
+    sources: str,
+    target: str | None,
+    names: tuple[str, ...],
+    until_caught_up: bool,
+    timeout: float | None,
+    writers: tuple[int, ...],
+) -> None:
     """Land the sources' changes in raw.wal_events as they are committed.
 
-    Makes slots and publications if they are missing. The source is acknowledged only what is in the lake.
+    Makes slots and publications if they are missing. The source is acknowledged only what is in the lake. A source that
+    fails is tried again, and the others go on; exit code 1 if one has failed at the end.
     """
     from ingest.jobs import Jobs
 
-    settings = load(sources)
+    _check_timeout(until_caught_up, timeout)
+    settings = load(sources).only(names)
     most = max(source.writers for source in settings.sources.values())
     if any(writer > most for writer in writers):
         raise click.UsageError(f"No source in {sources} has more writers than {most}.")
-    _run_jobs(Jobs(_lake(target), settings, snapshot=False, writers=writers or None), until_caught_up)
+    _run_jobs(Jobs(_lake(target), settings, snapshot=False, writers=writers or None), until_caught_up, timeout)
 
 
 @cli.command()
@@ -228,9 +254,16 @@ def resnapshot(
 @cli.command()
 @_SOURCES
 @_TARGET
+@_ONLY
 @_UNTIL
-def run(sources: str, target: str | None, until_caught_up: bool) -> None:
-    """Stream, snapshot, and run dbt after what lands: everything, in one warm process."""
+@_TIMEOUT
+def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None) -> None:
+    """Stream, snapshot, and run dbt after what lands: everything, in one warm process.
+
+    With --source the others may have processes of their own; dbt runs on what is landed of all. A source that fails is
+    tried again, and the others go on; exit code 1 if one has failed at the end. A full disk, or a catalog that is away,
+    is waited for.
+    """
     from ingest.project import Project
     from ingest.run import ModelRun, Pipeline
 
@@ -240,10 +273,11 @@ def run(sources: str, target: str | None, until_caught_up: bool) -> None:
             log.info("%s", line)
 
     log = logging.getLogger("tidemark")
-    settings = load(sources)
+    _check_timeout(until_caught_up, timeout)
+    settings = load(sources).only(names)
     pipeline = Pipeline(_lake(target), settings, Project(target))
-    with pipeline.running():
-        _on_sigterm(pipeline.stop, "after the commits and the run of the models that are under way")
+    _on_sigterm(pipeline.stop, "after the commits and the run of the models that are under way")
+    with pipeline.running(timeout):
         pipeline.loop(said, until_caught_up)
 
 
@@ -428,22 +462,52 @@ def _lake(target: str | None) -> "Lake":
     return Lake(session(target))
 
 
-def _run_jobs(jobs: "Jobs", until_caught_up: bool) -> None:
-    with jobs.running():
-        _on_sigterm(jobs.end, "after the commits that are under way")
+def _run_jobs(jobs: "Jobs", until_caught_up: bool, timeout: float | None) -> None:
+    _on_sigterm(jobs.end, "after the commits that are under way")
+    with jobs.running(timeout):
         jobs.wait(until_caught_up)
 
 
+def _check_timeout(until_caught_up: bool, timeout: float | None) -> None:
+    if timeout is not None and not until_caught_up:
+        raise click.UsageError("--timeout is for --until-caught-up.")
+
+
 def _on_sigterm(stop: Callable[[], None], when: str = "") -> None:
-    """when: after what the command ends, said at once, by a thread: a signal handler may interrupt a log call."""
+    """when: after what the command ends, said at once. By a thread, as a signal handler may interrupt what holds a lock
+    of the log or of an event.
+    """
+
+    def work() -> None:
+        if when:
+            logging.getLogger("tidemark").info("stopping %s", when)
+        stop()
 
     def end(*_: object) -> None:
-        if when:
-            threading.Thread(target=logging.getLogger("tidemark").info, args=["stopping %s", when]).start()
-        stop()
+        threading.Thread(target=work, name="stopping").start()
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
+
+
+class _LogFile(RotatingFileHandler):
+    """Says once on the screen that it can't be written, and goes on when it can."""
+
+    _fails = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._fails, before = False, self._fails
+        super().emit(record)
+        if self._fails is not before:
+            now = "can't be written" if self._fails else "is written again"
+            _echo(f"tidemark: the log {now}: {LOG}.", err=True)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # logging's name
+        self._fails = True
+        if self.stream is not None:  # what it holds back would be written late, and again and again
+            with suppress(OSError):
+                self.stream.close()
+            self.stream = None  # type: ignore[assignment]  # opened by the next record
 
 
 class _Redacted(logging.Formatter):
@@ -470,6 +534,13 @@ def _spark_ended() -> TidemarkError | None:
     return spark.ended() if spark else None
 
 
+def _withheld(error: Exception) -> TidemarkError | None:
+    """The error as what the environment withholds, such as a catalog that does not answer."""
+    from ingest.unavailable import unavailable
+
+    return unavailable(error, "the lake")
+
+
 def _text(error: Exception) -> str:
     try:
         return one_line(redact(str(error)))[:300]
@@ -489,11 +560,12 @@ def _tell_folder() -> None:
 def _log_to_file() -> None:
     try:
         LOG.parent.mkdir(exist_ok=True)
-        to_file = RotatingFileHandler(LOG, maxBytes=10_000_000, backupCount=3)
+        to_file = _LogFile(LOG, maxBytes=10_000_000, backupCount=3)
     except OSError as error:
         raise UsageError(
             f"the log can't be written ({error.strerror})", str(LOG), "Start in a folder of yours"
         ) from None
+    logging.raiseExceptions = False  # a full disk is no reason to print the traceback of each record
     to_file.setFormatter(_Redacted("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
     to_screen = logging.StreamHandler()
     to_screen.setFormatter(_Brief("%(asctime)s %(message)s", "%H:%M:%S"))

@@ -214,6 +214,11 @@ class Settings(_Model):
             raise UsageError(f"no source {name!r}", "sources.yml", _nearest(name, self.sources))
         return self.sources[name]
 
+    def only(self, names: Collection[str]) -> "Settings":
+        """The same with these sources alone; none named: with all. UsageError for a name that there is not."""
+        chosen = {name: self.source(name) for name in names}
+        return self.model_copy(update={"sources": chosen}) if chosen else self
+
 
 def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None) -> Settings:
     """The settings in `path`, `${NAME}` taken from `environment` (else the process's).

@@ -80,3 +80,10 @@ class Failure(TidemarkError):
     """Something that was asked for rightly didn't work out."""
 
     exit_code: ClassVar[int] = 1
+
+
+class Unavailable(Failure):
+    """What the environment withholds at the moment: a server, disk space, a folder, a catalog, an object store.
+
+    It can come back by itself, so a job waits for it and starts again from what is stored.
+    """

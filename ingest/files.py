@@ -104,14 +104,18 @@ class Sink:
         self.path = f"{folder.root}/{name}"
         self.rows = 0
         self._schema = schema
-        self._writer = pq.ParquetWriter(
-            self._inner,
-            schema,
-            filesystem=self._system,
-            compression="zstd",
-            write_statistics=[name for name in schema.names if name in _STATISTICS],
-            use_dictionary=[name for name in schema.names if name in _REPEATED] + _NAMES,
-        )
+        try:
+            self._writer = pq.ParquetWriter(
+                self._inner,
+                schema,
+                filesystem=self._system,
+                compression="zstd",
+                write_statistics=[name for name in schema.names if name in _STATISTICS],
+                use_dictionary=[name for name in schema.names if name in _REPEATED] + _NAMES,
+            )
+        except BaseException:
+            self._remove()
+            raise
 
     def write(self, rows: pa.Table) -> None:
         """`rows` as one row group."""
@@ -128,6 +132,9 @@ class Sink:
         """Gives the file up and removes it, whatever its state."""
         with suppress(Exception):
             self._writer.close()
+        self._remove()
+
+    def _remove(self) -> None:
         with suppress(Exception):
             self._system.delete_file(self._inner)
 

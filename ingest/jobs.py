@@ -1,29 +1,37 @@
-"""The ingest jobs of all sources as threads of one process: stream writers and snapshotters.
+"""The ingest jobs of all sources in one process: stream writers and snapshotters, a supervisor for each source.
 
-What the jobs share is the lake. The first that fails ends the wait; `check` raises what ended it.
+What the sources share is the lake. One that fails is reported and started again; the others go on.
 """
 
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ingest import kinds
-from ingest.config import Settings
+from ingest.config import Settings, Source
+from ingest.errors import Failure, TidemarkError, Unavailable
 from ingest.lake import Lake
 from ingest.lake.tables import SourceTable
 from ingest.snapshot import Snapshotter
 from ingest.sourcejobs import SourceJobs
 from ingest.stream import Hooks, Landing, StreamWriter
+from ingest.supervision import Job, Supervisor, unforeseen
+
+_log = logging.getLogger(__name__)
 
 # How often a process that is to end when it has caught up looks whether it has.
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
-class _Worker:
-    thread: threading.Thread
-    stop: Callable[[], None]
+class _Opened:
+    """The jobs of a source as they were opened last."""
+
+    source: SourceJobs
+    writers: tuple[StreamWriter, ...]
+    snapshotter: Snapshotter | None
 
 
 class Jobs:
@@ -31,7 +39,7 @@ class Jobs:
 
     writers: the numbers of the stream writers to run here (None: all); those that are to leave go with the first.
     on_stored: called by a writer's thread with each landing whose position is stored.
-    on_failed: called when a job fails.
+    on_over: called when `is_over` has become true by itself.
     """
 
     def __init__(
@@ -43,74 +51,166 @@ class Jobs:
         snapshot: bool = True,
         writers: Collection[int] | None = None,
         on_stored: Callable[[Landing], None] = lambda _: None,
-        on_failed: Callable[[], None] = lambda: None,
+        on_over: Callable[[], None] = lambda: None,
     ) -> None:
-        self.writers: list[StreamWriter] = []
-        self.snapshotters: dict[str, Snapshotter] = {}
         self._lake = lake
         self._settings = settings
         self._kinds = (stream, snapshot)
         self._numbers = writers
         self._on_stored = on_stored
-        self._on_failed = on_failed
-        self._sources: dict[str, SourceJobs] = {}
+        self._on_over = on_over
+        self._opened: dict[str, _Opened] = {}
         # By source the revisions of its tables, and a position past their registration.
         self._registered: dict[str, tuple[dict[str, int], int]] = {}
-        self._workers: list[_Worker] = []
-        self._failure: BaseException | None = None
+        self._supervisors = [self._supervisor(source) for source in settings.sources.values()]
+        self._changed = threading.Condition()
         self._over = threading.Event()
+        self._stopping = threading.Event()
+        self._timed_out = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether they are told to end, the time is up, or all sources have failed."""
+        return self._over.is_set()
+
+    @property
+    def writers(self) -> list[StreamWriter]:
+        """The stream writers that run here."""
+        return [writer for opened in list(self._opened.values()) for writer in opened.writers]
+
+    @property
+    def snapshotters(self) -> list[Snapshotter]:
+        """The snapshotters that run here."""
+        return [opened.snapshotter for opened in list(self._opened.values()) if opened.snapshotter]
 
     @contextmanager
-    def running(self) -> Iterator["Jobs"]:
-        """Started; at the end stopped and waited for. Raises what ended a job."""
+    def running(self, timeout: float | None = None) -> Iterator["Jobs"]:
+        """Started; at the end stopped and waited for. Raises what a source has failed with.
+
+        Entered when the jobs of a source run, or all have been tried once. timeout: seconds after which they are told
+        to end.
+        """
+        timer = threading.Timer(timeout, self._time_out) if timeout is not None else None
         try:
-            for source in self._settings.sources.values():
-                self._lake.describe(source.name, source.checkpoint_scope)
-                running = self._numbers if self._kinds[0] else ()
-                self._open(kinds.jobs(self._lake, source, self._settings.settings, running=running))
-            for worker in self._workers:
-                worker.thread.start()
+            if timer:
+                timer.daemon = True
+                timer.start()
+            for supervisor in self._supervisors:
+                supervisor.start()
+            with self._changed:
+                self._changed.wait_for(self._is_begun)
             yield self
         finally:
-            self._end_all()
-        self.check()
+            if timer:
+                timer.cancel()
+            self.end()
+            for supervisor in self._supervisors:
+                supervisor.join()
+        self.raise_failed()
 
     def end(self) -> None:
         """Let `wait` return, and the jobs end after what they have at hand."""
-        for worker in self._workers:
-            worker.stop()
-        self._over.set()
+        self._stopping.set()
+        for supervisor in self._supervisors:
+            supervisor.stop()
+        self._set_over()
 
     def wait(self, until_caught_up: bool = False) -> None:
-        """Until `end` or a failure; until_caught_up: or until what was committed before is landed."""
+        """Until `end`, or all sources have failed; until_caught_up: or until what was committed before is landed.
+
+        Raises what all have failed with, and Failure when the time is up before.
+        """
         targets = self.watermarks() if until_caught_up else {}
         while not self._over.wait(LOOK_SECONDS if until_caught_up else None):
             if self.has_landed(targets):
                 return
         self.check()
+        if until_caught_up:
+            self.say_what_is_left(targets)
+
+    def raise_failed(self) -> None:
+        """Raise what a source has failed with, if one has."""
+        for supervisor in self._supervisors:
+            if supervisor.is_failed and supervisor.error is not None:
+                raise supervisor.error
 
     def check(self) -> None:
-        """Raise what ended a job, if one has failed."""
-        if self._failure is not None:
-            raise self._failure
+        """Raise what a source has failed with, if none is left that runs, or can run again by itself."""
+        if self._are_all_failed():
+            raise next(s.error for s in self._supervisors if s.error is not None)
+
+    def say_what_is_left(self, targets: Mapping[str, int]) -> None:
+        """They were told to end before all was landed: log what is not, and what holds it. Raises Failure with that, if
+        the time is up.
+        """
+        left = [line for supervisor in self._supervisors for line in self._left(supervisor, targets)]
+        if self._timed_out:
+            fix = "What is landed stays; run it again, or give it more time (--timeout)"
+            raise Failure("not caught up within the time", "; ".join(left) or "the last run of the models", fix)
+        for line in left:
+            _log.warning("not caught up: %s", line)
 
     def watermarks(self) -> dict[str, int]:
-        """By source a position past all that is committed in it by now."""
-        return {name: source.watermark() for name, source in self._sources.items()}
+        """By source a position past all that is committed in it by now; without those that can't be asked."""
+        found: dict[str, int] = {}
+        self._ask_watermarks(found)
+        return found
+
+    def _ask_watermarks(self, targets: dict[str, int]) -> None:
+        for name, opened in list(self._opened.items()):
+            if name not in targets:
+                try:
+                    targets[name] = opened.source.watermark()
+                except Exception as error:
+                    if not isinstance(error, TidemarkError) and kinds.unavailable(error, name) is None:
+                        raise
+                    _log.debug("source %s can't be asked for its position: %s", name, error)
 
     def has_landed(self, targets: dict[str, int]) -> bool:
-        """Whether all before `targets` is landed by the kinds of job that run here."""
-        return all(self._source_has_landed(source, target) for source, target in targets.items())
+        """Whether all before `targets` is landed by the kinds of job that run here, but for sources that have failed.
+
+        Targets of sources that could not be asked before are added.
+        """
+        self._ask_watermarks(targets)
+        return all(
+            supervisor.is_failed
+            or (supervisor.name in targets and self._source_has_landed(supervisor.name, targets[supervisor.name]))
+            for supervisor in self._supervisors
+        )
 
     def _source_has_landed(self, source: str, target: int) -> bool:
         landed = self.landed(source)  # first: what it has brought may have queued a table
         tables = list(self._lake.tables.read(source).values())
-        if source in self.snapshotters:
-            given_up = self.snapshotters[source].given_up
-            left = [table.table_id for table in tables if table.is_pending]
-            if any(table_id not in given_up for table_id in left):
-                return False
+        if self._to_read(source, tables):
+            return False
         return landed is None or landed > max(target, self._past_registration(source, tables))
+
+    def _to_read(self, source: str, tables: Iterable[SourceTable]) -> list[SourceTable]:
+        """The tables that are still to be read by a snapshotter here."""
+        snapshotter = self._opened[source].snapshotter if source in self._opened else None
+        if snapshotter is None:
+            return []
+        return [table for table in tables if table.is_pending and table.table_id not in snapshotter.given_up]
+
+    def _left(self, supervisor: Supervisor, targets: Mapping[str, int]) -> list[str]:
+        """What of a source is not landed, and what holds it, for people."""
+        source, target = supervisor.name, targets.get(supervisor.name)
+        if supervisor.error is not None:
+            return [f"source {source}: {_text(supervisor.error)}"]
+        if target is None:
+            holders = kinds.holders(self._settings.sources[source], self._settings.settings)
+            return [f"source {source}: its jobs have not begun{_behind(holders)}"]
+        lines = []
+        queued = self._to_read(source, self._lake.tables.read(source).values())
+        if queued:
+            holders = kinds.holders(self._settings.sources[source], self._settings.settings)
+            names = ", ".join(sorted(table.table_name for table in queued))
+            lines.append(f"source {source}: tables to be read: {names}{_behind(holders)}")
+        landed = self.landed(source)
+        if landed is not None and landed <= target:
+            at, to = (kinds.position_text(self._settings.sources[source], position) for position in (landed, target))
+            lines.append(f"source {source}: landed to {at} of {to}")
+        return lines
 
     def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
         """A position past the ends of snapshots, and past the moment at which they were registered: a run of the models
@@ -119,7 +219,7 @@ class Jobs:
         revisions = {table.table_id: table.rev for table in tables}
         known, position = self._registered.get(source, ({}, 0))
         if revisions != known:
-            position = self._sources[source].watermark()
+            position = self._opened[source].source.watermark()
             self._registered[source] = revisions, position
         return position
 
@@ -128,23 +228,43 @@ class Jobs:
         return min((w.progress.position.position for w in self._of(source)), default=None)
 
     def _of(self, source: str) -> list[StreamWriter]:
-        return [w for w in self.writers if w.progress.position.source == source and not w.has_left]
+        return [w for w in self._opened[source].writers if not w.has_left] if source in self._opened else []
 
-    def _open(self, source: SourceJobs) -> None:
+    def _supervisor(self, source: Source) -> Supervisor:
+        def explain(error: BaseException) -> Unavailable | None:
+            return kinds.unavailable(error, self._lake.location)
+
+        return Supervisor(source.name, lambda: self._open(source), explain, self._on_change)
+
+    def _open(self, described: Source) -> list[Job]:
+        """Make the jobs of a source, from what is stored."""
+        self._lake.describe(described.name, described.checkpoint_scope)
+        running = self._numbers if self._kinds[0] else ()
+        source = kinds.jobs(self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait)
+        try:
+            opened, jobs = self._make(source)
+        except BaseException:
+            source.rest()
+            raise
+        self._opened[source.name] = opened
+        return jobs
+
+    def _make(self, source: SourceJobs) -> tuple[_Opened, list[Job]]:
         stream, snapshot = self._kinds
+        jobs: list[Job] = []
         snapshotter = source.snapshotter() if snapshot else None
-        self._sources[source.name] = source
+        writers = []
         for one in source.streams if stream else ():
             number = 1 if one.departure else one.position.writer
             if self._numbers is None or number in self._numbers:
                 writer = source.writer(one, Hooks(after_store=self._stored), snapshotter)
-                self.writers.append(writer)
-                self._add(f"stream {source.name} {one.position.writer}", writer.run, writer.stop)
+                writers.append(writer)
+                jobs.append(Job(f"stream {source.name} {one.position.writer}", writer.run, writer.stop))
         if snapshotter:
-            self.snapshotters[source.name] = snapshotter
-            self._add(f"snapshot {source.name}", snapshotter.run, snapshotter.stop)
+            jobs.append(Job(f"snapshot {source.name}", snapshotter.run, snapshotter.stop))
         else:
             source.rest()
+        return _Opened(source, tuple(writers), snapshotter), jobs
 
     def _stored(self, landing: Landing) -> None:
         """By a writer's thread. What it landed can be seen when the others, idle ones too, are as far."""
@@ -153,19 +273,43 @@ class Jobs:
                 writer.announce()
         self._on_stored(landing)
 
-    def _add(self, name: str, run: Callable[[], object], stop: Callable[[], None]) -> None:
-        def work() -> None:
-            try:
-                run()
-            except BaseException as error:  # noqa: BLE001  # whatever it is, the main thread raises it
-                self._failure = self._failure or error
-                self._over.set()
-                self._on_failed()
+    def _on_change(self, supervisor: Supervisor) -> None:
+        """By a supervisor's thread: its source has failed, or is well again."""
+        said = None if supervisor.error is None else _text(supervisor.error)
+        try:
+            self._lake.report(supervisor.name, said)
+        except Exception as failure:  # noqa: BLE001  # the lake may be what fails
+            _log.debug("the state of source %s can't be stored", supervisor.name, exc_info=failure)
+        with self._changed:
+            self._changed.notify_all()
+        if self._are_all_failed():
+            self._set_over()
 
-        self._workers.append(_Worker(threading.Thread(target=work, name=name, daemon=True), stop))
+    def _are_all_failed(self) -> bool:
+        """Whether no source is left that runs, or can run again by itself."""
+        return all(supervisor.is_failed for supervisor in self._supervisors)
 
-    def _end_all(self) -> None:
+    def _is_begun(self) -> bool:
+        """Whether there is something to wait for, or to raise."""
+        supervisors = self._supervisors
+        return self.is_over or any(s.has_opened for s in supervisors) or all(s.was_tried for s in supervisors)
+
+    def _time_out(self) -> None:
+        self._timed_out = True
         self.end()
-        for worker in self._workers:
-            if worker.thread.ident is not None:
-                worker.thread.join()
+
+    def _set_over(self) -> None:
+        if not self._over.is_set():
+            self._over.set()
+            with self._changed:
+                self._changed.notify_all()
+            self._on_over()
+
+
+def _text(error: BaseException) -> str:
+    return str(error) if isinstance(error, TidemarkError) else unforeseen(error)
+
+
+def _behind(holders: Iterable[str]) -> str:
+    held = ", ".join(holders)
+    return f", behind open transactions: {held}" if held else ""

@@ -1,19 +1,25 @@
 """What each kind of source brings to the commands: the one place that knows them all."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+import psycopg
+from pymongo.errors import PyMongoError
+
+from ingest import unavailable as environment
 from ingest.config import PostgresSource, Source
-from ingest.errors import UsageError
+from ingest.errors import Unavailable, UsageError, one_line
 from ingest.findings import Finding
 from ingest.lake import Lake
 from ingest.mongodb import clustertime, scope
 from ingest.mongodb import codegen as mongodb_codegen
+from ingest.mongodb import connection as mongodb_connection
 from ingest.mongodb import feed as mongodb_feed
 from ingest.mongodb import preflight as mongodb_preflight
 from ingest.mongodb import snapshots as mongodb_snapshots
 from ingest.mongodb import source as mongodb_source
 from ingest.positions import format_lsn
 from ingest.postgres import codegen, preflight, snapshots, startover
+from ingest.postgres import connection as postgres_connection
 from ingest.postgres import source as postgres_source
 from ingest.settings import JobSettings
 from ingest.snapshot_source import Source as Tables
@@ -22,13 +28,37 @@ from ingest.stagingfiles import Found
 from ingest.stagingrecord import Record
 
 
-def jobs(lake: Lake, source: Source, settings: JobSettings, *, running: Collection[int] | None) -> SourceJobs:
-    """The jobs of a source. running: the writers that this process is to run (None: all). Raises Failure when it can't
-    be reached, or its log is lost.
+def jobs(
+    lake: Lake,
+    source: Source,
+    settings: JobSettings,
+    *,
+    running: Collection[int] | None,
+    wait: Callable[[float], bool],
+) -> SourceJobs:
+    """The jobs of a source. running: the writers that this process is to run (None: all). wait: waits so many seconds;
+    true: give up. Raises Failure when it can't be reached, or its log is lost.
     """
     if isinstance(source, PostgresSource):
-        return postgres_source.open_jobs(lake, source, settings, running=running)
+        return postgres_source.open_jobs(lake, source, settings, running=running, wait=wait)
     return mongodb_source.open_jobs(lake, source, settings)
+
+
+def holders(source: Source, settings: JobSettings) -> list[str]:
+    """The open transactions of a source that a snapshot waits for, the oldest first; none if it can't be asked."""
+    return postgres_source.open_transactions(source, settings) if isinstance(source, PostgresSource) else []
+
+
+def unavailable(error: BaseException, where: str) -> Unavailable | None:
+    """An error as what the environment withholds, a source's server included; None if it is something else.
+
+    where: the lake, said if the error names no folder.
+    """
+    if isinstance(error, psycopg.Error) and postgres_connection.is_cut(error):
+        return Unavailable(f"the connection to Postgres was cut ({one_line(str(error))})")
+    if isinstance(error, PyMongoError) and mongodb_connection.passes(error):
+        return Unavailable(f"the connection to MongoDB was cut ({mongodb_connection.said(error)})")
+    return environment.unavailable(error, where)
 
 
 def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:

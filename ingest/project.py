@@ -21,6 +21,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from ingest.errors import Failure, UsageError, one_line
 from ingest.lake.commit import CONFLICT
+from ingest.unavailable import unavailable_text
 
 # dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
 QUIETLY = ("--quiet", "--log-level", "none")
@@ -28,6 +29,8 @@ QUIETLY = ("--quiet", "--log-level", "none")
 DEFINITIONS = ("bucket", "bucket_parameters")
 # dbt's, where it is not the plural.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
+# Letters of a message that are shown: Spark's may go on with a plan, or with a stack.
+MESSAGE_LENGTH = 500
 # What dbt calls the status of a node that failed.
 FAILED = ("error", "fail", "runtime error")
 # What `commit_manifest` and `check_listed` say, Iceberg of a `core.publications` that has moved, or whose branch was
@@ -74,7 +77,7 @@ class Project:
             self._options += ["--target", target]
         found = dbtRunner().invoke([*QUIETLY, "parse", *self._options])
         if not isinstance(found.result, Manifest):
-            raise Failure("the dbt project can't be parsed", "dbt_project.yml", _said(found))
+            raise _failure(str(found.exception), "the dbt project can't be parsed", "dbt_project.yml", _said(found))
         self.manifest = found.result
 
     def renewed(self) -> "Project":
@@ -94,7 +97,7 @@ class Project:
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
         failure = None
         if failed := [result for result in results if str(result.status) in FAILED]:
-            said = "; ".join(f"{_path(result)}: {one_line(first_line(str(result.message)))}" for result in failed)
+            said = "; ".join(f"{_path(result)}: {_brief(first_line(str(result.message)))}" for result in failed)
             told = " ".join(str(result.message) for result in failed)
             hint = "Mend it and run again; what does not hang on it goes on"
             failure = _failure(told, said, f"dbt {command}", hint)
@@ -117,8 +120,8 @@ class Project:
         called = [*QUIETLY, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
         done = dbtRunner(manifest=self.manifest, callbacks=[heard]).invoke(called)
         if not done.success:
-            said = one_line(" ".join(heard.errors)) or _said(done)
-            raise _failure(said, said, f"macro {macro}")
+            told = " ".join(heard.errors) or _said(done)
+            raise _failure(told, _brief(told), f"macro {macro}")
         return heard.lines
 
     @property
@@ -177,9 +180,11 @@ def _folders(settings: Path) -> Iterator[str]:
 
 
 def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:
-    """What to raise: Overtaken, if it is that which dbt has `told`."""
+    """What to raise: Overtaken or Unavailable, if it is that which dbt has `told`."""
     if _OVERTAKEN.search(told):
         return Overtaken(what, where, "Run it again")
+    if found := unavailable_text(told, where):
+        return found
     return Failure(what, where, hint)
 
 
@@ -207,4 +212,10 @@ def first_line(message: str) -> str:
 
 
 def _said(result: dbtRunnerResult) -> str:
-    return one_line(str(result.exception)) if result.exception else "See logs/dbt.log"
+    return _brief(str(result.exception)) if result.exception else "See logs/dbt.log"
+
+
+def _brief(message: str) -> str:
+    """A message on one line, without the rest of a long one: `logs/dbt.log` has it."""
+    line = one_line(message)
+    return line if len(line) <= MESSAGE_LENGTH else f"{line[:MESSAGE_LENGTH]} ..."

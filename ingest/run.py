@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ingest import kinds
 from ingest.config import Settings
-from ingest.errors import Failure
+from ingest.errors import Failure, Unavailable
 from ingest.jobs import LOOK_SECONDS, Jobs
 from ingest.lake import Lake
 from ingest.project import Outcome, Project, repeated_if_overtaken
+from ingest.repeats import Repeats
 from ingest.stream import Landing
 from ingest.upkeep import maintain
 
@@ -30,6 +32,9 @@ _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # How the message of a definition that was evaluated ends.
 _OPS = re.compile(r", PUT \d+, REMOVE \d+$")
+
+# Seconds after which a run that failed is repeated though nothing has landed: at first, doubled, and at most.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
 
 # Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
 UPKEEP_RUNS = 50
@@ -67,25 +72,25 @@ class Pipeline:
         self._lake = lake
         self._runs = 0
         self._is_deployed = False
-        self._stop = threading.Event()
+        self._repeats, self._upkeep_repeats = Repeats(_log), Repeats(_log)
+        self._failed_runs = 0
+        self._retry_at = 0.0
         self._news = threading.Event()
         self._unsettled = True
         # By source and writer, where rows were landed; by source, up to where the models have seen all.
         self._landed: dict[tuple[str, int], int] = {}
         self._seen: dict[str, int] = {}
         self._seen_tables = (0, 0)
-        self.jobs = Jobs(lake, settings, on_stored=self._stored, on_failed=self._news.set)
+        self.jobs = Jobs(lake, settings, on_stored=self._stored, on_over=self._news.set)
 
     @contextmanager
-    def running(self) -> Iterator["Pipeline"]:
-        """With the jobs started; they are stopped at the end."""
-        with self.jobs.running():
+    def running(self, timeout: float | None = None) -> Iterator["Pipeline"]:
+        """With the jobs started; they are stopped at the end, and told to end after `timeout` seconds."""
+        with self.jobs.running(timeout):
             yield self
 
     def stop(self) -> None:
         """End the jobs after what they have at hand, and `loop` after its run."""
-        self._stop.set()
-        self._news.set()
         self.jobs.end()
 
     def model(self) -> ModelRun:
@@ -116,7 +121,9 @@ class Pipeline:
             for line in maintain(self._lake, self._settings.settings, self._project):
                 _log.info("%s", line)
         except Failure as error:
-            _log.warning("%s", error)
+            self._upkeep_repeats.occurred(str(error))
+        else:
+            self._upkeep_repeats.over("upkeep works again")
 
     def loop(
         self,
@@ -124,39 +131,80 @@ class Pipeline:
         until_caught_up: bool = False,
     ) -> None:
         """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
-        the sources when this began is in the outputs. Raises what the last run failed with.
+        the sources when this began is in the outputs. A source that has failed is not waited for.
+
+        Raises what the last run failed with, what all sources have failed with, and Failure when the time is up.
         """
         targets = self.jobs.watermarks() if until_caught_up else {}
         caught_up = False
         failure: Failure | None = None
-        while not self._stop.is_set() and not caught_up:
-            self._news.wait(LOOK_SECONDS if until_caught_up else None)
-            had_news = self._news.is_set()
+        while not caught_up:
+            self._wait(until_caught_up)
+            if self.jobs.is_over:
+                break
+            had_news = self._news.is_set() or self._is_retry_due()
             self._news.clear()
-            self.jobs.check()
-            caught_up = until_caught_up and self.jobs.has_landed(targets)
-            if not self._stop.is_set() and (had_news or caught_up):
+            has_landed = until_caught_up and self._has_landed(targets)
+            if had_news or has_landed:
                 failure = self._modelled(on_run)
-                if failure is not None and not caught_up:
-                    _log.error("%s", failure)
+            caught_up = has_landed and not isinstance(failure, Unavailable)
+        self.jobs.check()
         if caught_up:  # a process that a scheduler starts makes few runs
             self.maintain()
             if failure is not None:
                 raise failure
+        elif until_caught_up:
+            self.jobs.say_what_is_left(targets)
+
+    def _wait(self, until_caught_up: bool) -> None:
+        """For news, or until a run that failed is to be repeated."""
+        seconds = max(0.0, self._retry_at - time.monotonic()) if self._failed_runs else None
+        if until_caught_up:
+            seconds = LOOK_SECONDS
+        self._news.wait(seconds)
+
+    def _is_retry_due(self) -> bool:
+        return self._failed_runs > 0 and time.monotonic() >= self._retry_at
+
+    def _has_landed(self, targets: dict[str, int]) -> bool:
+        try:
+            return self.jobs.has_landed(targets)
+        except Exception as error:
+            if found := kinds.unavailable(error, self._lake.location):
+                self._repeats.occurred(f"{found} Tried again.", key=found.what)
+                return False
+            raise
 
     def _modelled(self, on_run: Callable[[ModelRun], None]) -> Failure | None:
-        """What a run fails with. A definition that does holds up nobody else, nor landing, nor upkeep; the next run
+        """What a run fails with. A definition that does holds up nobody else, nor landing, nor upkeep; a later run
         tries it again.
         """
-        failure = None
+        failure: Failure | None = None
         try:
             on_run(self.model())
         except Failure as error:
-            self._unsettled = True
             failure = error
+        except Exception as error:
+            if not (failure := kinds.unavailable(error, self._lake.location)):
+                raise
+        if failure is None:
+            self._failed_runs = 0
+            self._repeats.over("the models run again")
+        else:
+            self._failed(failure)
         if self._runs % UPKEEP_RUNS == 0:
             self.maintain()
         return failure
+
+    def _failed(self, failure: Failure) -> None:
+        self._unsettled = True
+        pause = min(RETRY_SECONDS * 2**self._failed_runs, LONGEST_RETRY_SECONDS)
+        self._failed_runs += 1
+        self._retry_at = time.monotonic() + pause
+        if isinstance(failure, Unavailable):
+            self._repeats.occurred(f"{failure} Tried again.", key=failure.what)
+        else:
+            self._repeats.occurred(str(failure), logging.ERROR)
 
     def _stored(self, landing: Landing) -> None:
         """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that

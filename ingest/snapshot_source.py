@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ingest.errors import Failure
+from ingest.errors import Unavailable
 from ingest.lake import Chunk, File, Folder, SourceTable
 
 Bounds = tuple[int, str | None, str | None]
@@ -42,7 +42,7 @@ class Read:
     give_up: bool = False
 
 
-class Unreachable(Failure):
+class Unreachable(Unavailable):
     """A source can't be reached at the moment. It is tried again, but for the first time."""
 
 

@@ -128,10 +128,16 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
         lake.persisted(name),
         checkpoint[0] if checkpoint else None,
         retained,
-        problem,
+        " ".join(filter(None, [_failure(lake, name), problem])),
         tables,
         _writers(lake, name),
     )
+
+
+def _failure(lake: Lake, name: str) -> str:
+    """What the source's jobs fail with, as they say themselves."""
+    found = lake.error(name)
+    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S}: {found[0]}" if found else ""
 
 
 def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:

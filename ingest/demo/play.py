@@ -183,7 +183,7 @@ def _landings(pipeline: Pipeline) -> int:
 
 def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
     while not condition():
-        pipeline.jobs.check()
+        pipeline.jobs.raise_failed()
         time.sleep(0.05)
 
 

@@ -57,7 +57,7 @@ class Watch:
 
     def _look(self, flushed: int) -> None:
         now = time.monotonic()
-        rows = sum(job.rows for job in self._jobs.snapshotters.values())
+        rows = sum(job.rows for job in self._jobs.snapshotters)
         if rows > self.snapshot_rows:
             self.snapshot_rows, self.snapshot_seconds = rows, now - self._started
             self.snapshot_changes = self._traffic.changes

@@ -124,6 +124,8 @@ TABLES: Mapping[str, Table] = {
             "checkpoint_scope": "STRING",
             "writers": "ARRAY<INT>",
             "purged": "MAP<INT, BIGINT>",
+            "error": "STRING",
+            "error_at": "TIMESTAMP",
             "updated_at": "TIMESTAMP",
         },
         _CLAIMED,

@@ -70,6 +70,25 @@ class Lake:
                 VALUES (s.source, s.checkpoint_scope, NULL, s.updated_at)"""
         retried(lambda: self.spark.sql(statement))
 
+    @property
+    def location(self) -> str:
+        """Where the files of the lake are, for messages."""
+        return self.folder(ddl.EVENTS).root
+
+    def report(self, source: str, error: str | None) -> None:
+        """Says in raw.sources what the jobs of a source fail with at present, None: nothing; for `status`."""
+        where = f"WHERE source = {literal(source)}"
+        told = [row.error for row in self.spark.sql(f"SELECT error FROM {ddl.SOURCES} {where}").collect()]
+        if told and told != [error]:
+            since = "NULL" if error is None else "current_timestamp()"
+            statement = f"UPDATE {ddl.SOURCES} SET error = {literal(error)}, error_at = {since} {where}"
+            retried(lambda: self.spark.sql(statement))
+
+    def error(self, source: str) -> tuple[str, datetime] | None:
+        """What the jobs of a source fail with, and since when."""
+        query = f"SELECT error, error_at FROM {ddl.SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
+        return next(((row.error, row.error_at) for row in self.spark.sql(query).collect()), None)
+
     def writers(self, source: str) -> frozenset[int]:
         """The writers whose minimum is the source's position; a lake of an older version has but those with one."""
         rows = self.spark.sql(f"SELECT writers FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()

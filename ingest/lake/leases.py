@@ -7,7 +7,10 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from ingest.errors import one_line
 from ingest.lake.chunks import Chunk, ChunkTable, Count
+from ingest.repeats import Repeats
+from ingest.unavailable import unavailable
 
 _log = logging.getLogger(__name__)
 
@@ -20,6 +23,7 @@ class Lease:
         self._chunks = list(chunks)
         self._seconds = seconds
         self._lock = threading.Lock()
+        self._repeats = Repeats(_log)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -59,4 +63,6 @@ class Lease:
                     if self._chunks:
                         self._chunks = self._table.renew(self._chunks, self._seconds)
                 except Exception as error:  # noqa: BLE001  # the lease runs out, and somebody else may try
-                    _log.warning("a lease could not be renewed (%s)", error)
+                    found = unavailable(error, "the lake")
+                    why = found.what if found else one_line(str(error))[:300]
+                    self._repeats.occurred(f"a lease could not be renewed ({why})", key="lease")

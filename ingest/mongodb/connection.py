@@ -18,7 +18,7 @@ from pymongo.errors import (
 )
 from pymongo.uri_parser import parse_uri
 
-from ingest.errors import Failure, UsageError, one_line
+from ingest.errors import Unavailable, UsageError, one_line
 
 Client = MongoClient[dict[str, Any]]
 RAW = CodecOptions[RawBSONDocument](document_class=RawBSONDocument)
@@ -45,7 +45,7 @@ _PASSING = {
 _WRONG = (PyMongoError, ValueError, KeyError, OSError)
 
 
-class CannotConnect(Failure):
+class CannotConnect(Unavailable):
     """The servers can't be reached, or don't let us in."""
 
 

@@ -63,6 +63,9 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
         sink.abandon()
         detail = connection.said(error) if isinstance(error, PyMongoError) else str(error)
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
+    except BaseException:
+        sink.abandon()
+        raise
 
 
 def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from ingest.errors import Failure, one_line, redact
+from ingest.errors import Failure, Unavailable, one_line, redact
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
@@ -158,7 +158,7 @@ def place(dsn: str) -> str:
     return f"{host}{f':{port}' if port else ''}/{given.get('dbname') or given.get('user') or ''}"
 
 
-class CannotConnect(Failure):
+class CannotConnect(Unavailable):
     """The source can't be reached, or doesn't let us in, at the moment."""
 
 

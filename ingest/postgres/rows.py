@@ -107,6 +107,10 @@ def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
         if sink is not None:
             sink.abandon()
         return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
+    except BaseException:
+        if sink is not None:
+            sink.abandon()
+        raise
 
 
 def _begin(connection: Connection, task: ChunkTask) -> None:

@@ -4,15 +4,16 @@ exported is the first tables'.
 
 import logging
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import partial
 
 import psycopg
 
 from ingest.config import PostgresSource
+from ingest.errors import TidemarkError
 from ingest.lake import Lake
 from ingest.positions import Position
-from ingest.postgres import sharing
+from ingest.postgres import sharing, slots
 from ingest.postgres.catalog import watermark
 from ingest.postgres.connection import CannotConnect, cannot_connect, connect
 from ingest.postgres.departure import Departure
@@ -26,20 +27,26 @@ _log = logging.getLogger(__name__)
 
 
 def open_jobs(
-    lake: Lake, source: PostgresSource, settings: JobSettings, *, running: Collection[int] | None = None
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    *,
+    running: Collection[int] | None = None,
+    wait: Callable[[float], bool] = sharing.sleep,
 ) -> SourceJobs:
     """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
-    (None: all); if there is one, the tables are shared out among the writers.
+    (None: all); if there is one, the tables are shared out among the writers. wait: waits so many seconds, for other
+    processes and for open transactions; true: give up.
 
-    Raises Failure when the source can't be reached or the log of one of those is lost.
+    Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     try:
-        positions, held = open_writers(lake, source, settings, running)
+        positions, held = open_writers(lake, source, settings, running, wait)
         if running is None or running:
             with connect(dsn, connect_seconds=seconds) as connection:
                 try:
-                    sharing.share_out(connection, lake, source)
+                    sharing.share_out(connection, lake, source, wait)
                 except CannotConnect as error:  # a move took longer than the server waits: another time
                     _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
     except psycopg.OperationalError as error:  # cut while it was talked to
@@ -66,3 +73,12 @@ def open_jobs(
         PostgresTables(lake, source, settings, held),
         now,
     )
+
+
+def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str]:
+    """The open transactions that a snapshot waits for, the oldest first; none if the source can't be asked."""
+    try:
+        with connect(source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds) as connection:
+            return slots.open_transactions(connection)
+    except (TidemarkError, psycopg.Error):
+        return []

@@ -6,7 +6,8 @@ last one was taken from it (see `departure`). One process at a time opens and le
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -19,26 +20,33 @@ from ingest.postgres import catalog, continuity, publications, sharing, slots
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect, impatient, locked_tables
 from ingest.postgres.slots import Held, System
+from ingest.repeats import Repeats
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
 
 
 def open_writers(
-    lake: Lake, source: PostgresSource, settings: JobSettings, running: Collection[int] | None = None
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    running: Collection[int] | None = None,
+    wait: Callable[[float], bool] = sharing.sleep,
 ) -> tuple[dict[int, Position], Held | None]:
     """Where each writer goes on, those that are to leave included, and a snapshot that a slot exported if all were made
     just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
+    wait: waits so many seconds; true: give up.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot whose position was never stored is made anew. Raises Failure.
+    A slot whose position was never stored is made anew. Raises Failure, GivenUp.
     """
+    waiting = partial(_give_up_if, wait)
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
     held: Held | None = None
     with (
         connect(dsn, connect_seconds=seconds) as connection,
         connect(dsn, replication=True, connect_seconds=seconds) as replication,
-        sharing.locked(connection, source, "writers"),
+        sharing.locked(connection, source, "writers", wait),
     ):
         system = slots.identify(replication)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
@@ -49,7 +57,7 @@ def open_writers(
         for writer, at in positions.items():
             is_run = running is None or (writer if writer <= source.writers else 1) in running
             _check_slot(connection, at, found.get(at.slot), is_run=is_run)
-        usable = publish(source, connection)
+        usable = publish(source, connection, waiting)
         made_for = {} if counting else _made_for(lake, source, connection, usable)
         for writer in sorted(set(range(1, source.writers + 1)) - counting):
             slot = source.slot_of(writer)
@@ -60,7 +68,7 @@ def open_writers(
             slots.drop(connection, slot, source.name)
             if writer not in stored and slot in found:
                 _log.warning("source %s: slot %s was of no writer of this lake; it is made anew", source.name, slot)
-            made = slots.create(dsn, slot, made_for, seconds=seconds)
+            made = slots.create(dsn, slot, made_for, waiting, seconds)
             if writer in stored:
                 lake.store(stored[writer].moved(made.lsn))  # nothing of its own is in between
             positions[writer] = begin(lake, source, system, writer, made.lsn)
@@ -80,6 +88,11 @@ def open_writers(
         held.close()
         held = None
     return positions, held
+
+
+def _give_up_if(wait: Callable[[float], bool]) -> None:
+    if wait(0):
+        raise slots.GivenUp
 
 
 def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, connection: Connection) -> None:
@@ -115,8 +128,14 @@ def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start
     return position
 
 
-def publish(source: PostgresSource, connection: Connection) -> list[CatalogTable]:
-    """See to the publications; the tables that can be published. Says which locked tables it waits for."""
+def publish(
+    source: PostgresSource, connection: Connection, waiting: Callable[[], None] = lambda: None
+) -> list[CatalogTable]:
+    """See to the publications; the tables that can be published. Says which locked tables it waits for.
+
+    waiting: called while it does; what it raises ends it.
+    """
+    repeats = Repeats(_log)
     while True:
         try:
             with impatient(connection):
@@ -125,7 +144,8 @@ def publish(source: PostgresSource, connection: Connection) -> list[CatalogTable
                 publications.make(connection, names, usable)
             return usable
         except psycopg.errors.LockNotAvailable:
-            _log.warning("source %s: %s", source.name, locked_tables(connection))
+            repeats.occurred(f"source {source.name}: {locked_tables(connection)}", key="locked")
+            waiting()
 
 
 def _made_for(

@@ -1,0 +1,173 @@
+"""Runs the jobs of one source, and starts them again after a failure, from what is stored in the lake.
+
+A source stands for itself: the jobs of others go on while it fails. What the environment withholds (`Unavailable`) is
+tried again soon and with back-off; any other failure has to be mended by a person first, and is tried now and then.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, Queue
+
+from ingest.errors import TidemarkError, Unavailable, one_line, redact
+from ingest.repeats import Repeats
+
+_log = logging.getLogger(__name__)
+
+# Seconds before jobs that failed are started again: at first and at most for what the environment withholds; always
+# for what a person has to mend.
+FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
+# Jobs that have run for so long are well again.
+STEADY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A thread's work. `stop` lets `run` return; called by another thread, perhaps before `run`."""
+
+    name: str
+    run: Callable[[], object]
+    stop: Callable[[], None]
+
+
+class Supervisor:
+    """The jobs of one source, in threads that `start` begins and `stop` and `join` end.
+
+    error: what they fail with at present; None: they run, or begin. has_opened: they have once begun.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_jobs: Callable[[], Sequence[Job]],
+        explain: Callable[[BaseException], Unavailable | None],
+        on_change: Callable[["Supervisor"], None],
+    ) -> None:
+        """open_jobs: makes the jobs anew; called by the supervisor's thread. explain: an error as what the environment
+        withholds, None if it is something else. on_change: called when `error` has changed, and when the jobs have been
+        opened.
+        """
+        self.name = name
+        self.error: BaseException | None = None
+        self.has_opened = False
+        self.was_tried = False
+        self._open = open_jobs
+        self._explain = explain
+        self._on_change = on_change
+        self._repeats = Repeats(_log)
+        self._stopping = threading.Event()
+        self._jobs: Sequence[Job] = ()
+        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nothing is to be waited for: a person has to mend something, or the jobs could not be opened yet."""
+        return self.error is not None and not (self.has_opened and isinstance(self.error, Unavailable))
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the jobs after the commits that are under way, and start them no more."""
+        self._stopping.set()
+        self._stop_jobs()
+
+    def join(self) -> None:
+        """Wait until all has ended."""
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        tries = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            error = self._attempt()
+            self.was_tried = True
+            if error is None:
+                self._set_error(None)
+                return
+            tries = 1 if time.monotonic() - began >= STEADY_SECONDS else tries + 1
+            found = self._explain(error)
+            pause = MEND_SECONDS if found is None else self._pause(tries)
+            if not self._stopping.is_set():
+                self._say(found or error)
+            self._set_error(found or error)
+            self._stopping.wait(pause)
+
+    @staticmethod
+    def _pause(tries: int) -> float:
+        return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tries - 1)) * random.uniform(0.5, 1.0))  # noqa: S311
+
+    def _attempt(self) -> BaseException | None:
+        """Run the jobs until all have ended; what the first that failed raised. It ends the others."""
+        try:
+            self._jobs = self._open()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+            given_up = self._stopping.is_set() and not isinstance(error, TidemarkError)
+            return None if given_up else error
+        self.has_opened = self.was_tried = True
+        outcomes: Queue[BaseException | None] = Queue()
+        for job in self._jobs:
+            threading.Thread(target=_work, args=[job, outcomes], name=job.name, daemon=True).start()
+        if self._stopping.is_set():
+            self._stop_jobs()
+        self._on_change(self)
+        return self._watch(outcomes)
+
+    def _watch(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
+        failure: BaseException | None = None
+        steady: float | None = STEADY_SECONDS
+        running = len(self._jobs)
+        while running:
+            try:
+                outcome = outcomes.get(timeout=steady)
+            except Empty:
+                steady = None
+                self._set_error(None)
+                continue
+            running -= 1
+            if outcome is not None and failure is None:
+                failure = outcome
+                self._stop_jobs()
+        return failure
+
+    def _stop_jobs(self) -> None:
+        for job in self._jobs:
+            job.stop()
+
+    def _say(self, error: BaseException) -> None:
+        """Log a failure; one that was not foreseen with its traceback, which goes to the log file."""
+        if isinstance(error, Unavailable):
+            self._repeats.occurred(f"source {self.name}: {error} Tried again.", key=error.what)
+        else:
+            said = str(error) if isinstance(error, TidemarkError) else unforeseen(error)
+            message = f"source {self.name} has failed: {said} Tried again every {MEND_SECONDS:.0f} s."
+            self._repeats.occurred(message, logging.ERROR, cause=None if isinstance(error, TidemarkError) else error)
+
+    def _set_error(self, error: BaseException | None) -> None:
+        before, self.error = self.error, error
+        if error is None:
+            self._repeats.over(f"source {self.name}: its jobs run again")
+        if error is not before:
+            self._on_change(self)
+
+
+def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
+    try:
+        job.run()
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+        outcomes.put(error)
+    else:
+        outcomes.put(None)
+
+
+def unforeseen(error: BaseException) -> str:
+    """An error of no class of ours, on one line."""
+    try:
+        return f"{type(error).__name__}: {one_line(redact(str(error)))[:300]}."
+    except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended
+        return "Spark has ended."

@@ -1,0 +1,91 @@
+"""A disk that can be filled and made read-only while processes write to it.
+
+A tmpfs in a mount namespace of its own, where the machine permits one; else limits on what the processes may write.
+"""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Protocol
+
+import psutil
+
+
+class Disk(Protocol):
+    """command: begins each command that is to see the disk. folder: the disk, as commands see it. outside: as the test
+    sees it.
+    """
+
+    command: Sequence[str]
+    folder: Path
+    outside: Path
+
+    def fill(self) -> None:
+        """Leave no byte free."""
+
+    def free(self) -> None:
+        """Take that back."""
+
+    def set_read_only(self, read_only: bool) -> None:
+        """Refuse to open files for writing, or take them again."""
+
+
+@contextmanager
+def small_disk(folder: Path, megabytes: int) -> Iterator[Disk]:
+    """A disk at `folder`, which is empty, for as long as this is open."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && echo ready && exec sleep infinity'
+    command = ["unshare", *user, "--mount", "sh", "-c", mount, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+        try:
+            assert holder.stdout is not None
+            yield _Tmpfs(folder, holder.pid) if holder.stdout.readline() == "ready\n" else _Limits(folder)
+        finally:
+            holder.kill()
+
+
+class _Tmpfs:
+    def __init__(self, folder: Path, holder: int) -> None:
+        enter = ["--mount"] if os.geteuid() == 0 else ["--user", "--preserve-credentials", "--mount"]
+        self._enter = ("nsenter", f"--target={holder}", *enter)
+        self.command: Sequence[str] = (*self._enter, "env", f"--chdir={folder}")
+        self.folder = folder
+        self.outside = Path(f"/proc/{holder}/root{folder}")
+
+    def fill(self) -> None:
+        with suppress(OSError), (self.outside / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(1 << 16)):
+                pass
+
+    def free(self) -> None:
+        (self.outside / "filler").unlink()
+
+    def set_read_only(self, read_only: bool) -> None:
+        # A disk with files that are open for writing can't be made read-only: a view of it is put above.
+        above = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"' if read_only else 'umount --lazy "$0"'
+        subprocess.run([*self._enter, "sh", "-c", above, str(self.folder)], check=True)
+
+
+class _Limits:
+    def __init__(self, folder: Path) -> None:
+        self.command: Sequence[str] = ("env", f"--chdir={folder}")
+        self.folder = self.outside = folder
+
+    def fill(self) -> None:
+        self._limit(0)
+
+    def free(self) -> None:
+        self._limit(resource.RLIM_INFINITY)
+
+    def set_read_only(self, read_only: bool) -> None:
+        self._limit(0 if read_only else resource.RLIM_INFINITY)
+
+    @staticmethod
+    def _limit(size: int) -> None:
+        for process in psutil.Process().children(recursive=True):
+            if process.name().startswith(("python", "java")):
+                _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))

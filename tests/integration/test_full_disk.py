@@ -1,0 +1,94 @@
+"""A disk that is full, or read-only, is waited for: `tidemark run` says so in short lines and goes on by itself."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, write_sources
+from tests.integration.disks import small_disk
+from tests.integration.replica import ROOT, Replica
+
+# Shorter than any line that has a stack of Java's in it.
+LONGEST_LINE = 1500
+
+
+def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key, v text); insert into t values (0, 'first')")
+    (tmp_path / "disk").mkdir()
+    with small_disk(tmp_path / "disk", 400) as disk:
+        # Lake, logs/ and target/ are all on it.
+        replica = Replica(lake, source, settings, disk.outside)
+        view = replica.view("t", {"id": "int", "v": "string"})
+        query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
+        rows = replica.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+        write_sources(disk.outside, source, settings.model_dump(mode="json"))
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_LAKE": str(disk.folder / "lake")}
+        shown = tmp_path / "shown"
+        command = [*disk.command, *TIDEMARK]
+        with (
+            shown.open("w") as stderr,
+            subprocess.Popen([*command, "run"], env=environment, stderr=stderr) as process,
+        ):
+
+            def until(condition: Callable[[str], bool]) -> None:
+                deadline = time.monotonic() + 240
+                while not condition(shown.read_text()):
+                    assert process.poll() is None, shown.read_text()
+                    assert time.monotonic() < deadline, shown.read_text()
+                    time.sleep(0.1)
+
+            def rows_changed() -> int:
+                return len(re.findall(rf"{rows}: .*PUT", shown.read_text()))
+
+            def withheld(said: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
+                before = rows_changed()
+                begin()
+                database.execute(f"insert into t select {row}, repeat('x', 100000); delete from t where id = {row - 1}")
+                until(lambda text: f"source {source.name}: {said}" in text)
+                database.execute(f"insert into t select {row + 1}, 'more'")
+                end()
+                until(lambda _: rows_changed() > before)
+
+            def published() -> list[tuple[int, str]]:
+                done = subprocess.run(
+                    [*command, "ops", rows], env=environment, capture_output=True, text=True, check=True
+                )
+                return replayed(done.stdout)
+
+            try:
+                until(lambda _: rows_changed() > 0)
+                withheld("no space is left on the disk", disk.fill, disk.free, 1)
+                read_only, writable = (partial(disk.set_read_only, read_only) for read_only in (True, False))
+                withheld("the file system is read-only", read_only, writable, 3)
+                until(lambda _: published() == database.execute("select id, v from t order by 1"))
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(120) == 0
+            finally:
+                process.kill()
+    lines = shown.read_text().splitlines()
+    assert max(map(len, lines)) < LONGEST_LINE
+    assert not any("Traceback" in line or "not foreseen" in line for line in lines)
+
+
+def replayed(ops: str) -> list[tuple[int, str]]:
+    """The rows that the lines of `tidemark ops` come to."""
+    found = {}
+    for line in ops.splitlines():
+        op = json.loads(line)
+        if op["op"] == "PUT":
+            found[op["row_key"]] = json.loads(op["data"])
+        elif op["op"] == "REMOVE":
+            del found[op["row_key"]]
+    return sorted((row["id"], row["v"]) for row in found.values())

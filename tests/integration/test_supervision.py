@@ -1,0 +1,131 @@
+"""A source that fails stands for itself: the others stream, snapshot and publish; `status` and the exit code say so."""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from psycopg.conninfo import make_conninfo
+from pydantic import SecretStr
+
+from ingest import supervision
+from ingest.config import MongoSource, PostgresSource, Settings
+from ingest.errors import Failure
+from ingest.jobs import Jobs as AllJobs
+from ingest.lake import Lake
+from ingest.run import ModelRun
+from ingest.settings import JobSettings
+from ingest.status import read
+from tests.conftest import Database
+from tests.integration.replay import Jobs
+from tests.integration.replica import Replica
+
+NewSource = Callable[..., PostgresSource]
+
+
+def test_a_source_that_fails_does_not_stop_the_others(
+    lake: Lake,
+    new_source: NewSource,
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    good, broken = new_source(), new_source()
+    uri = SecretStr("mongodb://localhost:1/?replicaSet=rs0")
+    away = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
+    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
+    replica = Replica(lake, good, settings.model_copy(update={"connect_seconds": 1.0}), tmp_path, broken, away)
+    view = replica.view("t", {"id": "int"})
+    query = f"select _row_key, id from {{{{ rows('{view}') }}}}"
+    definition = replica.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+    pipeline = replica.pipeline()
+    mended: list[bool] = []
+
+    def ran(run: ModelRun) -> None:
+        failed = lake.error(broken.name)
+        if run.changes and not mended:  # published, though two of three sources can't be
+            assert failed is not None
+            assert "is of test_decoding, not of pgoutput" in failed[0]
+            said = {source.name: source.problem for source in read(lake, replica.settings).sources}
+            assert "is of test_decoding, not of pgoutput" in said[broken.name]
+            assert "no primary of a replica set answers" in said[away.name]
+            database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
+            mended.append(True)
+        if mended and failed is None and lake.persisted(broken.name) is not None:
+            pipeline.stop()  # it has come back by itself
+        database.execute("insert into t select max(id) + 1 from t")
+
+    monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
+    with pytest.raises(Failure, match="no primary of a replica set answers"), pipeline.running():
+        pipeline.loop(ran)
+    assert mended
+    assert len(replica.rows(f"select id from buckets.{definition}")) > 1
+
+
+def test_the_command_ends_with_what_a_source_failed_with(
+    lake: Lake, new_source: NewSource, settings: JobSettings, database: Database
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    good, broken = new_source(), new_source()
+    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
+    both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
+    with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
+        both.wait(until_caught_up=True)
+    Jobs(lake, good, settings).assert_equal("public.t")
+    # Alone it ends the command at once, as nothing is left that runs.
+    alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
+    with pytest.raises(Failure, match="not of pgoutput"), alone.running():
+        alone.wait()
+
+
+def test_what_holds_a_snapshot_is_named_when_the_time_is_up(
+    lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
+) -> None:
+    database.execute("create table t (id int primary key)")
+    sources = Settings(sources={source.name: source}, settings=settings)
+    jobs = AllJobs(lake, sources)
+    with database.connect(autocommit=False) as writer:
+        writer.execute("insert into t values (1)")
+        pid = writer.info.backend_pid
+        named = rf"not caught up within the time: source {source.name}: .* open transactions: pid {pid} of"
+        with pytest.raises(Failure, match=named), jobs.running(timeout=2):
+            jobs.wait(until_caught_up=True)
+        writer.commit()
+    with AllJobs(lake, sources).running() as again:
+        again.wait(until_caught_up=True)
+    Jobs(lake, source, settings).assert_equal("public.t")
+
+
+def test_a_server_that_sends_nothing_is_reported(
+    lake: Lake, new_source: NewSource, settings: JobSettings, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    database.execute("create table t (id int primary key)")
+    source = new_source(dsn=make_conninfo(database.dsn, options="-c wal_sender_timeout=2s"))
+    jobs = Jobs(lake, source, settings)
+    jobs.settle()
+    with caplog.at_level(logging.INFO), jobs.streaming():
+        active = "select active_pid from pg_replication_slots where slot_name = %s and active"
+        database.awaited(active, [source.slot])
+        ((walsender,),) = database.execute(active, [source.slot])
+        os.kill(walsender, signal.SIGSTOP)
+        try:
+            said(caplog, "the server has sent nothing for 2 s")
+        finally:
+            os.kill(walsender, signal.SIGCONT)
+        said(caplog, "the server sends again")
+        database.execute("insert into t values (1)")
+    jobs.settle()
+    jobs.assert_equal("public.t")
+
+
+def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    """Waits until a message with `text` is logged."""
+    deadline = time.monotonic() + 60
+    while text not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -1,0 +1,102 @@
+"""A supervisor starts the jobs of a source again after a failure, and ends them when it is told to."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from ingest import supervision
+from ingest.errors import Failure, Unavailable
+from ingest.supervision import Job, Supervisor
+
+
+class Tries:
+    """What the jobs of each try do: one that raises, or runs until it is stopped."""
+
+    def __init__(self, *failures: Exception | None, opening: Exception | None = None) -> None:
+        self._failures = list(failures)
+        self._opening = opening
+        self.opened = 0
+        self.errors: list[BaseException | None] = []
+        self.changed = threading.Condition()
+        self.supervisor = Supervisor("shop", self._open, self._explain, self._on_change)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, 30)
+
+    def end(self) -> None:
+        self.supervisor.stop()
+        self.supervisor.join()
+
+    def _open(self) -> list[Job]:
+        with self.changed:
+            self.opened += 1
+            self.changed.notify_all()
+        if self._opening:
+            raise self._opening
+        failure = self._failures.pop(0) if self._failures else None
+        stopped, other = threading.Event(), threading.Event()
+
+        def run() -> None:
+            if failure:
+                raise failure
+            stopped.wait()
+
+        return [Job("stream", run, stopped.set), Job("snapshot", other.wait, other.set)]
+
+    @staticmethod
+    def _explain(error: BaseException) -> Unavailable | None:
+        return error if isinstance(error, Unavailable) else None
+
+    def _on_change(self, supervisor: Supervisor) -> None:
+        with self.changed:
+            self.errors.append(supervisor.error)
+            self.changed.notify_all()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRST_SECONDS", "LONGEST_SECONDS", "MEND_SECONDS", "STEADY_SECONDS"):
+        monkeypatch.setattr(supervision, name, 0.01)
+
+
+@pytest.mark.parametrize("failure", [Unavailable("the disk is full"), Failure("the slot is lost"), RuntimeError("?")])
+def test_jobs_are_started_again_until_they_run(failure: Exception) -> None:
+    tries = Tries(failure, failure)
+    tries.supervisor.start()
+    tries.until(lambda: failure in tries.errors and tries.errors[-1] is None and tries.opened == 3)
+    assert not tries.supervisor.is_failed
+    tries.end()
+    assert tries.opened == 3
+
+
+def test_a_source_has_failed_if_a_person_has_to_mend_something_or_it_was_never_opened() -> None:
+    away, lost = Unavailable("no primary answers"), Failure("the slot is lost")
+    for failure, is_opened, is_failed in ((away, True, False), (away, False, True), (lost, True, True)):
+        tries = Tries(*[failure] * 1000) if is_opened else Tries(opening=failure)
+        tries.supervisor.start()
+        tries.until(lambda tries=tries: tries.opened > 2)  # type: ignore[misc]
+        tries.end()
+        assert tries.supervisor.was_tried
+        assert tries.supervisor.has_opened is is_opened
+        assert tries.supervisor.is_failed is is_failed
+
+
+def test_jobs_that_are_told_to_end_while_they_are_opened_end() -> None:
+    opening, go_on = threading.Event(), threading.Event()
+    stopped = threading.Event()
+
+    def open_jobs() -> list[Job]:
+        opening.set()
+        assert go_on.wait(30)
+        return [Job("stream", stopped.wait, stopped.set)]
+
+    supervisor = Supervisor("shop", open_jobs, lambda _: None, lambda _: None)
+    supervisor.start()
+    assert opening.wait(30)
+    supervisor.stop()
+    go_on.set()
+    supervisor.join()
+    assert stopped.is_set()
+    assert supervisor.error is None
