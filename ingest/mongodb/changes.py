@@ -262,7 +262,7 @@ class Decoder:
                 f"a document can't be decoded ({error})",
                 f"source {self.source}, {'.'.join(record.namespace)} {record.row_key or ''}, "
                 f"changed at {clustertime.readable(record.at)}",
-                "Correct the document, then run `tidemark resnapshot --all`",
+                f"Correct the document, then run `tidemark resnapshot --all --source {self.source}`",
             ) from error
 
 

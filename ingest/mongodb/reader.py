@@ -226,13 +226,14 @@ class Reader(threading.Thread):
             return Failure(
                 f"the server no longer has its log from {clustertime.readable(self._position)} on",
                 where,
-                "Run `tidemark resnapshot --all`, and give the oplog more time (storage.oplogMinRetentionHours)",
+                f"Run `tidemark resnapshot --all --source {self._source}`, and give the oplog more time "
+                "(storage.oplogMinRetentionHours)",
             )
         if found == connection.TOO_LARGE:
             return Failure(
                 f"an event is larger than 16 MB, after {clustertime.readable(max(self._position, self._newest))}",
                 where,
-                "Run `tidemark resnapshot --all`; MongoDB 6.0.9 and later split such events",
+                f"Run `tidemark resnapshot --all --source {self._source}`; MongoDB 6.0.9 and later split such events",
             )
         if found == connection.UNAUTHORIZED:
             return Failure(

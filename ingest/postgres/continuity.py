@@ -10,15 +10,22 @@ from ingest.postgres import slots
 from ingest.postgres.connection import Connection, command
 from ingest.postgres.slots import System
 
-RESNAPSHOT = "`tidemark resnapshot --all` makes a new slot and takes all tables anew"
-# Where one slot is lost, and the log is the one that it was.
-_ONE_ANEW = f"{RESNAPSHOT}; `--writer N` does so for one of several writers"
 # What to do about a reason that the server gives; else it kept too much log.
 _CAUSES = {
     "idle_timeout": "Raise idle_replication_slot_timeout, or stream more often",
     "rows_removed": "Set hot_standby_feedback on the standby",
     "wal_level_insufficient": "Set wal_level = logical",
 }
+
+
+def resnapshot(source: str) -> str:
+    """What to do when the log of a source is lost."""
+    return f"`tidemark resnapshot --all --source {source}` makes a new slot and reads all tables again"
+
+
+def _resnapshot_one(source: str) -> str:
+    """What to do when one slot is lost, and the log is the one that it was."""
+    return f"{resnapshot(source)} (`--writer N` in place of `--all`: for one of several writers)"
 
 
 def check(connection: Connection, replication: Connection, position: Position, found: dict[str, Any] | None) -> System:
@@ -40,7 +47,7 @@ def check_log(connection: Connection, replication: Connection, position: Positio
         raise Failure(
             f"the server's log stands at {format_lsn(now)}, behind what is stored ({format_lsn(position.position)})",
             where,
-            f"It was set back to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
+            f"It was set back, so what the lake holds may never have been; {resnapshot(position.source)}",
         )
     return system
 
@@ -58,7 +65,7 @@ def check_slot(connection: Connection, position: Position, found: dict[str, Any]
             f"the slot was advanced by somebody else to {format_lsn(confirmed)}, past what is "
             f"stored ({format_lsn(position.position)}), so changes were lost",
             f"source {position.source}, slot {position.slot}",
-            f"Find out who uses the slot; then {_ONE_ANEW}",
+            f"Find out who uses the slot; then {_resnapshot_one(position.source)}",
         )
 
 
@@ -66,7 +73,7 @@ def usable(connection: Connection, found: dict[str, Any] | None, slot: str, sour
     """Raises a Failure if the slot, as `state` gave it, can't be streamed from by anybody."""
     where = f"source {source}, slot {slot}"
     if found is None:
-        raise Failure("the replication slot is gone, and changes with it", where, _ONE_ANEW)
+        raise Failure("the replication slot is gone, and changes with it", where, _resnapshot_one(source))
     slots.check_ours(connection, found, slot, source)
     reason = found.get("invalidation_reason") or ("conflict" if found.get("conflicting") else None)
     if found["wal_status"] == "lost" or reason:
@@ -74,7 +81,7 @@ def usable(connection: Connection, found: dict[str, Any] | None, slot: str, sour
         raise Failure(
             f"the server has invalidated the replication slot{detail}, and changes are lost",
             where,
-            f"{_CAUSES.get(reason or '', 'Raise max_slot_wal_keep_size')}; then {_ONE_ANEW}",
+            f"{_CAUSES.get(reason or '', 'Raise max_slot_wal_keep_size')}; then {_resnapshot_one(source)}",
         )
 
 
@@ -84,7 +91,7 @@ def _check_system(replication: Connection, position: Position, where: str) -> Sy
         raise Failure(
             f"another database cluster is behind the DSN (system {system.system_id}, not {position.system_id})",
             where,
-            f"Correct the DSN; if the cluster was replaced for good, {RESNAPSHOT}",
+            f"Correct the DSN; if the cluster was replaced for good, {resnapshot(position.source)}",
         )
     if system.timeline != position.timeline:
         _check_timeline(replication, system, position, where)
@@ -105,5 +112,5 @@ def _check_timeline(replication: Connection, system: System, position: Position,
             f"the cluster went on from {format_lsn(fork)} on timeline {system.timeline}, before what is "
             f"stored ({format_lsn(position.position)} on timeline {position.timeline})",
             where,
-            f"It was restored to an earlier moment, so what the lake holds may never have been; {RESNAPSHOT}",
+            f"It was set back, so what the lake holds may never have been; {resnapshot(position.source)}",
         )

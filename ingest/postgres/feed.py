@@ -71,6 +71,7 @@ class PostgresFeed:
         self._decoder = Decoder(source.name, position.writer, self._registry)
         self._pipe = Pipe(settings.landing_bytes)
         self._reader = Reader(
+            source.name,
             self._connect,
             self._start_command,
             lambda: self._stored.position,

@@ -85,7 +85,7 @@ class Pipe:
 
 
 class Reader(threading.Thread):
-    """Reads one slot into a `Pipe`.
+    """Reads one slot of a source into a `Pipe`.
 
     connect: gives a checked replication connection and where to start, or raises;
     CannotConnect and psycopg's OperationalError are for now, and but the first time tried again; all
@@ -94,6 +94,7 @@ class Reader(threading.Thread):
 
     def __init__(
         self,
+        source: str,
         connect: Callable[[], tuple[Connection, Restart]],
         start: Callable[[int], str],
         stored: Callable[[], int],
@@ -105,6 +106,7 @@ class Reader(threading.Thread):
         nothing, though it is asked, is reported.
         """
         super().__init__(name="reader", daemon=True)
+        self._source = source
         self._connect = connect
         self._command_for = start
         self._stored = stored
@@ -146,9 +148,13 @@ class Reader(threading.Thread):
                 if self._stop_reading.is_set():
                     return
                 if first:
-                    self._give(Unavailable(f"the stream can't be started ({_line(error)})"), 0)
+                    self._give(
+                        Unavailable(f"the stream can't be started ({_line(error)})", f"source {self._source}"), 0
+                    )
                     return
-                self._cuts.occurred(f"the replication connection was cut ({_line(error)}); connecting again", key="cut")
+                self._cuts.occurred(
+                    f"source {self._source}: the replication connection was cut ({_line(error)})", key="cut"
+                )
             except BaseException as error:  # noqa: BLE001  # raised by whoever takes from the pipe
                 self._give(error, 0)
                 return
@@ -172,11 +178,11 @@ class Reader(threading.Thread):
                 self._stream = copyboth.start(self._connection, command, _START_SECONDS)
                 self._acknowledged = 0
                 self._next_status = 0.0
-        self._cuts.over("the replication connection is there again")
+        self._cuts.over(f"source {self._source}: the replication connection is there again")
 
     def _report(self, retry: RetryCallState) -> None:
         error = retry.outcome.exception() if retry.outcome else None
-        self._cuts.occurred(f"can't connect to the source again yet ({_line(error)})", key="connect")
+        self._cuts.occurred(f"source {self._source}: can't connect again yet ({_line(error)})", key="connect")
 
     def _pause(self, seconds: float) -> None:
         self._stop_reading.wait(seconds)
@@ -218,10 +224,10 @@ class Reader(threading.Thread):
     def _look_for_silence(self) -> None:
         limit = self._silence_seconds()
         if self._silent_seconds() < limit / 2:
-            self._silences.over("the server sends again")
+            self._silences.over(f"source {self._source}: the server sends again")
         elif self._silent_seconds() >= limit:
-            message = f"the server has sent nothing for {limit:.0f} s, though it was asked: its walsender may be stuck"
-            self._silences.occurred(message)
+            silent = f"the server has sent nothing for {limit:.0f} s, though it was asked: its walsender may be stuck"
+            self._silences.occurred(f"source {self._source}: {silent}")
 
     def _silent_seconds(self) -> float:
         return time.monotonic() - self._stream.heard if self._stream else 0.0
@@ -243,8 +249,8 @@ class Reader(threading.Thread):
             return psycopg.OperationalError(refused.message)
         return Failure(
             f"the server refuses the stream ({refused.message})",
-            f"position {format_lsn(self._stored())}",
-            "Correct it at the server, or `tidemark resnapshot --all`",
+            f"source {self._source}, position {format_lsn(self._stored())}",
+            f"Correct it at the server, or `tidemark resnapshot --all --source {self._source}`",
         )
 
     def _close(self) -> None:

@@ -46,7 +46,7 @@ def test_whatever_ends_the_reader_ends_its_taker() -> None:
         raise RuntimeError("the lake can't be asked for the position")
 
     pipe = Pipe(15)
-    reader = Reader(connect, str, lambda: 0, pipe, 1.0)
+    reader = Reader("shop", connect, str, lambda: 0, pipe, 1.0)
     reader.run()
     with pytest.raises(RuntimeError, match="can't be asked"):
         pipe.get(0)
