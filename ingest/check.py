@@ -1,7 +1,8 @@
 """`tidemark check`: what would go wrong with the profile, the dbt project, definitions and sources.
 
 Changes nothing but dbt's own `target/` and log. Starts Spark only if there is a lake, to read what the definitions were
-published with, and to try what its catalog can do, in a scratch namespace that it removes. The definitions' rules are those of the macros, which dbt runs for each.
+published with, and to try what its catalog can do, in a scratch namespace that it removes. The definitions' rules are
+those of the macros, which dbt runs for each.
 """
 
 import json

@@ -37,7 +37,7 @@ class _Scratch:
         self._spark = spark
         self.catalog = spark.catalog.currentCatalog()
         self.name = f"{PREFIX}{uuid.uuid4().hex}"
-        # With the catalog: else Iceberg's procedures look for one that has the namespace's name, and log that it is not there.
+        # With the catalog: else Iceberg's procedures look for one that has the namespace's name first.
         self._namespace = f"{self.catalog}.{self.name}"
         self._view, self._table = f"{self._namespace}.v", f"{self._namespace}.t"
         self._folder: Path | None = None
@@ -118,7 +118,7 @@ class _Scratch:
 
 @dataclass(frozen=True)
 class _Capability:
-    """what: follows "the catalog can't". needed: what asks for it, a sentence. advice: what to do beside another catalog."""
+    """what: follows "the catalog can't". needed: what needs it, a sentence. advice: what may help, else another catalog."""
 
     what: str
     needed: str
