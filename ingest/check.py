@@ -73,7 +73,9 @@ def check_project(
 
 
 _NOT_TRIED = Finding(
-    "ok", "the catalog's file is not there yet; the first job makes it, and tries what the catalog can do", "Spark"
+    "ok",
+    "the catalog's file is not there yet; the first job makes it, and tries what the catalog can do",
+    "profiles/profiles.yml",
 )
 
 
@@ -101,7 +103,7 @@ def _published(session: SparkSession) -> dict[str, dict[str, str]]:
     return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
-_MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
+_MEND = "Mend it; `dbt parse` says more"
 
 
 def _definitions(manifest: Manifest) -> list[ModelNode]:

@@ -118,7 +118,7 @@ class _Scratch:
 
 @dataclass(frozen=True)
 class _Capability:
-    """what: follows "the catalog can't". needed: what needs it, a sentence. advice: what may help, else another catalog."""
+    """what: follows "the catalog can't". needed: what needs it, a sentence. advice: what may help."""
 
     what: str
     needed: str

@@ -43,8 +43,8 @@ def test_a_hadoop_catalog_is_told_to_have_no_views_and_takes_no_lake(new_catalog
     (found,) = capabilities.missing(spark)
     assert found.level == "error"
     assert str(found) == (
-        "the catalog can't create and replace views (Creating a view is not supported by catalog: files): catalog files. "
-        "The staging views are kept in it. It takes Iceberg's spark.sql.extensions, and for JDBC "
+        "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
+        "catalog files. The staging views are kept in it. It takes Iceberg's spark.sql.extensions, and for JDBC "
         "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/catalogs.md names the catalogs that can."
     )
     with pytest.raises(Failure) as caught:
