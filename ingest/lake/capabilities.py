@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from ingest.lake.commit import Committer, retried, table_folder
 
 PREFIX = "tidemark_check_"
 
+_SCHEMAS = {"raw", "core", "staging", "buckets"}
 _FORMAT_VERSION = "3"
 # What Spark, the catalog and the file system of the warehouse raise.
 _REFUSALS = (PySparkException, Py4JError, OSError, pa.ArrowException, TidemarkError)
@@ -183,7 +184,8 @@ def require_views(spark: SparkSession) -> None:
 def _tried(spark: SparkSession, *, of_tables: bool) -> list[Finding]:
     scratch = _Scratch(spark)
     if refusal := _refusal(scratch, _NAMESPACES):
-        return [refusal]
+        # A role that may make none can do with those that somebody made for it: then nothing can be tried.
+        return [replace(refusal, level="warning") if _are_made(spark) else refusal]
     found: list[Finding | None] = []
     try:
         found.append(_refusal(scratch, _VIEWS))
@@ -194,6 +196,12 @@ def _tried(spark: SparkSession, *, of_tables: bool) -> list[Finding]:
     finally:
         found.append(_removal(scratch))
     return [finding for finding in found if finding]
+
+
+def _are_made(spark: SparkSession) -> bool:
+    with suppress(*_REFUSALS):
+        return _SCHEMAS <= {row[0] for row in spark.sql("SHOW NAMESPACES").collect()}
+    return False
 
 
 def _refusal(scratch: _Scratch, capability: _Capability) -> Finding | None:

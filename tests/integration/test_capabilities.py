@@ -74,3 +74,11 @@ def test_a_step_that_fails_in_the_middle_leaves_nothing(
     assert found.what == "the catalog can't take files that the jobs write (no access)"
     assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
     assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
+
+
+def test_where_no_namespace_can_be_made_that_is_all_that_is_told(new_catalog: NewCatalog, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
+    (found,) = capabilities.missing(spark)
+    assert (found.level, found.where) == ("error", "catalog closed")
+    assert found.what.startswith("the catalog can't make namespaces (")
