@@ -200,7 +200,7 @@ def _tried(spark: SparkSession, *, of_tables: bool) -> list[Finding]:
 
 def _are_made(spark: SparkSession) -> bool:
     with suppress(*_REFUSALS):
-        return _SCHEMAS <= {row[0] for row in spark.sql("SHOW NAMESPACES").collect()}
+        return {row[0] for row in spark.sql("SHOW NAMESPACES").collect()} >= _SCHEMAS
     return False
 
 
