@@ -15,7 +15,12 @@ help: ## List the targets
 
 .PHONY: setup
 setup: ## Make .venv with everything needed; does nothing when all is there
-	@scripts/setup
+	@scripts/setup </dev/null
+
+# $SHELL is the person's own. What make sets for makes below it would have them tell each folder.
+.PHONY: shell
+shell: setup ## A shell in which `tidemark` and `dbt` are found, with their Java
+	@unset MAKELEVEL MAKEFLAGS MFLAGS; export PATH="$(CURDIR)/$(BIN):$$PATH" $(WITH_JAVA); "$${SHELL:-bash}" || [ -t 0 ]
 
 .PHONY: setup-servers
 setup-servers:

@@ -1,7 +1,8 @@
 """`tidemark check`: what would go wrong with the profile, the dbt project, definitions and sources.
 
-Changes nothing but dbt's own `target/` and log; starts Spark only if there is a lake, to read what the definitions were
-published with. The definitions' rules are those of the macros, which dbt runs for each.
+Changes nothing but dbt's own `target/` and log. Starts Spark only if there is a lake, to read what the definitions were
+published with, and to try what its catalog can do, in a scratch namespace that it removes. The definitions' rules are
+those of the macros, which dbt runs for each.
 """
 
 import json
@@ -22,6 +23,7 @@ from ingest import findings, kinds, spark
 from ingest.config import Settings
 from ingest.errors import Failure, TidemarkError, one_line
 from ingest.findings import Finding
+from ingest.lake import capabilities
 from ingest.project import DEFINITIONS, QUIETLY, first_line
 
 
@@ -55,14 +57,31 @@ def check_project(
     if not isinstance(parsed.result, Manifest):
         what = _readable(str(parsed.exception)) if parsed.exception else said.line()
         return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
-    try:
-        published = _published(spark.session(target, profiles)) if has_lake else {}
-    except TidemarkError as error:
-        return [findings.of(error)]
+    published: dict[str, dict[str, str]] = {}
+    of_catalog = [_NOT_TRIED]
+    if has_lake:
+        try:
+            session = spark.session(target, profiles)
+            published = _published(session)
+        except TidemarkError as error:
+            return [findings.of(error)]
+        of_catalog = _check_catalog(session)
     if needed is not None:
         for model in _definitions(parsed.result):
             needed |= _read_by(parsed.result, model)
-    return list(_check_definitions(settings, parsed.result, options, published))
+    return [*_check_definitions(settings, parsed.result, options, published), *of_catalog]
+
+
+_NOT_TRIED = Finding(
+    "ok",
+    "the catalog's file is not there yet; the first job makes it, and tries what the catalog can do",
+    "profiles/profiles.yml",
+)
+
+
+def _check_catalog(session: SparkSession) -> list[Finding]:
+    name = f"catalog {session.catalog.currentCatalog()}"
+    return capabilities.missing(session) or [Finding("ok", "it can do all that Tidemark needs", name)]
 
 
 def _published(session: SparkSession) -> dict[str, dict[str, str]]:
@@ -84,7 +103,7 @@ def _published(session: SparkSession) -> dict[str, dict[str, str]]:
     return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
-_MEND = "Mend it; `dbt parse --profiles-dir profiles` says more"
+_MEND = "Mend it; `dbt parse` says more"
 
 
 def _definitions(manifest: Manifest) -> list[ModelNode]:

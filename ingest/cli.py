@@ -91,9 +91,9 @@ def cli() -> None:
 def check(sources: str, target: str | None, strict: bool) -> None:
     """Look for what would go wrong, and say what to do about it.
 
-    Permissions, wal_level, replica identities, versions, the Spark profile, definitions. Changes
-    nothing. Exit code 1 if there is an error among the findings; a table that can't be replicated and that nothing
-    requires is a warning.
+    Permissions, wal_level, replica identities, versions, the Spark profile, the catalog, definitions. Changes
+    nothing; what the catalog can do is tried in a scratch namespace, which is removed. Exit code 1 if there is an error
+    among the findings; a table that can't be replicated and that nothing requires is a warning.
     """
     from ingest.check import check_all
 

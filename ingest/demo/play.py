@@ -34,10 +34,10 @@ _SHOWN = 'airport_weather["JFK"]'
 
 
 _HINTS = """
-The lake stays in {lake}. To look at it:
+The lake stays in {lake}. To look at it, in `make shell`:
   tidemark ops airport_weather JFK
-  dbt show --profiles-dir profiles --inline "select * from buckets.airport_weather"
-  dbt docs generate --profiles-dir profiles && dbt docs serve --profiles-dir profiles
+  dbt show --inline "select * from buckets.airport_weather"
+  dbt docs generate && dbt docs serve
 The edit was made in a copy, {copy}: by the models as they are, `tidemark plan` shows a change."""
 
 

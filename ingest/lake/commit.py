@@ -24,6 +24,9 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from ingest.errors import Failure
+from ingest.files import Folder
+
 # What Iceberg and its catalogs say when another commit came first. The statement wrote nothing and can be repeated.
 CONFLICT = (
     r"CommitFailedException|Found (?:new )?conflicting|Missing required files|Found concurrently added DV"
@@ -184,3 +187,15 @@ class Committer:
         if expired:
             expiry.commit()
         return expired
+
+
+def table_folder(spark: SparkSession, table: str) -> Folder:
+    """Where new data files of `table` go."""
+    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
+    found = [row.data_type for row in rows if row.col_name == "Location"]
+    if not found:
+        raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
+    root = found[0].removesuffix("/")
+    if root.startswith("file:"):
+        root = "/" + root.removeprefix("file:").lstrip("/")
+    return Folder(f"{root}/data")

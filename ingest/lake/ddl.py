@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StructType
 
+from ingest.lake.capabilities import require_views
 from ingest.lake.commit import retried
 
 EVENTS = "raw.wal_events"
@@ -186,7 +187,12 @@ TABLES: Mapping[str, Table] = {
 
 
 def ensure(spark: SparkSession) -> None:
-    """Makes the raw tables that don't exist and adds the columns that an older lake lacks."""
+    """Makes the raw tables that don't exist and adds the columns that an older lake lacks.
+
+    Raises Failure if the lake is new and its catalog has no views, which the models need.
+    """
+    if spark.sql("SHOW NAMESPACES LIKE 'raw'").isEmpty():
+        require_views(spark)
     retried(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
     existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
     for name, table in TABLES.items():

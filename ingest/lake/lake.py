@@ -11,7 +11,7 @@ from ingest.errors import Failure
 from ingest.files import File, Folder, Sink
 from ingest.lake import ddl
 from ingest.lake.chunks import ChunkTable
-from ingest.lake.commit import Committer, retried
+from ingest.lake.commit import Committer, retried, table_folder
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.positions import Position, current, incarnations, persisted
@@ -123,7 +123,7 @@ class Lake:
     def folder(self, table: str) -> Folder:
         """Where the files of `table` go."""
         if table not in self._folders:
-            self._folders[table] = _table_folder(self.spark, table)
+            self._folders[table] = table_folder(self.spark, table)
         return self._folders[table]
 
     def add(self, table: str, files: Sequence[File]) -> None:
@@ -254,15 +254,3 @@ class Lake:
         )
         below = f"position < {literal(position.position)}"
         retried(lambda: self.spark.sql(f"DELETE FROM {ddl.POSITIONS} WHERE {same} AND {below}"))
-
-
-def _table_folder(spark: SparkSession, table: str) -> Folder:
-    """Where new data files of `table` go."""
-    rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
-    found = [row.data_type for row in rows if row.col_name == "Location"]
-    if not found:
-        raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
-    root = found[0].removesuffix("/")
-    if root.startswith("file:"):
-        root = "/" + root.removeprefix("file:").lstrip("/")
-    return Folder(f"{root}/data")

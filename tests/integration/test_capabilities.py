@@ -1,0 +1,84 @@
+"""What the catalog can't do is told by name, from a scratch namespace of which nothing stays."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ingest.errors import Failure
+from ingest.lake import Lake, capabilities
+
+NewCatalog = Callable[..., SparkSession]
+
+
+@pytest.fixture
+def new_catalog(spark: SparkSession, tmp_path: Path) -> NewCatalog:
+    """A session of its own on another catalog, with these settings, in the test's folder."""
+
+    def make(name: str, **settings: str) -> SparkSession:
+        own = spark.newSession()
+        prefix = f"spark.sql.catalog.{name}"
+        own.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in {"cache-enabled": "false", "warehouse": str(tmp_path / name), **settings}.items():
+            own.conf.set(f"{prefix}.{key}", value)
+        own.catalog.setCurrentCatalog(name)
+        return own
+
+    return make
+
+
+def left_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file() or capabilities.PREFIX in path.name]
+
+
+def test_the_default_catalog_can_do_all_and_nothing_stays_of_the_trial(lake: Lake, lake_folder: Path) -> None:
+    assert capabilities.missing(lake.spark) == []
+    assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
+    assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
+
+
+def test_a_hadoop_catalog_is_told_to_have_no_views_and_takes_no_lake(new_catalog: NewCatalog, tmp_path: Path) -> None:
+    spark = new_catalog("files", type="hadoop")
+    (found,) = capabilities.missing(spark)
+    assert found.level == "error"
+    assert str(found) == (
+        "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
+        "catalog files. The staging views are kept in it. It takes Iceberg's spark.sql.extensions, and for JDBC "
+        "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/catalogs.md names the catalogs that can."
+    )
+    with pytest.raises(Failure) as caught:
+        Lake(spark)
+    assert str(caught.value) == str(found)
+    assert spark.sql("show namespaces").collect() == []
+    assert left_of(tmp_path) == []
+
+
+def test_each_thing_that_a_catalog_can_not_do_is_told_and_the_rest_is_tried(
+    new_catalog: NewCatalog, tmp_path: Path
+) -> None:
+    settings = {"uri": f"jdbc:sqlite:{tmp_path}/old.db", "table-override.format-version": "2"}
+    spark = new_catalog("old", type="jdbc", **settings)
+    views, tables = capabilities.missing(spark)
+    assert "can't create and replace views (" in views.what
+    assert tables.what == "the catalog can't keep tables of format version 3 (it made one of version 2)"
+    assert spark.sql("show namespaces").collect() == []
+    assert left_of(tmp_path) == [tmp_path / "old.db"]
+
+
+def test_a_step_that_fails_in_the_middle_leaves_nothing(
+    lake: Lake, lake_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capabilities, "Sink", lambda *_: (_ for _ in ()).throw(OSError("no access")))
+    (found,) = capabilities.missing(lake.spark)
+    assert found.what == "the catalog can't take files that the jobs write (no access)"
+    assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
+    assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
+
+
+def test_where_no_namespace_can_be_made_that_is_all_that_is_told(new_catalog: NewCatalog, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
+    (found,) = capabilities.missing(spark)
+    assert (found.level, found.where) == ("error", "catalog closed")
+    assert found.what.startswith("the catalog can't make namespaces (")

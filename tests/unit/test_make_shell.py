@@ -1,0 +1,56 @@
+"""`make shell`: the commands of README.md are found as they are written there."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the project with its environment."""
+    for name in ("Makefile", "dbt_project.yml", "profiles.yml", "profiles", "macros", "models"):
+        (tmp_path / name).symlink_to(PROJECT / name)
+    shutil.copytree(PROJECT / "tests/data_tests", tmp_path / "tests/data_tests")
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    return tmp_path
+
+
+def make_shell(folder: Path, shell: str, commands: str) -> subprocess.CompletedProcess[str]:
+    """`make shell` with commands piped in, from a new user's shell; its environment is made already."""
+    return subprocess.run(
+        ["make", "-s", "-o", "setup", "shell"],
+        cwd=folder,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8", "SHELL": shell},
+        input=commands,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_commands_dbts_profile_and_java_are_found(folder: Path) -> None:
+    done = make_shell(
+        folder,
+        "/bin/bash",
+        """
+        tidemark --version
+        "$JAVA_HOME/bin/java" -version 2>&1 | head -n 1
+        dbt --quiet ls --resource-type model --select publications
+        """,
+    )
+    version, java, model = done.stdout.splitlines()
+    assert version.startswith("tidemark, version ")
+    assert "version" in java
+    assert model == "tidemark.core.publications"
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_it_is_the_persons_shell_and_a_command_that_fails_is_a_failure(folder: Path) -> None:
+    done = make_shell(folder, "/bin/sh", 'echo "$0 $MAKELEVEL"; command -v tidemark; exit 3')
+    assert done.stdout.splitlines() == ["/bin/sh ", f"{folder}/.venv/bin/tidemark"]
+    assert done.returncode != 0
