@@ -19,6 +19,7 @@ from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS
 from ingest.lake.sql import literal
 from ingest.positions import current
+from ingest.published import CORE
 
 _log = logging.getLogger(__name__)
 
@@ -27,8 +28,6 @@ _LONGEST_LOOK_SECONDS = 5.0
 # Between two lines that say the same of a wait.
 _SAY_SECONDS = 5.0
 _LONGEST_SAY_SECONDS = 300.0
-# The models of a run, in its order.
-_MODELS = ("checkpoints", "events", "tables", "row_state")
 # Runs whose staging counts as progress while none publishes: one that was killed, one under way, and the one after it.
 _RUNS = 3
 
@@ -123,7 +122,7 @@ def _modelled(spark: SparkSession, name: str) -> dict[str, int]:
     if not spark.catalog.tableExists("core.progress"):
         return {}
     rows = spark.sql(f"SELECT model, position FROM core.progress WHERE source = {literal(name)}").collect()
-    return {row.model: row.position for row in rows if row.model in _MODELS}
+    return {row.model: row.position for row in rows if row.model in CORE}
 
 
 def _is_enough(spark: SparkSession, name: str, modelled: int | None, position: int, done: int) -> bool:
@@ -185,7 +184,7 @@ class _Runs:
 
     def _tables(self) -> list[str]:
         """The tables that runs stage, in their order."""
-        found = [f"core.{model}" for model in _MODELS if self.spark.catalog.tableExists(f"core.{model}")]
+        found = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
         if self.spark.catalog.databaseExists("buckets"):
             names = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN buckets").collect()}
             found += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]

@@ -116,6 +116,7 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
 
         def meanwhile() -> None:
             """The source is read."""
+            monkeypatch.undo()
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
