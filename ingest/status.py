@@ -71,7 +71,7 @@ class Status:
 
     def to_json(self) -> str:
         """As one JSON object; positions are integers."""
-        return json.dumps(dataclasses.asdict(self), default=str)
+        return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
 
 
 def read(lake: Lake, settings: Settings) -> Status:
