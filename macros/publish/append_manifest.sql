@@ -27,7 +27,10 @@
 {%- endmacro %}
 
 {% macro _insert_manifest(publications, manifest, publication_id) -%}
-    insert into {{ publications }}
+    insert into {{ publications }} (
+        publication_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
+        evaluation
+    )
     select
         {{ publication_id }}L,
         checkpoint_id,

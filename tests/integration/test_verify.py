@@ -111,20 +111,22 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
     with ExitStack() as stack:
         tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
         stack.callback(tables.close)
+        watermark = tables.watermark
         streaming = stack.enter_context(ExitStack())
         streaming.enter_context(Jobs(replica.lake, replica.source, replica.settings.settings).streaming())
 
-        def meanwhile() -> None:
-            """The source is read."""
-            monkeypatch.undo()
+        def meanwhile() -> int:
+            """It is asked for when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
             replica.sync()
             jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
             stack.enter_context(jobs.streaming())
+            return watermark()
 
-        monkeypatch.setattr(tables, "rest", meanwhile)
+        watermarks = iter([watermark, meanwhile])
+        monkeypatch.setattr(tables, "watermark", lambda: next(watermarks)())
         found = {v.table: v for v in verify(replica.lake, tables, replica.source, Patience(5))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
         "public.gone": (True, 0, 2),
@@ -165,7 +167,7 @@ def test_verify_waits_while_stream_and_runs_move_and_says_what_stands_still(
             found = verify(replica.lake, tables, replica.source, Patience(60), ["public.orders"])
             return all(verdict.is_equal for verdict in found)
 
-    # No stream: nothing is read.
+    # No stream: nothing is read, nor held at the source.
     with pytest.raises(Failure, match=rf"nothing has moved for 100 s.*: source {name}, writer 1\. Have `tidemark run`"):
         verdicts()
     assert read == []
