@@ -40,7 +40,7 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
 def verified(replica: Replica, *tables: str) -> dict[str, Verdict]:
     """With the stream running beside, as the source's log moves on by itself."""
     with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
-        return {v.table: v for v in verify_all(replica.lake, replica.settings, 5, tables)}
+        return {v.table: v for v in verify_all(replica.lake, replica.settings, 15, tables)}
 
 
 @pytest.mark.slow
@@ -125,9 +125,13 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
             stack.enter_context(jobs.streaming())
             return watermark()
 
-        watermarks = iter([watermark, meanwhile])
-        monkeypatch.setattr(tables, "watermark", lambda: next(watermarks)())
-        found = {v.table: v for v in verify(replica.lake, tables, replica.source, Patience(5))}
+        def begins() -> int:
+            """And before, to see that the stream moves."""
+            monkeypatch.setattr(tables, "watermark", meanwhile)
+            return watermark()
+
+        monkeypatch.setattr(tables, "watermark", begins)
+        found = {v.table: v for v in verify(replica.lake, tables, replica.source, Patience(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
