@@ -4,10 +4,9 @@ import dataclasses
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from functools import partial
+from datetime import datetime
 from typing import Any
 
 from pydantic import ByteSize
@@ -16,18 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ingest import kinds, published
-from ingest.config import PostgresSource, Settings
-from ingest.errors import TidemarkError, printable
-from ingest.holding import Landed, Stored, held_seconds
+from ingest.config import Settings
+from ingest.errors import printable
+from ingest.holding import Landed, held_seconds
 from ingest.lake import Lake
-from ingest.lake.ddl import EVENTS, POSITIONS, SOURCE_TABLES
+from ingest.lake.ddl import EVENTS, SOURCE_TABLES
 from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
-from ingest.mongodb import lag as mongodb_lag
-from ingest.positions import Position, current, parse_lsn
-from ingest.postgres import continuity, slots
-from ingest.postgres.connection import Connection, connect
-from ingest.postgres.lag import seconds_behind
+from ingest.positions import Position, current
+from ingest.sourcelog import asked, stored_positions
 
 
 @dataclass(frozen=True)
@@ -181,7 +177,7 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
         else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
         tables=tables,
         writers=_writers(lake, name),
-        **_asked(lake, settings, name),
+        **asked(lake, settings, name),
     )
 
 
@@ -199,7 +195,7 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
         return []
     at = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = held_seconds(time.time(), _stored(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
+    held = held_seconds(time.time(), stored_positions(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
     return [
         {
             "writer": writer,
@@ -209,17 +205,6 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
         }
         for writer, one in at.items()
     ]
-
-
-def _stored(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[Stored]:
-    """What is kept of what these writers have stored since they began."""
-    query = (
-        "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS at "
-        f"FROM {POSITIONS} WHERE source = {literal(name)}"
-    )
-    begun = {(writer, one.slot, one.start_position) for writer, one in writers.items()}
-    rows = lake.spark.sql(query).collect()
-    return [Stored(r.writer, r.position, r.at) for r in rows if (r.writer, r.slot, r.start_position) in begun]
 
 
 def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
@@ -244,77 +229,6 @@ def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
         f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"
     )
     return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
-
-
-def _asked(lake: Lake, settings: Settings, name: str) -> dict[str, Any]:
-    """What the source says: its lag, the bytes of log kept for its slots, and problems; or why it can't be asked."""
-    source = settings.sources[name]
-    counting = lake.writers(name)
-    stored = [one for (_, writer), one in current(lake.positions(name)).items() if writer in counting]
-    try:
-        if isinstance(source, PostgresSource):
-            return _asked_postgres(lake, settings, source, stored)
-        position = min((one.position for one in stored), default=None)
-        return (
-            {} if position is None else {"lag_seconds": mongodb_lag.seconds_behind(source, settings.settings, position)}
-        )
-    except TidemarkError as error:
-        return {"problem": str(error)}
-
-
-def _asked_postgres(
-    lake: Lake, settings: Settings, source: PostgresSource, stored: Sequence[Position]
-) -> dict[str, Any]:
-    retained, problems = 0, []
-    lag: list[float] = []
-    since = {
-        one.writer: one.at for one in sorted(_stored(lake, source.name, {p.writer: p for p in stored}), key=_by_age)
-    }
-    with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:
-        now = slots.current_lsn(connection)
-        for at in stored:
-            found = slots.state(connection, at.slot)
-            if found and found["restart_lsn"]:
-                retained = max(retained, now - parse_lsn(found["restart_lsn"]))
-            problems += (wrong := _slot_problems(connection, found, at))
-            if found and not wrong:
-                newest = partial(_newest_landed, lake, at)
-                lag.append(seconds_behind(connection, source, at, found, now, since[at.writer], newest))
-    limit = settings.settings.retained_log_bytes
-    if retained > limit:
-        problems.append(
-            f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, above retained_log_bytes "
-            f"({limit.human_readable()}): see that a stream runs, or its disk fills"
-        )
-    if not stored:
-        return {"problem": ". ".join(problems)}
-    return {
-        "retained_bytes": retained,
-        "lag_bytes": max(0, now - min(at.position for at in stored)),
-        "lag_seconds": max(lag) if len(lag) == len(stored) else None,
-        "problem": ". ".join(problems),
-    }
-
-
-def _by_age(stored: Stored) -> tuple[int, float]:
-    """The position that a writer is at, when it came there, is the last."""
-    return stored.position, -stored.at
-
-
-def _newest_landed(lake: Lake, at: Position) -> datetime | None:
-    where = f"source = {literal(at.source)} AND writer = {at.writer} AND commit_lsn < {at.position}"
-    micros = lake.spark.sql(f"SELECT unix_micros(max(commit_ts)) FROM {EVENTS} WHERE {where}").collect()[0][0]
-    return None if micros is None else datetime.fromtimestamp(micros / 1e6, timezone.utc)
-
-
-def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Position) -> list[str]:
-    try:
-        continuity.usable(connection, found, at.slot, at.source)
-    except TidemarkError as error:
-        return [str(error)]
-    if found and found["wal_status"] == "unreserved":
-        return [f"Slot {at.slot} is about to be invalidated: the stream is too far behind (max_slot_wal_keep_size)"]
-    return []
 
 
 def _text(settings: Settings, name: str, position: int | None) -> str:
