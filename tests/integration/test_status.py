@@ -1,6 +1,7 @@
 """`tidemark status`: lag, the last release, and what each definition last did, from another process's point of view."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,12 @@ def test_lag_and_what_definitions_did_failed_with_or_wait_for(replica: Replica, 
     source, _, _ = told(replica)
     assert source["lag_seconds"] == 0
     assert source["unpublished_seconds"] > 0
-    with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
-        database.awaited("select from pg_replication_slots where active and slot_name = %s", [replica.source.slot])
-        assert told(replica)[0]["lag_seconds"] < 60
+    jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+    with jobs.streaming():
+        began, position = time.time(), jobs.watermark()
+        while (replica.lake.persisted(replica.source.name) or 0) <= position:
+            time.sleep(0.1)
+        assert told(replica)[0]["lag_seconds"] <= time.time() - began
 
     # A failure is told, once, and does not hold up the other.
     failing = []
@@ -91,7 +95,7 @@ def test_lag_and_what_definitions_did_failed_with_or_wait_for(replica: Replica, 
     assert replica.snapshot_ids("core.model_states", "core.publications") == at
 
     queue_tables(replica.lake, replica.settings, ["public.orders"])
-    Jobs(replica.lake, replica.source, replica.settings.settings).stream()
+    jobs.stream()
     replica.model()
     _, definitions, _ = told(replica)
     assert {d["state"] for d in definitions.values()} == {"waiting"}
@@ -106,4 +110,4 @@ def test_of_mongodb_the_lag_is_that_of_its_clock(lake: Lake, mongo_jobs: MongoJo
     assert found.problem == ""
     assert found.lag_bytes is None
     assert found.lag_seconds is not None
-    assert 0 <= found.lag_seconds < 60
+    assert 0 <= found.lag_seconds < 600
