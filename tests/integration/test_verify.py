@@ -178,10 +178,10 @@ def test_verify_waits_while_stream_and_runs_move_and_says_what_stands_still(
     assert "waiting, as the stream is at" in caplog.text
 
     # No run, though the stream goes on.
-    with pytest.raises(
-        Failure, match=r"no run of the models has staged anything.*, model row_state\. Have `tidemark run`"
-    ):
-        verdicts(jobs.stream, lambda: database.execute("update orders set note = 'm' where id = 1"), jobs.stream)
+    database.execute("update orders set note = 'm' where id = 1")
+    match = r"no run of the models has staged anything: source .*, model row_state\. Have `tidemark run`"
+    with pytest.raises(Failure, match=match):
+        verdicts(jobs.stream, jobs.stream)
 
     catalog = replica.spark.catalog.currentCatalog()
 
