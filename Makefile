@@ -5,7 +5,7 @@ SHELL := bash
 BIN := .venv/bin
 WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
-SQL := $(wildcard models macros tests/data_tests)
+SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
 ARGS ?=
 ONLY ?=
 

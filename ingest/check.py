@@ -9,6 +9,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from dbt.cli.main import dbtRunner
@@ -34,7 +35,7 @@ def check_all(settings: Settings, target: str | None = None, folder: Path | str 
     found: list[Finding] = []
     for name, source in settings.sources.items():
         names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}
-        found += kinds.check(source, settings.settings, names)
+        found += findings.of_source(name, kinds.check(source, settings.settings, names))
     return found + of_project
 
 
@@ -56,7 +57,7 @@ def check_project(
     parsed = dbtRunner(callbacks=[said]).invoke([*QUIETLY, "parse", *options])
     if not isinstance(parsed.result, Manifest):
         what = _readable(str(parsed.exception)) if parsed.exception else said.line()
-        return [Finding("error", f"dbt can't read the project ({what})", str(folder), _MEND)]
+        return [Finding("error", f"dbt can't read it ({what})", str(folder), _MEND, group="dbt project")]
     published: dict[str, dict[str, str]] = {}
     of_catalog = [_NOT_TRIED]
     if has_lake:
@@ -69,7 +70,11 @@ def check_project(
     if needed is not None:
         for model in _definitions(parsed.result):
             needed |= _read_by(parsed.result, model)
-    return [*_check_definitions(settings, parsed.result, options, published), *of_catalog]
+    checked = _check_definitions(settings, parsed.result, options, published)
+    return [
+        *(replace(each, group="catalog") for each in of_catalog),
+        *(replace(each, group="definitions") for each in checked),
+    ]
 
 
 _NOT_TRIED = Finding(
@@ -132,7 +137,10 @@ def _check_definitions(
                 model.original_file_path,
                 "Correct sources.yml, or `meta` of the staging view",
             )
-    yield Finding("ok", f"{good} of {len(definitions)} definitions are as they have to be", "dbt")
+    if definitions:
+        yield Finding("ok", f"{good} of {len(definitions)} are as they have to be", "definitions")
+    else:
+        yield Finding("ok", "there is no definition yet: docs/buckets.md says how to write one", "models/buckets")
 
 
 def _refused(model: ModelNode, line: str) -> Finding:

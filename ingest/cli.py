@@ -88,21 +88,23 @@ def cli() -> None:
 @_SOURCES
 @_TARGET
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings too, as for CI.")
-def check(sources: str, target: str | None, strict: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
+def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None:
     """Look for what would go wrong, and say what to do about it.
 
     Permissions, wal_level, replica identities, versions, the Spark profile, the catalog, definitions. Changes
     nothing; what the catalog can do is tried in a scratch namespace, which is removed. Exit code 1 if there is an error
-    among the findings; a table that can't be replicated and that nothing requires is a warning.
+    among the findings; a table that can't be replicated and that nothing requires is a warning. A line of --json is an
+    object with level (error, warning, ok), source (null where it is of none), subject, message and fix.
     """
+    from ingest import findings
     from ingest.check import check_all
 
-    findings = check_all(load(sources), target)
-    for finding in findings:
-        colour = {"error": "red", "warning": "yellow"}.get(finding.level, "green")
-        click.echo(f"{click.style(f'{finding.level:<8}', fg=colour)}{printable(str(finding))}")
+    found = check_all(load(sources), target)
+    for line in [each.to_json() for each in found] if as_json else findings.lines(found):
+        click.echo(line)
     failing = {"error", "warning"} if strict else {"error"}
-    if any(finding.level in failing for finding in findings):
+    if any(each.level in failing for each in found):
         sys.exit(1)
 
 
@@ -302,15 +304,21 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
 @_TARGET
 @click.option("--source", "name", metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
-@click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for the models to come to the position.")
+@click.option(
+    "--wait",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds after which it gives up if neither stream nor models move.",
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def verify(
     sources: str, target: str | None, name: str | None, as_json: bool, wait: float, tables: tuple[str, ...]
 ) -> None:
     """Compare lake and source, row by row, at one position of the source's log.
 
-    Reads the tables (none named: all) once more, beside running jobs. Rows that were changed since are not compared.
-    Exit code 1 if a row differs.
+    Reads the tables (none named: all) once more, beside running jobs, and waits until the models have come to where it
+    read, for as long as they move. Rows that were changed since are not compared. Exit code 1 if a row differs.
     """
     from ingest.verify import verify_all
 

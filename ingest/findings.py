@@ -1,9 +1,19 @@
-"""What a check found: `error`, `warning` or `ok`, each one line in the form of our errors."""
+"""What a check found: `error`, `warning` or `ok`, told of a subject; as lines for people and as JSON for programs."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Literal
 
-from ingest.errors import TidemarkError
+import click
+
+from ingest.errors import TidemarkError, printable, redact
+
+Level = Literal["error", "warning", "ok"]
+_COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "ok": "green"}
+# Subjects are aligned up to this length.
+_WIDEST = 44
 
 
 @dataclass(frozen=True)
@@ -11,16 +21,54 @@ class Finding:
     """One thing that was looked at. what, where, fix: as of a TidemarkError.
 
     error: something will fail or be missing until it is mended. warning: it works, perhaps not as
-    meant. ok: it is as it has to be.
+    meant. ok: it is as it has to be. source: of which it is, if it is of one; group: else what it is told with.
     """
 
-    level: Literal["error", "warning", "ok"]
+    level: Level
     what: str
     where: str = ""
     fix: str = ""
+    source: str = ""
+    group: str = "profile"
+
+    @property
+    def subject(self) -> str:
+        """What it is about, without the source that a subject is of."""
+        return self.where.removeprefix(f"source {self.source}, ")
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        told = {
+            "level": self.level,
+            "source": self.source or None,
+            "subject": self.subject,
+            "message": redact(self.what),
+            "fix": redact(self.fix),
+        }
+        return json.dumps(told, ensure_ascii=False)
 
     def __str__(self) -> str:
         return str(TidemarkError(self.what, self.where, self.fix))
+
+
+def lines(found: Sequence[Finding]) -> Iterator[str]:
+    """For a person: by source or group, subjects first, what to do below; then how many there are of each level."""
+    for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
+        yield click.style(printable(heading), bold=True)
+        told = list(group)
+        width = min(_WIDEST, max(len(printable(each.subject)) for each in told))
+        for each in told:
+            level = click.style(f"{each.level:<7}", fg=_COLOURS[each.level])
+            yield f"  {level}  {printable(each.subject):<{width}}  {printable(redact(each.what))}"
+            if each.fix:
+                yield f"  {'':<7}  {'':<{width}}  {printable(redact(each.fix))}"
+    errors, warnings = (sum(each.level == level for each in found) for level in ("error", "warning"))
+    yield f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
+
+
+def of_source(name: str, found: Sequence[Finding]) -> list[Finding]:
+    """Findings as those of a source."""
+    return [replace(each, source=name) for each in found]
 
 
 def left_out(*, required: bool) -> Literal["error", "warning"]:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from pydantic import ByteSize
@@ -13,17 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ingest import kinds
-from ingest.config import PostgresSource, Settings
-from ingest.errors import TidemarkError, printable
-from ingest.holding import Landed, Stored, held_seconds
+from ingest import kinds, published
+from ingest.config import Settings
+from ingest.errors import printable
+from ingest.holding import Landed, held_seconds
 from ingest.lake import Lake
-from ingest.lake.ddl import EVENTS, POSITIONS, SOURCE_TABLES
+from ingest.lake.ddl import EVENTS, SOURCE_TABLES
 from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
-from ingest.positions import Position, current, parse_lsn
-from ingest.postgres import continuity, slots
-from ingest.postgres.connection import Connection, connect
+from ingest.positions import Position, current
+from ingest.sourcelog import asked, stored_positions
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ class SourceStatus:
     writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
     the others (held_seconds), see `holding`; 0 if none waits for it.
     retained_bytes: of the log that the server keeps for the slowest slot.
+    lag_bytes: of the log between the position and the server's (Postgres). lag_seconds: since the commit of the oldest
+    change that is not landed, or at most (MongoDB: between the deployment's time and the position's); 0 if there is
+    none. unpublished_seconds: since the commit of the oldest change that is landed and not in `core.row_state`.
     problem: what is wrong with them, or why they could not be asked.
     """
 
@@ -40,6 +43,9 @@ class SourceStatus:
     position: int | None
     checkpoint: int | None
     retained_bytes: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    unpublished_seconds: float | None = None
     problem: str = ""
     tables: list[dict[str, Any]] = field(default_factory=list)
     writers: list[dict[str, Any]] = field(default_factory=list)
@@ -47,65 +53,103 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """All sources of sources.yml, and the definitions that have been published."""
+    """All sources of sources.yml, the definitions, the last release, and the models of `core` that failed.
+
+    release: its publication_id, published_at, and age_seconds; None before the first. A definition stands once for each
+    source; its state is published, waiting or failed, with the reason and since when. evaluation: what it last did:
+    kind (incremental or full), why, put and removed (rows), at; None if it has not been evaluated.
+    """
 
     sources: list[SourceStatus]
     definitions: list[dict[str, Any]]
+    release: dict[str, Any] | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> str:
         """As one JSON object; positions are integers."""
-        return json.dumps(dataclasses.asdict(self), default=str)
+        return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
 
 
 def read(lake: Lake, settings: Settings) -> Status:
     """The status now, by the lake and by asking the sources."""
     marks = _marks(lake)
     sources = [_source(lake, settings, name, marks) for name in settings.sources]
-    definitions = [
-        {
-            "definition": m["model"],
-            "source": m["source"],
-            "checkpoint_id": m["checkpoint_id"],
-            "position": m["position"],
-        }
-        for m in marks
-        if m["definition_hash"] is not None
-    ]
-    return Status(sources, definitions)
+    states = published.states(lake.spark)
+    definitions = published.definitions(marks, states, published.evaluations(lake.spark))
+    failed = [{"model": model, **state} for model, state in states.items() if model in published.CORE]
+    return Status(sources, definitions, published.release(lake.spark), failed)
 
 
 def render(status: Status, settings: Settings) -> None:
     """Print it for a person."""
     console = Console(markup=False, emoji=False)  # names and messages are no markup
     for source in status.sources:
-        behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
-        stands = (
-            f" landed to {_text(settings, source.name, source.position)}, "
-            f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
+        _render_source(console, source, settings)
+    if status.release:
+        console.print(
+            f"last release: {status.release['age_seconds']:,.0f} s ago, {status.release['published_at']:%F %T} UTC"
         )
-        console.print(Text.assemble((source.name, "bold"), stands))
-        for writer in source.writers if len(source.writers) > 1 else ():
-            line = Text(
-                f"  writer {writer['writer']}: {writer['tables']} tables, "
-                f"at {_text(settings, source.name, writer['position'])}"
-            )
-            if writer["held_seconds"] > settings.settings.announce_seconds:
-                line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
-            console.print(line)
-        if source.problem:
-            console.print(f"  {printable(source.problem)}", style="red")
-        tables = Table("table", "snapshot", "rows read", "note")
-        for table in source.tables:
-            rows = "" if table["rows"] is None else f"{table['rows']:,}"
-            tables.add_row(printable(table["table"]), table["state"], rows, printable(table["note"] or ""))
-        if source.tables:
-            console.print(tables)
-    definitions = Table("definition", "source", "stands at")
+    for model in status.failed:
+        console.print(
+            f"core.{model['model']} has failed since {model['since']:%F %T} UTC: {printable(model['reason'])}",
+            style="red",
+        )
+    definitions = Table("definition", "source", "stands at", "state", "last evaluation")
     for definition in status.definitions:
         name = definition["source"]
-        definitions.add_row(definition["definition"], name, _text(settings, name, definition["position"]))
+        definitions.add_row(
+            definition["definition"],
+            name,
+            _text(settings, name, definition["position"]),
+            Text(_state_text(definition), "" if definition["state"] == "published" else "red"),
+            _evaluation_text(definition["evaluation"]),
+        )
     if status.definitions:
         console.print(definitions)
+
+
+def _render_source(console: Console, source: SourceStatus, settings: Settings) -> None:
+    behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
+    lag = [
+        "" if source.lag_bytes is None else ByteSize(source.lag_bytes).human_readable(),
+        "" if source.lag_seconds is None else f"{source.lag_seconds:,.0f} s to land",
+        "" if source.unpublished_seconds is None else f"{source.unpublished_seconds:,.0f} s to publish",
+    ]
+    stands = (
+        f" landed to {_text(settings, source.name, source.position)}, "
+        f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
+    )
+    console.print(Text.assemble((source.name, "bold"), stands))
+    if any(lag):
+        console.print(f"  lag: {', '.join(filter(None, lag))}")
+    for writer in source.writers if len(source.writers) > 1 else ():
+        line = Text(
+            f"  writer {writer['writer']}: {writer['tables']} tables, "
+            f"at {_text(settings, source.name, writer['position'])}"
+        )
+        if writer["held_seconds"] > settings.settings.announce_seconds:
+            line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
+        console.print(line)
+    if source.problem:
+        console.print(f"  {printable(source.problem)}", style="red")
+    tables = Table("table", "snapshot", "rows read", "note")
+    for table in source.tables:
+        rows = "" if table["rows"] is None else f"{table['rows']:,}"
+        tables.add_row(printable(table["table"]), table["state"], rows, printable(table["note"] or ""))
+    if source.tables:
+        console.print(tables)
+
+
+def _state_text(definition: Mapping[str, Any]) -> str:
+    if definition["state"] == "published":
+        return "published"
+    return f"{definition['state']} since {definition['since']:%F %T}: {printable(definition['reason'])}"
+
+
+def _evaluation_text(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    return f"{found['at']:%F %T} {found['kind']} ({found['why']}), PUT {found['put']:,}, REMOVE {found['removed']:,}"
 
 
 def _marks(lake: Lake) -> list[dict[str, Any]]:
@@ -122,22 +166,32 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
         if table.state != ENDED
     ]
     checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
-    retained, problem = _asked(lake, settings, name)
+    persisted = lake.persisted(name)
+    modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
+    found = asked(lake, settings, name)
     return SourceStatus(
         name,
-        lake.persisted(name),
+        persisted,
         checkpoint[0] if checkpoint else None,
-        retained,
-        " ".join(filter(None, [_failure(lake, name), problem])),
-        tables,
-        _writers(lake, name),
+        unpublished_seconds=None
+        if persisted is None
+        else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
+        tables=tables,
+        writers=_writers(lake, name),
+        **{**found, "problem": " ".join(filter(None, [_failure(lake, name), found.get("problem")]))},
     )
 
 
 def _failure(lake: Lake, name: str) -> str:
     """What the source's jobs fail with, as they say themselves."""
     found = lake.error(name)
-    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S}: {found[0]}" if found else ""
+    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
+
+
+def _unpublished_seconds(lake: Lake, name: str, modelled: int, landed: int) -> float:
+    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {landed}"
+    oldest = lake.spark.sql(f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {where}").collect()[0][0]
+    return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
 
 def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
@@ -148,7 +202,7 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
         return []
     at = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = held_seconds(time.time(), _stored(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
+    held = held_seconds(time.time(), stored_positions(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
     return [
         {
             "writer": writer,
@@ -158,17 +212,6 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
         }
         for writer, one in at.items()
     ]
-
-
-def _stored(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[Stored]:
-    """What is kept of what these writers have stored since they began."""
-    query = (
-        "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS at "
-        f"FROM {POSITIONS} WHERE source = {literal(name)}"
-    )
-    begun = {(writer, one.slot, one.start_position) for writer, one in writers.items()}
-    rows = lake.spark.sql(query).collect()
-    return [Stored(r.writer, r.position, r.at) for r in rows if (r.writer, r.slot, r.start_position) in begun]
 
 
 def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
@@ -193,43 +236,6 @@ def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
         f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"
     )
     return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
-
-
-def _asked(lake: Lake, settings: Settings, name: str) -> tuple[int | None, str]:
-    """Bytes of log that the source keeps for its slots; what is wrong with them, or why they can't be asked."""
-    source = settings.sources[name]
-    if not isinstance(source, PostgresSource):
-        return None, ""
-    counting = lake.writers(name)
-    stored = [one for (_, writer), one in current(lake.positions(name)).items() if writer in counting]
-    retained, problems = 0, []
-    try:
-        with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:
-            now = slots.current_lsn(connection)
-            for at in stored:
-                found = slots.state(connection, at.slot)
-                if found and found["restart_lsn"]:
-                    retained = max(retained, now - parse_lsn(found["restart_lsn"]))
-                problems += _slot_problems(connection, found, at)
-    except TidemarkError as error:
-        return None, str(error)
-    limit = settings.settings.retained_log_bytes
-    if retained > limit:
-        problems.append(
-            f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, above retained_log_bytes "
-            f"({limit.human_readable()}): see that a stream runs, or its disk fills"
-        )
-    return (retained if stored else None), ". ".join(problems)
-
-
-def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Position) -> list[str]:
-    try:
-        continuity.usable(connection, found, at.slot, at.source)
-    except TidemarkError as error:
-        return [str(error)]
-    if found and found["wal_status"] == "unreserved":
-        return [f"Slot {at.slot} is about to be invalidated: the stream is too far behind (max_slot_wal_keep_size)"]
-    return []
 
 
 def _text(settings: Settings, name: str, position: int | None) -> str:

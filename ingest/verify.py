@@ -1,22 +1,23 @@
 """`tidemark verify`: the lake's rows against the source's, row by row, at one position of its log.
 
 The source is read as a snapshot is, into files of our own, and compared with `core.row_state` once that has come to
-the position. Rows that were changed since are left out, and counted.
+the position. Rows that were changed since are left out, and counted. Nothing is read before the stream has moved.
 """
 
 import json
 import logging
-import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
 from ingest import kinds
+from ingest.catchup import Patience, await_models, await_stream
 from ingest.config import Settings
+from ingest.config import Source as SourceConfig
 from ingest.errors import Failure
 from ingest.lake import Chunk, File, Lake, SourceTable
-from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
+from ingest.lake.ddl import SNAPSHOT_ROWS
 from ingest.lake.sql import literal
 from ingest.lake.tables import ENDED
 from ingest.snapshot_chunks import chunks_of
@@ -24,8 +25,6 @@ from ingest.snapshot_source import Source
 from ingest.tablenames import chosen, locate
 
 _log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -65,31 +64,39 @@ class Verdict:
 def verify_all(
     lake: Lake, settings: Settings, wait_seconds: float, table_names: Sequence[str] = (), source: str | None = None
 ) -> Iterator[Verdict]:
-    """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name."""
+    """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name.
+
+    Gives up, with a Failure, when nothing that it waits for has moved for `wait_seconds`.
+    """
+    patience = Patience(wait_seconds)
     named = locate(lake, settings, table_names, source)
     for one in chosen(settings, source):
         if one.name in named or not table_names:
             tables = kinds.tables(lake, one, settings.settings)
             try:
-                yield from verify(lake, tables, one.name, wait_seconds, named.get(one.name, ()))
+                yield from verify(lake, tables, one, patience, named.get(one.name, ()))
             finally:
                 tables.close()
 
 
 def verify(
-    lake: Lake, source: Source, name: str, wait_seconds: float, table_names: Collection[str] = ()
+    lake: Lake, source: Source, of: SourceConfig, patience: Patience, table_names: Collection[str] = ()
 ) -> Iterator[Verdict]:
-    """Compares tables (none named: all) of the source called `name`.
+    """Compares tables (none named: all) of a source.
 
     Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
-    was read within `wait_seconds`.
+    was read, and don't move either.
     """
+    name = of.name
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.survey()
     wanted = _wanted(lake, source, name, table_names)
     if not wanted:
         _log.warning("source %s: there is no table to compare", name)
+    else:
+        landed = lake.persisted(name)
+        await_stream(lake, of, landed, source.watermark(), patience)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
@@ -109,7 +116,8 @@ def verify(
     try:
         source.rest()
         if plans:
-            _wait(lake, name, source.watermark(), max(table.done_lsn or 0 for table in wanted), wait_seconds)
+            done = max(table.done_lsn or 0 for table in wanted)
+            await_models(lake, of, source.watermark(), done, patience)
         for plan in plans:
             table = tables[plan.table.table_id]
             yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
@@ -156,34 +164,6 @@ def _remove(files: dict[str, list[File]]) -> None:
     for found in files.values():
         for file in found:
             file.remove()
-
-
-def _wait(lake: Lake, name: str, position: int, done: int, seconds: float) -> None:
-    """Until all that the source had committed up to `position` is modelled, and the snapshots that ended at `done`."""
-    deadline = time.monotonic() + seconds
-    while not _is_modelled(lake, name, position, done):
-        if time.monotonic() > deadline:
-            raise Failure(
-                f"the models have not come to where the source was read within {seconds:g} s",
-                f"source {name}",
-                "Have `tidemark run` running beside",
-            )
-        time.sleep(LOOK_SECONDS)
-
-
-def _is_modelled(lake: Lake, name: str, position: int, done: int) -> bool:
-    landed = lake.persisted(name)
-    if landed is None or landed <= position or not lake.spark.catalog.tableExists("core.progress"):
-        return False
-    marks = lake.spark.sql(
-        f"SELECT position FROM core.progress WHERE model = 'row_state' AND source = {literal(name)}"
-    ).collect()
-    if not marks or marks[0].position <= done:
-        return False
-    if marks[0].position > position:
-        return True
-    between = f"commit_lsn >= {marks[0].position} AND commit_lsn <= {position}"
-    return lake.spark.sql(f"SELECT 1 FROM {EVENTS} WHERE source = {literal(name)} AND {between} LIMIT 1").isEmpty()
 
 
 def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> Verdict:

@@ -37,8 +37,8 @@ _HINTS = """
 The lake stays in {lake}. To look at it, in `make shell`:
   tidemark ops airport_weather JFK
   dbt show --inline "select * from buckets.airport_weather"
-  dbt docs generate && dbt docs serve
-The edit was made in a copy, {copy}: by the models as they are, `tidemark plan` shows a change."""
+  dbt docs generate --project-dir {copy}
+The demo's dbt project, with the definitions, is {copy}."""
 
 
 def play(seconds: float, rate: int) -> None:

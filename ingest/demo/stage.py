@@ -1,4 +1,4 @@
-"""Where the demo plays: a Postgres, a MongoDB, a copy of the dbt project, and a lake that is wiped first.
+"""Where the demo plays: a Postgres, a MongoDB, a dbt project of its own, and a lake that is wiped first.
 
 Only a lake that a demo made is wiped, and only while it holds nothing but the demo's sources.
 """
@@ -14,13 +14,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from ingest.demo import data, weather
-from ingest.demo.definitions import DEFINITIONS
 from ingest.embedded import MongoServer, PostgresServer
 from ingest.errors import UsageError
 
 TARGET = "local"
 _MARK = ".made-by-tidemark-demo"
-_PARTS = ("dbt_project.yml", "profiles", "models", "macros", "tests/data_tests")
+_PARTS = ("dbt_project.yml", "profiles", "models/raw", "models/core", "macros", "tests/data_tests")
+# The demo's own views and definitions, which stand for those that a person writes.
+MODELS = Path(__file__).parent / "models"
 # It is made anew by every demo, so nothing is lost with the machine.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 # It is over before the JVM's optimizing compiler has given back the time that it takes.
@@ -86,16 +87,17 @@ def sources(lake: Path) -> set[str]:
 
 
 def _copy_project(copy: Path) -> Path:
-    """A copy of the dbt project in the current folder, to be edited without touching it."""
-    for model in DEFINITIONS:
-        if not Path(f"models/buckets/{model.name}.sql").exists():
-            fix = "Start in the project's folder, with the demo's models in it"
-            raise UsageError("a model of the demo is missing", f"models/buckets/{model.name}.sql", fix)
+    """The dbt project in the current folder with the demo's models in place of its own, as a copy to be edited."""
+    parts = [Path(part) for part in _PARTS]
+    for part in parts:
+        if not part.exists():
+            raise UsageError("there is no dbt project of Tidemark here", str(part), "Start in the project's folder")
     shutil.rmtree(copy, ignore_errors=True)
-    for part in map(Path, _PARTS):
+    for part in parts:
         if part.is_dir():
             shutil.copytree(part, copy / part)
         else:
             copy.mkdir(parents=True, exist_ok=True)
             shutil.copy(part, copy / part)
+    shutil.copytree(MODELS, copy / "models", dirs_exist_ok=True)
     return copy

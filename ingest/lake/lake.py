@@ -86,8 +86,10 @@ class Lake:
 
     def error(self, source: str) -> tuple[str, datetime] | None:
         """What the jobs of a source fail with, and since when."""
-        query = f"SELECT error, error_at FROM {ddl.SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
-        return next(((row.error, row.error_at) for row in self.spark.sql(query).collect()), None)
+        what = "error, unix_micros(error_at) AS micros"
+        query = f"SELECT {what} FROM {ddl.SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
+        rows = self.spark.sql(query).collect()
+        return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
     def writers(self, source: str) -> frozenset[int]:
         """The writers whose minimum is the source's position; a lake of an older version has but those with one."""

@@ -59,7 +59,7 @@ def _collections(client: Client, source: MongoSource, where: str, needed: Contai
             name = each.full_name
             level = left_out(required=name in needed or source.names(name) or each.name == catalog.ANY)
             fix = f"Exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
-            yield Finding(level, f"{name} will be left out: {problem}", where, fix)
+            yield Finding(level, f"it will be left out: {problem}", f"{where}, collection {name}", fix)
         else:
             usable.append(each)
     if not tables:

@@ -115,7 +115,7 @@ def _check_sent(
     """Row filters and column lists: allowed, as a person may mean them, and told."""
     for table in tables:
         leaves = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
-        where = f"{_where(source, found.name)}, table {table.table_name}"
+        where = f"source {source.name}, table {table.table_name} in publication {found.name}"
         if filters := sorted({leaf.row_filter for leaf in leaves if leaf.row_filter}):
             yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
         if why := misfit(found.sent, table):
@@ -142,8 +142,8 @@ def _check_covered(
         if len(senders) > 1:
             yield Finding(
                 "error",
-                f"table {table.table_name} is in several of the source's publications",
-                _where(source, ", ".join(senders)),
+                f"it is in several of the source's publications: {', '.join(senders)}",
+                f"source {source.name}, table {table.table_name}",
                 "Leave it in one of them: each writer streams tables of its own",
             )
         elif table.leaves and not senders:

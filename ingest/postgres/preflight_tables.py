@@ -78,8 +78,7 @@ def _check_patterns(
             fix = "Name the partitioned table: its partitions come with it"
         elif kinds:
             fix = f"A {kinds.pop()} has no changes in the log: take it out of sources.yml"
-        what = f"pattern {pattern!r} selects no table"
-        yield Finding("warning", what, f"source {source.name}", fix)
+        yield Finding("warning", "it selects no table", f"source {source.name}, pattern {pattern!r}", fix)
 
 
 def _check_hidden_rows(

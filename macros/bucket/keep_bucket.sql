@@ -51,6 +51,8 @@
         {%- endif -%}
     {%- endif %}
     {{ run_hooks(post_hooks) }}
+    {%- set kind = 'incremental' if plan.scope == 'changes' else 'full' -%}
+    {%- set evaluation = {'kind': kind, 'why': plan.reason, 'put': done.put, 'removed': done.removed} -%}
     {%- do tidemark.report(
         plan.standing,
         plan.reason ~ (', PUT ' ~ done.put ~ ', REMOVE ' ~ done.removed if plan.evaluates else ''),
@@ -58,7 +60,8 @@
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
         view_tables=plan.view_tables,
-        rows=done.put + done.removed
+        rows=done.put + done.removed,
+        evaluation=evaluation if plan.evaluates else none
     ) -%}
     {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
 {%- endmacro %}

@@ -17,7 +17,8 @@
     {%- set found = {} -%}
     {%- set progress = tidemark.core_relation('progress') -%}
     {%- if tidemark.is_built(progress) -%}
-        {%- do tidemark._add_view_tables([progress, tidemark.core_relation('publications')]) -%}
+        {%- do tidemark._add_columns(progress, ['view_tables']) -%}
+        {%- do tidemark._add_columns(tidemark.core_relation('publications'), ['view_tables', 'evaluation']) -%}
         {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns, view_tables from ' ~ progress) -%}
             {%- do found.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,
@@ -32,12 +33,12 @@
     {{ return(found) }}
 {%- endmacro %}
 
-{#- Gives the tables of an earlier Tidemark, which did not record what views show, the column for it. -#}
-{% macro _add_view_tables(relations) -%}
-    {%- for relation in relations if not tidemark.is_bucket_table(relation, column='view_tables') -%}
+{#- Gives a table of an earlier Tidemark, which did not record what views show or what definitions did, the columns for it. -#}
+{% macro _add_columns(relation, names) -%}
+    {%- for name in names if not tidemark.is_bucket_table(relation, column=name) -%}
         {#- What dbt knows is as old as the run. -#}
-        {%- if 'view_tables' not in run_query('describe ' ~ relation) | map(attribute='col_name') -%}
-            {%- do run_query('alter table ' ~ relation ~ ' add column view_tables string') -%}
+        {%- if name not in run_query('describe ' ~ relation) | map(attribute='col_name') -%}
+            {%- do run_query('alter table ' ~ relation ~ ' add column ' ~ name ~ ' string') -%}
         {%- endif -%}
     {%- endfor -%}
 {%- endmacro %}

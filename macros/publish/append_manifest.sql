@@ -27,7 +27,10 @@
 {%- endmacro %}
 
 {% macro _insert_manifest(publications, manifest, publication_id) -%}
-    insert into {{ publications }}
+    insert into {{ publications }} (
+        publication_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
+        evaluation
+    )
     select
         {{ publication_id }}L,
         checkpoint_id,
@@ -39,7 +42,8 @@
         definition_hash,
         columns,
         current_timestamp(),
-        view_tables
+        view_tables,
+        evaluation
     from values
     {%- for row in manifest %}
         (
@@ -51,10 +55,13 @@
             {{ tidemark._marks_array(row.standing) }},
             {{ tidemark.literal(row.definition_hash) if row.definition_hash else 'cast(null as string)' }},
             {{ tidemark.literal(row.columns) }},
-            {{ tidemark.literal(row.view_tables) if row.view_tables else 'cast(null as string)' }}
+            {{ tidemark.literal(row.view_tables) if row.view_tables else 'cast(null as string)' }},
+            {{ tidemark.literal(row.evaluation) if row.evaluation else 'cast(null as string)' }}
         ){{ ',' if not loop.last }}
     {%- endfor %}
-        as manifest (checkpoint_id, model, table_name, snapshot_id, branch, marks, definition_hash, columns, view_tables)
+        as manifest (
+            checkpoint_id, model, table_name, snapshot_id, branch, marks, definition_hash, columns, view_tables, evaluation
+        )
 {%- endmacro %}
 
 {% macro _marks_array(standing) -%}

@@ -33,6 +33,7 @@
                 'definition_hash': model.report.definition_hash,
                 'columns': tojson(model.report.columns),
                 'view_tables': tojson(model.report.view_tables) if model.report.get('view_tables') else none,
+                'evaluation': tojson(model.report.evaluation) if loop.first and model.report.get('evaluation') else none,
             }) -%}
         {%- endfor -%}
     {%- endfor -%}

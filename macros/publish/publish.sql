@@ -25,6 +25,7 @@
     {%- elif 'torn' in tidemark.run_memory() -%}
         {%- do tidemark.drop_branch(tidemark.core_relation('publications'), tidemark.branch()) -%}
     {%- endif -%}
+    {%- do tidemark.record_states(results, passed) -%}
 {%- endmacro %}
 
 {#- The first step of a run (on-run-start): finishes a publication that was cut off between its steps. -#}

@@ -1,7 +1,7 @@
 {#-
   Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Of each
-  table the newest row of that time stays, for who pins a publication that came since; and what the next run asks for: the
-  newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
+  table the newest row of that time stays, for who pins a publication that came since, and the newest that tells what a definition
+  did; and what the next run asks for: the newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
   publish: of the two, the later is refused. Branches of runs that were overtaken or killed go when they are as old.
 -#}
 {% macro purge_manifests(keep_seconds, superseded_share) -%}
@@ -55,12 +55,16 @@
             *,
             row_number() over (
                 partition by model, `table` order by snapshot_id is not null desc, publication_id desc
-            ) as place
+            ) as place,
+            row_number() over (
+                partition by model, `table` order by evaluation is not null desc, publication_id desc
+            ) as evaluated_place
         from {{ publications }}
         where published_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
     )
     where
         place > 1
+        and (evaluation is null or evaluated_place > 1)
         and publication_id < {{ tidemark.newest_publication(tidemark.marks()) }}
         and left(columns, 1) <> '{'
 {%- endmacro %}

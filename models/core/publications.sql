@@ -10,4 +10,5 @@
     'columns': 'string',
     'published_at': 'timestamp',
     'view_tables': 'string',
+    'evaluation': 'string',
 }) }}

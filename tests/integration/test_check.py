@@ -99,11 +99,11 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "still: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
-        "ok 2 of 10 definitions are as they have to be: dbt.",
         (
             "ok the catalog's file is not there yet; the first job makes it, and tries what the catalog can do: "
             "profiles/profiles.yml."
         ),
+        "ok 2 of 10 are as they have to be: definitions.",
     ]
     assert not (models.parent / "lake").exists()
 
@@ -113,7 +113,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     [
         (
             lambda models: (models / "buckets/b.sql").write_text("select {{ ref('gone') }}"),
-            "error dbt can't read the project (Model 'model.tidemark.b' (models/buckets/b.sql)",
+            "error dbt can't read it (Model 'model.tidemark.b' (models/buckets/b.sql)",
         ),
         (
             lambda models: (models.parent / "profiles/profiles.yml").unlink(),

@@ -16,6 +16,7 @@ from ingest.demo.changes import KINDS, Traffic
 from ingest.demo.compare import parse, read_source
 from ingest.demo.data import TABLES, as_arrow, copy_in
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, rows_that_differ
+from ingest.demo.stage import MODELS
 from ingest.demo.weather import OBSERVED
 from ingest.settings import JobSettings
 from tests.conftest import Database
@@ -47,7 +48,7 @@ def test_the_demos_views_are_what_codegen_writes(flights: Database, tmp_path: Pa
     source = PostgresSource(name="nyc", dsn=SecretStr(flights.dsn), tables=("public.*",))
     Codegen(lambda _: "", tmp_path).write(source, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_text() for path in Path("models/staging").glob("stg_nyc__*")}
+    assert written == {path.name: path.read_text() for path in (MODELS / "staging").glob("stg_nyc__*")}
 
 
 def test_the_weather_goes_into_mongodb_as_it_is_and_comes_out_again(
@@ -72,7 +73,7 @@ def test_the_demos_view_of_the_weather_is_what_codegen_writes(mongo_server: str,
     sky = MongoSource(name="sky", uri=SecretStr(mongo_server), collections=(weather.NAME,))
     Codegen(lambda _: "", tmp_path).write(sky, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_text() for path in Path("models/staging").glob("stg_sky__*")}
+    assert written == {path.name: path.read_text() for path in (MODELS / "staging").glob("stg_sky__*")}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -624,16 +624,16 @@ def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
     jobs.assert_same(mongo, f"{database}.a")
     assert [t.table_name for t in lake.tables.read(source.name).values()] == [f"{database}.a"]
     found = [(f.level, f.what) for f in check(source, settings)]
-    assert [what for level, what in found if level == "error"] == [
-        f"{database}.missing will be left out: there is no such collection"
-    ]
+    (error,) = [finding for finding in check(source, settings) if finding.level == "error"]
+    assert error.what == "it will be left out: there is no such collection"
+    assert error.where.endswith(f", collection {database}.missing")
     for kind, name in (("view", "view"), ("time series", "series"), ("capped collection", "capped")):
         assert ("ok", f"1 {kind} left out: {database}.{name}") in found
     assert ("ok", "1 of 2 collections can be replicated") in found
     assert any(level == "warning" and "post-images" in what for level, what in found)
     named = source.model_copy(update={"collections": (f"{database}.view", f"{database}.capped", f"{database}.a")})
-    wrong = sorted(f.what.partition(":")[0] for f in check(named, settings) if f.level == "error")
-    assert wrong == [f"{database}.{name} will be left out" for name in ("capped", "view")]
+    wrong = sorted(f.where.partition(", ")[2] for f in check(named, settings) if f.level == "error")
+    assert wrong == [f"collection {database}.{name}" for name in ("capped", "view")]
     mongo.drop_database(database)
 
 

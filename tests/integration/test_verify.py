@@ -1,16 +1,18 @@
 """`verify`, `resnapshot` and `status`: what a person asks of a running replica."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 from pydantic import ByteSize
 
-from ingest import status
+from ingest import catchup, status
+from ingest.catchup import Patience
 from ingest.config import PostgresSource, Settings
 from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
@@ -38,7 +40,7 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
 def verified(replica: Replica, *tables: str) -> dict[str, Verdict]:
     """With the stream running beside, as the source's log moves on by itself."""
     with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
-        return {v.table: v for v in verify_all(replica.lake, replica.settings, 5, tables)}
+        return {v.table: v for v in verify_all(replica.lake, replica.settings, 15, tables)}
 
 
 @pytest.mark.slow
@@ -57,8 +59,8 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     jobs.settle()
     assert jobs.table("public.orders").state == QUEUED
     tables = PostgresTables(lake, source, settings)
-    with pytest.raises(Failure, match="the models have not come"):
-        list(verify(lake, tables, source.name, 1.0))
+    with pytest.raises(Failure, match="nothing has moved"):
+        list(verify(lake, tables, source, Patience(1.0)))
     tables.close()
     jobs.close()
 
@@ -92,7 +94,7 @@ def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
 ) -> None:
     replica.sync()
     database.execute("update orders set note = 'newer' where id = 1")
-    with pytest.raises(Failure, match="have not come to where the source was read"):
+    with pytest.raises(Failure, match="no run of the models has staged anything"):
         verified(replica, "public.orders")
     replica.sync()
     assert verified(replica, "public.orders")["public.orders"].is_equal
@@ -110,9 +112,12 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
         tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
         stack.callback(tables.close)
         watermark = tables.watermark
+        streaming = stack.enter_context(ExitStack())
+        streaming.enter_context(Jobs(replica.lake, replica.source, replica.settings.settings).streaming())
 
         def meanwhile() -> int:
             """It is asked for when the source is read."""
+            streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
             replica.sync()
@@ -120,8 +125,13 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
             stack.enter_context(jobs.streaming())
             return watermark()
 
-        monkeypatch.setattr(tables, "watermark", meanwhile)
-        found = {v.table: v for v in verify(replica.lake, tables, replica.source.name, 5)}
+        def begins() -> int:
+            """And before, to see that the stream moves."""
+            monkeypatch.setattr(tables, "watermark", meanwhile)
+            return watermark()
+
+        monkeypatch.setattr(tables, "watermark", begins)
+        found = {v.table: v for v in verify(replica.lake, tables, replica.source, Patience(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
@@ -132,6 +142,68 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
     assert replica.spark.sql(places[0]).collect() == replica.spark.sql(places[1]).collect()
 
 
+def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
+    """Between two looks of who waits 50 s pass, and the next of the steps is done."""
+    passed = 0.0
+
+    def sleep(_: float) -> None:
+        nonlocal passed
+        passed += 50
+        next(steps, lambda: None)()
+
+    monkeypatch.setattr(catchup, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
+
+
+def test_verify_waits_while_stream_and_runs_move_and_says_what_stands_still(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    replica.sync()
+    read: list[str] = []
+    name, jobs = replica.source.name, Jobs(replica.lake, replica.source, replica.settings.settings)
+
+    def verdicts(*steps: Callable[[], object]) -> bool:
+        slow_time(monkeypatch, iter(steps))
+        tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
+        with ExitStack() as stack:
+            stack.callback(tables.close)
+            monkeypatch.setattr(tables, "rest", lambda: read.append("all"))
+            found = verify(replica.lake, tables, replica.source, Patience(60), ["public.orders"])
+            return all(verdict.is_equal for verdict in found)
+
+    # No stream: nothing is read, nor held at the source.
+    with pytest.raises(Failure, match=rf"nothing has moved for 100 s.*: source {name}, writer 1\. Have `tidemark run`"):
+        verdicts()
+    assert read == []
+    assert "waiting, as the stream is at" in caplog.text
+
+    # No run, though the stream goes on.
+    database.execute("update orders set note = 'm' where id = 1")
+    match = r"no run of the models has staged anything: source .*, model row_state\. Have `tidemark run`"
+    with pytest.raises(Failure, match=match):
+        verdicts(jobs.stream, jobs.stream)
+
+    catalog = replica.spark.catalog.currentCatalog()
+
+    # A run that takes 200 s, and stages a table now and then.
+    def stages(table: str, run: str = "run_slow") -> Callable[[], object]:
+        return lambda: replica.spark.sql(f"alter table {catalog}.{table} create branch {run}")
+
+    def drops(table: str, run: str) -> Callable[[], object]:
+        return lambda: replica.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
+
+    database.execute("update orders set note = 'o' where id = 2")
+    slow = [stages("core.checkpoints"), stages("core.events"), stages("core.tables"), stages("core.row_state")]
+    assert verdicts(jobs.stream, jobs.stream, *slow, replica.model)
+    assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
+
+    # One that fails again and again.
+    database.execute("update orders set note = 'p' where id = 3")
+    failing = [step("core.events", f"run_{n}") for n in range(9) for step in (stages, drops)]
+    with pytest.raises(Failure, match=r"run after run of the models publishes nothing.*The log of `tidemark run` says"):
+        verdicts(jobs.stream, jobs.stream, *failing)
+
+
 @pytest.mark.slow
 def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet_and_passes_over_what_is_kept_as_it_was(
     replica: Replica, database: Database, caplog: pytest.LogCaptureFixture
@@ -139,7 +211,7 @@ def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet_and_passes_over_wh
     replica.sync()
     database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
     replica.land()
-    with pytest.raises(Failure, match="have not come to where the source was read"):
+    with pytest.raises(Failure, match="no run of the models has staged anything"):
         verified(replica)
     replica.model()
     database.execute(f'alter publication "{replica.source.publication}" drop table orders; delete from orders')

@@ -105,6 +105,7 @@ def test_a_lake_of_an_earlier_tidemark_records_what_views_show(replica: Replica,
     replica.sync()
     for table in ("core.progress", "core.publications"):
         replica.spark.sql(f"alter table {table} drop column view_tables")
+    replica.spark.sql("alter table core.publications drop column evaluation")
     assert check_project(replica.settings, folder=replica.folder)[-1].level == "ok"
     shown = f"select view_tables from core.progress where model = '{every}'"
     database.execute("update order__lines set v = 'b'")

@@ -38,9 +38,9 @@ def test_a_demos_lake_with_another_source_in_it_is_left_alone(tmp_path: Path) ->
     assert (tmp_path / "raw").exists()
 
 
-def test_without_the_demos_models_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_project_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="model of the demo is missing"), stage(tmp_path / "demo"):
+    with pytest.raises(UsageError, match="no dbt project of Tidemark here: dbt_project.yml"), stage(tmp_path / "demo"):
         pass
     assert not (tmp_path / "demo" / "postgres").exists()

@@ -1,14 +1,29 @@
 """What a person is shown of the status."""
 
+from datetime import datetime, timezone
+
 import pytest
 
 from ingest.config import Settings
 from ingest.status import SourceStatus, Status, render
 
 
-def test_names_and_messages_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_and_messages_are_shown_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = {"table": "public.a[/b]", "state": "done", "rows": 1, "note": "[red]:x:"}
     source = SourceStatus("shop", None, None, problem="no [/such] slot", tables=[table])
-    render(Status([source], [{"definition": "d[/]", "source": "shop", "position": None}]), Settings(sources={}))
+    at = datetime(2026, 11, 27, tzinfo=timezone.utc)
+    evaluation = {"kind": "full", "why": "new", "put": 1200, "removed": 0, "at": at}
+    mark = {"definition": "d[/]", "source": "shop", "position": None, "state": "published", "evaluation": evaluation}
+    failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": at}
+    nowhere = {"definition": "e", "source": None, "position": None, "evaluation": None, **failed}
+    release = {"publication_id": 7, "published_at": at, "age_seconds": 61.2}
+    monkeypatch.setenv("COLUMNS", "200")
+    render(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("public.a[/b]", "[red]:x:", "no [/such] slot", "d[/]"))
+    assert "last release: 61 s ago, 2026-11-27 00:00:00 UTC" in shown
+    assert "core.events has failed since 2026-11-27 00:00:00 UTC: no\\ncolumn [x]" in shown
+    assert "2026-11-27 00:00:00 full (new), PUT 1,200, REMOVE 0" in shown
+    assert "failed since 2026-11-27 00:00:00: no\\ncolumn [x]" in shown

@@ -1,0 +1,22 @@
+"""How far a MongoDB deployment is ahead of what is landed of it."""
+
+from pymongo.errors import PyMongoError
+
+from ingest.config import MongoSource
+from ingest.errors import Failure
+from ingest.mongodb import connection, server
+from ingest.settings import JobSettings
+
+
+def seconds_behind(source: MongoSource, settings: JobSettings, position: int) -> float:
+    """Seconds between the time of the deployment's newest operation and a position. Raises Failure.
+
+    An idle deployment writes an operation of its own every ten seconds, which the stream follows.
+    """
+    try:
+        with connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+            now = server.operation_time(client)
+    except PyMongoError as error:
+        what = f"MongoDB refuses a question ({connection.said(error)})"
+        raise Failure(what, f"source {source.name}") from None
+    return float(max(0, (now >> 32) - (position >> 32)))

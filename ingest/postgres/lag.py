@@ -1,0 +1,84 @@
+"""How far a Postgres source is ahead of what is landed of it."""
+
+import struct
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from ingest.config import PostgresSource
+from ingest.positions import Position, parse_lsn
+from ingest.postgres.connection import Connection
+
+# A slot that nobody reads is looked into for so long, and for so many changes: the first, and, as the server may know
+# less than is stored, some behind it.
+_PEEK_MILLISECONDS = 3000
+_PEEKED = (1, 100_000)
+# Of a Begin message: type, LSN of the commit, its time in microseconds since 2000.
+_BEGIN = struct.Struct(">cQq")
+_EPOCH = 946_684_800
+
+_ASKED = """
+SELECT extract(epoch FROM clock_timestamp())::float8,
+       (SELECT sent_lsn::text FROM pg_stat_replication WHERE pid = %s),
+       redo_lsn::text, extract(epoch FROM checkpoint_time)::float8
+FROM pg_control_checkpoint()
+"""
+
+
+def seconds_behind(
+    connection: Connection,
+    source: PostgresSource,
+    at: Position,
+    slot: Mapping[str, Any],
+    now_lsn: int,
+    stored_at: float,
+    landed: Callable[[], datetime | None],
+) -> float:
+    """Seconds since the commit of the oldest change that a writer has not landed, or at most; 0 if there is none.
+
+    at: where it is, since `stored_at`. slot: the state of its slot. now_lsn: where the server's log is. landed: gives
+    when the newest change was committed that it has landed. In a slot that nobody reads the oldest change is looked
+    for. Of one that is read the server tells whether it has sent all; if not, what was committed before the newest
+    change that is landed is not late, nor what was before a checkpoint that is landed.
+    """
+    row = connection.execute(_ASKED, [slot["active_pid"]]).fetchone()
+    assert row is not None
+    now: float = row[0]
+    sent, redo, checkpoint = row[1:]
+    if at.position >= now_lsn:
+        return 0.0
+    if not slot["active"] and (oldest := _oldest(connection, source, at)) is not None:
+        return max(0.0, now - oldest) if oldest else 0.0
+    if sent is not None and parse_lsn(sent) >= now_lsn:
+        return max(0.0, time.time() - stored_at)
+    newest = landed()
+    known = [newest.timestamp()] if newest else []
+    known += [checkpoint] if at.position >= parse_lsn(redo) else []
+    return max(0.0, now - max(known, default=stored_at))
+
+
+def _oldest(connection: Connection, source: PostgresSource, at: Position) -> float | None:
+    """When the oldest change behind a position was committed; 0 if there is none, None if the slot can't tell."""
+    query = """
+        SELECT data FROM pg_logical_slot_peek_binary_changes(
+            %s, NULL, %s, 'proto_version', '1', 'publication_names', %s
+        ) WHERE get_byte(data, 0) = ascii('B')"""
+    publication = '"' + source.publication_of(at.writer).replace('"', '""') + '"'
+    try:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL statement_timeout = {_PEEK_MILLISECONDS}".encode())
+            for changes in _PEEKED:
+                begun = [
+                    _BEGIN.unpack_from(row[0]) for row in connection.execute(query, [at.slot, changes, publication])
+                ]
+                if not begun:
+                    return 0.0
+                for _, commit_lsn, micros in begun:
+                    if commit_lsn >= at.position:
+                        return float(micros / 1e6 + _EPOCH)
+    except psycopg.Error:  # somebody has begun to read it, it is lost, or there is much before it
+        pass
+    return None

@@ -1,0 +1,71 @@
+"""What the models' own tables tell: the last release, what definitions last did, and which models fail or wait."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import expr
+
+# The models of `core`, in the order of a run.
+CORE = ("checkpoints", "events", "tables", "row_state")
+
+
+def release(spark: SparkSession) -> dict[str, Any] | None:
+    """The last publication, of a run or of maintenance: its id, when it took place, and how many seconds ago."""
+    if not spark.catalog.tableExists("core.publications"):
+        return None
+    newest = "max_by(struct(publication_id, unix_micros(published_at) AS at), publication_id)"
+    ((found,),) = spark.sql(f"SELECT {newest} FROM core.publications").collect()
+    if found is None:
+        return None
+    at = _moment(found.at)
+    age = max(0.0, (datetime.now(timezone.utc) - at).total_seconds())
+    return {"publication_id": found.publication_id, "published_at": at, "age_seconds": age}
+
+
+def evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    """By definition what its last evaluation was that is still told of: kind, why, put, removed, at."""
+    if not spark.catalog.tableExists("core.publications"):
+        return {}
+    publications = spark.table("core.publications")
+    if "evaluation" not in publications.columns:  # of an earlier Tidemark
+        return {}
+    newest = "max_by(struct(evaluation, unix_micros(published_at) AS at), publication_id) AS newest"
+    told = publications.where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest)).select("model", "newest.*")
+    return {row.model: {**json.loads(row.evaluation), "at": _moment(row["at"])} for row in told.collect()}
+
+
+def states(spark: SparkSession) -> dict[str, dict[str, Any]]:
+    """By model that published nothing in its last run: state (failed or waiting), reason, since."""
+    if not spark.catalog.tableExists("core.model_states"):
+        return {}
+    rows = spark.sql("SELECT model, state, reason, unix_micros(since) AS since FROM core.model_states").collect()
+    return {row.model: {"state": row.state, "reason": row.reason, "since": _moment(row.since)} for row in rows}
+
+
+def definitions(
+    marks: Sequence[Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]], done: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Of each definition and source where it stands, its state, and its last evaluation.
+
+    marks: rows of core.progress. found: states. done: evaluations. One that was never published has no source.
+    """
+    placed = [mark for mark in marks if mark["definition_hash"] is not None]
+    missing = sorted(found.keys() - {mark["model"] for mark in placed} - set(CORE))
+    nowhere = {"source": None, "checkpoint_id": None, "position": None}
+    published = {"state": "published", "reason": None, "since": None}
+    return [
+        {
+            "definition": mark["model"],
+            **{name: mark[name] for name in nowhere},
+            **found.get(mark["model"], published),
+            "evaluation": done.get(mark["model"]),
+        }
+        for mark in [*placed, *({"model": model, **nowhere} for model in missing)]
+    ]
+
+
+def _moment(micros: int) -> datetime:
+    return datetime.fromtimestamp(micros / 1e6, timezone.utc)

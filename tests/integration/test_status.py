@@ -1,0 +1,113 @@
+"""`tidemark status`: lag, the last release, and what each definition last did, from another process's point of view."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest import status
+from ingest.config import PostgresSource, Settings
+from ingest.errors import Failure
+from ingest.lake import Lake
+from ingest.resnapshot import queue_tables
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.mongo import Client, MongoJobs
+from tests.integration.replay import Jobs
+from tests.integration.replica import Replica
+
+
+@pytest.fixture
+def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+    database.execute("create table orders (id int primary key, note text)")
+    database.execute("insert into orders select i, 'n' from generate_series(1, 9) i")
+    return Replica(lake, source, settings, tmp_path)
+
+
+def told(replica: Replica) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+    """What programs read: the source, the definitions by name without the source's, the release."""
+    found = json.loads(status.read(replica.lake, replica.settings).to_json())
+    definitions = {d["definition"].removesuffix(f"_{replica.source.name}"): d for d in found["definitions"]}
+    return found["sources"][0], definitions, found["release"]
+
+
+def test_lag_and_what_definitions_did_failed_with_or_wait_for(replica: Replica, database: Database) -> None:
+    view = replica.view("orders", {"id": "int", "note": "string"})
+    replica.definition(
+        "good",
+        f"select _row_key, id, note from {{{{ rows('{view}') }}}}",
+        bucket_by=[],
+        object_id="id",
+        evaluate="rows",
+    )
+    number = f"select id, cast(note as int) as number from {{{{ ref('{view}') }}}} where note <> 'n'"
+    replica.definition("bad", number, bucket_by=[], object_id="id", key=["id"])
+    replica.sync()
+
+    # What other databases write is nothing to land.
+    database.execute("select pg_logical_emit_message(false, 'other', repeat('x', 10000))")
+    source, definitions, release = told(replica)
+    assert source["lag_bytes"] > 10000
+    assert (source["lag_seconds"], source["unpublished_seconds"]) == (0, 0)
+    assert 0 < release["age_seconds"] < 600
+    good = definitions["good"]
+    assert (good["state"], good["reason"]) == ("published", None)
+    assert {**good["evaluation"], "at": None} == {"kind": "full", "why": "new", "put": 9, "removed": 0, "at": None}
+
+    ((before,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
+    database.execute("update orders set note = 'x' where id = 1; delete from orders where id = 2")
+    source, _, _ = told(replica)
+    ((after,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
+    assert 0 < source["lag_seconds"] <= after - before
+    replica.land()
+    source, _, _ = told(replica)
+    assert source["lag_seconds"] == 0
+    assert source["unpublished_seconds"] > 0
+    jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+    with jobs.streaming():
+        began, position = time.time(), jobs.watermark()
+        while (replica.lake.persisted(replica.source.name) or 0) <= position:
+            time.sleep(0.1)
+        assert told(replica)[0]["lag_seconds"] <= time.time() - began
+
+    # A failure is told, once, and does not hold up the other.
+    failing = []
+    for _ in range(2):
+        with pytest.raises(Failure):
+            replica.model()
+        failing.append((told(replica)[1], replica.snapshot_ids("core.model_states")))
+    assert failing[0][1] == failing[1][1]
+    (definitions, _), (again, _) = failing
+    assert definitions["bad"]["state"] == "failed"
+    assert "'x'" in definitions["bad"]["reason"]
+    assert again["bad"]["since"] == definitions["bad"]["since"]
+    assert (definitions["good"]["state"], definitions["good"]["evaluation"]["kind"]) == ("published", "incremental")
+    assert (definitions["good"]["evaluation"]["put"], definitions["good"]["evaluation"]["removed"]) == (1, 1)
+
+    database.execute("update orders set note = '7' where id = 1")
+    replica.sync()
+    _, definitions, _ = told(replica)
+    assert (definitions["bad"]["state"], definitions["bad"]["evaluation"]["put"]) == ("published", 1)
+    at = replica.snapshot_ids("core.model_states", "core.publications")
+    replica.model()
+    assert replica.snapshot_ids("core.model_states", "core.publications") == at
+
+    queue_tables(replica.lake, replica.settings, ["public.orders"])
+    jobs.stream()
+    replica.model()
+    _, definitions, _ = told(replica)
+    assert {d["state"] for d in definitions.values()} == {"waiting"}
+    assert definitions["good"]["reason"] == f"waiting for {replica.source.name}.public.orders"
+
+
+def test_of_mongodb_the_lag_is_that_of_its_clock(lake: Lake, mongo_jobs: MongoJobs, mongo: Client) -> None:
+    mongo[mongo_jobs.source.name].a.insert_one({"_id": 1})
+    mongo_jobs.settle()
+    settings = Settings(sources={mongo_jobs.source.name: mongo_jobs.source}, settings=mongo_jobs.settings)
+    (found,) = status.read(lake, settings).sources
+    assert found.problem == ""
+    assert found.lag_bytes is None
+    assert found.lag_seconds is not None
+    assert 0 <= found.lag_seconds < 600

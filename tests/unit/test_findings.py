@@ -1,0 +1,50 @@
+"""What a person and a program are told of findings."""
+
+import json
+
+import click
+
+from ingest.errors import Failure
+from ingest.findings import Finding, lines, of, of_source
+
+SHOP = of_source(
+    "shop",
+    [
+        Finding("ok", "PostgreSQL 17.2", "db:5432/shop"),
+        Finding("warning", "it has no primary key", "source shop, table public.audit_log", "Add one"),
+        of(Failure("the slot is in use", "source shop, slot tidemark", "End it")),
+        Finding("ok", "2 of 3 tables can be read", "source shop"),
+        Finding("ok", "is read", "source shop, table " + 50 * "x"),
+    ],
+)
+
+
+def test_subjects_come_first_aligned_and_grouped() -> None:
+    found = [*SHOP, Finding("ok", "1 of 1 are as they have to be", "definitions", group="definitions")]
+    assert [click.unstyle(line) for line in lines(found)] == [
+        "source shop",
+        "  ok       db:5432/shop                                  PostgreSQL 17.2",
+        "  warning  table public.audit_log                        it has no primary key",
+        "                                                         Add one",
+        "  error    slot tidemark                                 the slot is in use",
+        "                                                         End it",
+        "  ok       source shop                                   2 of 3 tables can be read",
+        "  ok       table xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx  is read",
+        "definitions",
+        "  ok       definitions  1 of 1 are as they have to be",
+        "1 error, 1 warning",
+    ]
+
+
+def test_no_name_forges_a_line_and_no_password_is_told() -> None:
+    found = of_source("shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")])
+    shown = [click.unstyle(line) for line in lines(found)]
+    assert shown[1] == "  error    table public.a\\n  ok b  of postgres://me:***@db"
+    assert json.loads(found[0].to_json()) == {
+        "level": "error",
+        "source": "shop",
+        "subject": "table public.a\n  ok b",
+        "message": "of postgres://me:***@db",
+        "fix": "",
+    }
+    assert json.loads(Finding("ok", "x", "dbt").to_json())["source"] is None
