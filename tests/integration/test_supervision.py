@@ -2,16 +2,21 @@
 
 import logging
 import os
+import re
+import shlex
 import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 from ingest import supervision
+from ingest.cli import cli
 from ingest.config import MongoSource, PostgresSource, Settings
 from ingest.errors import Failure
 from ingest.jobs import Jobs as AllJobs
@@ -21,7 +26,7 @@ from ingest.settings import JobSettings
 from ingest.status import read
 from tests.conftest import Database
 from tests.integration.replay import Jobs
-from tests.integration.replica import Replica
+from tests.integration.replica import ROOT, Replica
 
 NewSource = Callable[..., PostgresSource]
 
@@ -83,6 +88,42 @@ def test_the_command_ends_with_what_a_source_failed_with(
         alone.wait()
 
 
+def test_what_the_loss_of_a_slot_says_to_do_can_be_done_while_the_others_run(
+    lake: Lake,
+    new_source: NewSource,
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    good, lost = new_source(), new_source()
+    for each in (good, lost):
+        Jobs(lake, each, settings).settle()
+    database.drop_slot(lost.slot)
+    database.execute("insert into t values (2)")
+    read_once = lake.tables.read(good.name)
+    sources = {each.name: {"postgres": {**each.model_dump(mode="json"), "dsn": database.dsn}} for each in (good, lost)}
+    for given in sources.values():
+        del given["postgres"]["name"]
+    (tmp_path / "sources.yml").write_text(yaml.safe_dump({"sources": sources}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DBT_PROFILES_DIR", str(ROOT / "profiles"))
+    monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
+    jobs = AllJobs(lake, Settings(sources={each.name: each for each in (good, lost)}, settings=settings))
+    with jobs.running():
+        until(lambda: lake.error(lost.name) is not None)
+        failure, _ = lake.error(lost.name) or ("", None)
+        (command,) = re.findall("`tidemark (.*?)`", failure.partition(" (")[0])
+        done = CliRunner().invoke(cli, shlex.split(command))
+        assert done.exit_code == 0, done.output
+        until(lambda: lake.error(lost.name) is None)
+        jobs.wait(until_caught_up=True)
+    for each in (good, lost):
+        Jobs(lake, each, settings).assert_equal("public.t")
+    assert lake.tables.read(good.name) == read_once
+
+
 def test_what_holds_a_snapshot_is_named_when_the_time_is_up(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
@@ -125,7 +166,11 @@ def test_a_server_that_sends_nothing_is_reported(
 
 def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Waits until a message with `text` is logged."""
-    deadline = time.monotonic() + 60
-    while text not in caplog.text:
+    until(lambda: text in caplog.text)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,0 +1,50 @@
+"""A name with control characters can't forge a line of a log or of a command's output; JSON has the name as it is."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ingest.cli import cli
+from ingest.config import PostgresSource
+from ingest.lake import Lake
+from ingest.settings import JobSettings
+from tests.conftest import Database
+from tests.integration.commands import TIDEMARK, finished, write_sources
+from tests.integration.replay import Jobs
+from tests.integration.replica import ROOT
+
+NAME = "two\n00:00:00 lines \x1b[31m\u202e"
+ESCAPED = r"public.two\n00:00:00 lines \x1b[31m\u202e"
+
+
+def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute(f'create table "{NAME}" (id int primary key); insert into "{NAME}" values (1)')
+    Jobs(lake, source, settings).stream()
+    write_sources(tmp_path, source)
+    profiles = str(ROOT / "profiles")
+    done = finished(tmp_path, *TIDEMARK, "snapshot", "--until-caught-up", DBT_PROFILES_DIR=profiles)
+    assert done.returncode == 0, done.stderr
+    shown = done.stderr.splitlines()
+    assert f"snapshot of {ESCAPED} is done: 1 rows" in done.stderr
+    assert all(re.match(r"(?!00:00:00)\d\d:\d\d:\d\d ", line) for line in shown), shown
+    written = (tmp_path / "logs/tidemark.log").read_text().splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\d ", line) for line in written), written
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DBT_PROFILES_DIR", profiles)
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = CliRunner().invoke(cli, ["status"]).output
+    assert ESCAPED in printed
+    assert NAME not in printed
+    (found,) = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)["sources"]
+    assert [table["table"] for table in found["tables"]] == [f"public.{NAME}"]
