@@ -72,6 +72,11 @@ class Folder:
         system.create_dir(path, recursive=True)
         return system, path
 
+    def remove(self) -> None:
+        """Removes the folder with all that is in it."""
+        system, path = self.open()
+        system.delete_dir(path)
+
     def remove_empty(self, seconds: float) -> int:
         """Removes the empty folders that `new` made here more than `seconds` ago; gives their number.
 

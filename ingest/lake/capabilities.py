@@ -4,12 +4,10 @@ All is tried in a scratch namespace with a name of its own, which is removed wit
 docs/catalogs.md says which catalogs can.
 """
 
-import shutil
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -17,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from ingest.errors import Failure, TidemarkError, one_line
-from ingest.files import Sink
+from ingest.files import Folder, Sink
 from ingest.findings import Finding
-from ingest.lake.commit import Committer, retried, table_folder
+from ingest.lake.commit import Committer, folder_at, retried, table_folder
 
 PREFIX = "tidemark_check_"
 
@@ -41,13 +39,14 @@ class _Scratch:
         # With the catalog: else Iceberg's procedures look for one that has the namespace's name first.
         self._namespace = f"{self.catalog}.{self.name}"
         self._view, self._table = f"{self._namespace}.v", f"{self._namespace}.t"
-        self._folder: Path | None = None
+        self._folder: Folder | None = None
 
     def namespace(self) -> None:
         self._run(f"CREATE NAMESPACE {self._namespace}")
 
     def views(self) -> None:
         self._run(f"CREATE VIEW {self._view} AS SELECT 1 AS id")
+        self._note(self._run(f"SHOW TBLPROPERTIES {self._view} ('location')")[0]["value"])
         self._run(f"CREATE OR REPLACE VIEW {self._view} AS SELECT 2 AS id")
         self._run(f"SHOW VIEWS IN {self._namespace}")
         self._run(f"DROP VIEW {self._view}")
@@ -58,7 +57,7 @@ class _Scratch:
             "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', "
             "'write.merge.mode' = 'merge-on-read') AS SELECT id, string(id) AS name FROM range(4)"
         )
-        self._folder = Path(table_folder(self._spark, self._table).root).parent.parent
+        self._note(table_folder(self._spark, self._table).root.removesuffix("/data"))
         version = self._run(f"SHOW TBLPROPERTIES {self._table} ('format-version')")[0]["value"]
         if version != _FORMAT_VERSION:
             raise Failure(f"it made one of version {version}")
@@ -107,9 +106,18 @@ class _Scratch:
             with suppress(*_REFUSALS):
                 self._run(statement)
         self._run(f"DROP NAMESPACE IF EXISTS {self._namespace}")
-        # On a local file system the folders stay, empty.
-        if self._folder and self.name in self._folder.name:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._folder:
+            with suppress(*_REFUSALS):
+                self._folder.remove()
+
+    def _note(self, location: str) -> None:
+        """Notes the namespace's folder, if it has one, by the location of what is in it.
+
+        Iceberg leaves a file of each version of a view there, and on a local file system the folders.
+        """
+        parent = folder_at(location).root.rpartition("/")[0]
+        if self.name in parent.rpartition("/")[2]:
+            self._folder = Folder(parent)
 
     def _run(self, statement: str) -> list[Row]:
         rows: list[list[Row]] = []

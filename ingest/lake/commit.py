@@ -195,7 +195,12 @@ def table_folder(spark: SparkSession, table: str) -> Folder:
     found = [row.data_type for row in rows if row.col_name == "Location"]
     if not found:
         raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
-    root = found[0].removesuffix("/")
+    return folder_at(found[0]).beneath("data")
+
+
+def folder_at(location: str) -> Folder:
+    """The folder that Iceberg calls so."""
+    root = location.removesuffix("/")
     if root.startswith("file:"):
         root = "/" + root.removeprefix("file:").lstrip("/")
-    return Folder(f"{root}/data")
+    return Folder(root)

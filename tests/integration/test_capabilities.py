@@ -22,7 +22,7 @@ def new_catalog(spark: SparkSession, tmp_path: Path) -> NewCatalog:
         own.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         for key, value in {"cache-enabled": "false", "warehouse": str(tmp_path / name), **settings}.items():
             own.conf.set(f"{prefix}.{key}", value)
-        own.catalog.setCurrentCatalog(name)
+        own.sql(f"SET CATALOG {name}")
         return own
 
     return make
