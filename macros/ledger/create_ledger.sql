@@ -23,6 +23,7 @@
         'write.object-storage.enabled' = '{{ 'true' if partitioning | trim else 'false' }}',
         'write.object-storage.partitioned-paths' = 'false',
         'commit.manifest.min-count-to-merge' = '10',
+        'write.parquet.row-group-check-min-record-count' = '1',
         'read.split.open-file-cost' = '262144'
     )
 {%- endmacro %}

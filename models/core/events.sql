@@ -26,7 +26,7 @@ finished as (
 ),
 
 landed as (
-    select
+    select /*+ broadcast(ranges) */
         records.*,
         ranges.checkpoint_id,
         ranges.last_seq
