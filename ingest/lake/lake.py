@@ -15,6 +15,7 @@ from ingest.lake.commit import Committer, retried
 from ingest.lake.sql import literal
 from ingest.lake.tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.positions import Position, current, incarnations, persisted
+from ingest.rowbound import heap_bytes, largest_row
 
 _POSITIONS = pa.schema(
     [
@@ -246,4 +247,5 @@ def _table_folder(spark: SparkSession, table: str) -> Folder:
     root = found[0].removesuffix("/")
     if root.startswith("file:"):
         root = "/" + root.removeprefix("file:").lstrip("/")
-    return Folder(f"{root}/data")
+    heap = heap_bytes(spark)
+    return Folder(f"{root}/data", None if heap is None else largest_row(heap))
