@@ -1,5 +1,6 @@
 {{ config(
     partition_by=['source', 'table_name'],
+    tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
     supersedes=['table_id', 'row_key'],
     post_hook='{% do tidemark.drop_links() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
 ) }}
