@@ -2,26 +2,16 @@
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from ingest.config import PostgresSource
-from ingest.lake import Lake
 from ingest.settings import JobSettings
-from tests.conftest import Database
 from tests.integration.commands import finished, write_sources
-from tests.integration.replica import Replica
+from tests.integration.replica import write_skeleton
 
 
-def test_a_row_fits_into_the_heap_or_is_refused(
-    lake: Lake,
-    new_source: Callable[..., PostgresSource],
-    settings: JobSettings,
-    tmp_path: Path,
-    database: Database,
-) -> None:
-    source = new_source()
-    Replica(lake, source, settings, tmp_path)
+def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
+    write_skeleton(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))
     process = finished(
         tmp_path,
