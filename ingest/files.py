@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from ingest import rowbound
+
 # Spark names S3 its own way, pyarrow knows but one.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
@@ -51,14 +53,16 @@ class Folder:
     """Where a table's data is: `root` as Iceberg writes it, such as
     `s3://bucket/raw/wal_events/data`.
 
-    Small and free of handles, so that it can go to an executor.
+    Small and free of handles, so that it can go to an executor. largest_row: of the rows that its files may have, in
+    bytes (see `rowbound`).
     """
 
     root: str
+    largest_row: int | None = None
 
     def beneath(self, name: str) -> "Folder":
         """A folder in this one."""
-        return Folder(f"{self.root}/{name}")
+        return Folder(f"{self.root}/{name}", self.largest_row)
 
     def new(self) -> "Folder":
         """A folder in this one that no other writer uses; named by the time."""
@@ -109,6 +113,7 @@ class Sink:
         self.path = f"{folder.root}/{name}"
         self.rows = 0
         self._schema = schema
+        self._largest_row = folder.largest_row
         try:
             self._writer = pq.ParquetWriter(
                 self._inner,
@@ -123,8 +128,10 @@ class Sink:
             raise
 
     def write(self, rows: pa.Table) -> None:
-        """`rows` as one row group."""
+        """`rows` as one row group. Raises Failure for a row that is too large."""
         if rows.num_rows:
+            if self._largest_row is not None:
+                rowbound.check(rows, self._largest_row)
             self._writer.write_table(rows.cast(self._schema), row_group_size=rows.num_rows)
             self.rows += rows.num_rows
 

@@ -42,10 +42,11 @@ _READ_AT_ONCE = 2000
 def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
     """Read one chunk into its file. Raises nothing that the source may say: it is the result.
 
-    task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`.
+    task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`,
+    `largest_row`.
     """
     snapshot_id, chunk = task["snapshot_id"], task["chunk"]
-    sink = Sink(Folder(task["folder"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
+    sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
         with connection.client(uri, connect_seconds) as client:
             landed = SnapshotRows(task, datetime.now(timezone.utc))

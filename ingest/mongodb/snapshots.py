@@ -190,4 +190,5 @@ def _task(table: SourceTable, chunk: Chunk, collection: Collection, at: int, fol
         "upper": chunk.upper_bound,
         "uuid": str(collection.uuid),
         "folder": folder.root,
+        "largest_row": folder.largest_row,
     }

@@ -71,6 +71,7 @@ class ChunkTask:
     read_lsn: int
     storage: dict[int, int]
     folder: str
+    largest_row: int | None
 
     def pack(self) -> Task:
         """As JSON can hold it."""
@@ -93,7 +94,9 @@ def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
     try:
         with connect(dsn, connect_seconds=connect_seconds) as connection:
             _begin(connection, task)
-            sink = Sink(Folder(task.folder), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet")
+            sink = Sink(
+                Folder(task.folder, task.largest_row), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
+            )
             _read(connection, task, sink)
             changed = _changed(connection, task)
         file = sink.close()

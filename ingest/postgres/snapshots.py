@@ -196,6 +196,7 @@ class PostgresTables:
             read_lsn=held.lsn,
             storage={leaf.leaf_id: leaf.storage for leaf in table.leaves},
             folder=folder.root,
+            largest_row=folder.largest_row,
         )
 
     def _chunks(self, table: CatalogTable) -> tuple[Bounds, ...]:

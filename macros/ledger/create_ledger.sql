@@ -1,14 +1,15 @@
 {#- The statement that creates a model's table with the columns of a select. -#}
 {% macro create_ledger(relation, select_sql) -%}
     create table {{ relation }}
-    {{ tidemark.iceberg_table(staged=config.get('staged', true), partitioning=partition_cols(label='partitioned by')) }}
+    {{ tidemark.iceberg_table(config.get('staged', true), partition_cols(label='partitioned by'), config.get('tblproperties', {})) }}
     as {{ select_sql }}
 {%- endmacro %}
 
 {#- How our tables are kept: staged by default (`write.wap.enabled`: a run's writes go to its branch), and deleted from by
     merge-on-read, so that the cost follows the changes and not the table. One task reads 64 small files (by default 4).
+    A row group is closed by its bytes, which are looked at from its first row on (by default the 100th).
     Paths don't have the partition's values in them: names of tables can be longer than those of folders. -#}
-{% macro iceberg_table(staged=true, partitioning='') -%}
+{% macro iceberg_table(staged=true, partitioning='', properties={}) -%}
     using iceberg
     {{ partitioning }}
     tblproperties (
@@ -23,6 +24,10 @@
         'write.object-storage.enabled' = '{{ 'true' if partitioning | trim else 'false' }}',
         'write.object-storage.partitioned-paths' = 'false',
         'commit.manifest.min-count-to-merge' = '10',
+        'write.parquet.row-group-check-min-record-count' = '1',
+        {%- for name, value in properties.items() %}
+        '{{ name }}' = '{{ value }}',
+        {%- endfor %}
         'read.split.open-file-cost' = '262144'
     )
 {%- endmacro %}

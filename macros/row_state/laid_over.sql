@@ -11,15 +11,29 @@
     )
 {%- endmacro %}
 
+{#- The keys under which `row_state` may have what records lack: their own, and those that they took over. -#}
+{% macro lacking_keys(moved=true) -%}
+    select source, table_id, row_key from kept where partial
+    {%- if moved %}
+    union
+    select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
+    {%- endif %}
+{%- endmacro %}
+
 {#- The records `laid`, those that lack values laid over the rows that `row_state` has under their `key`. Of other tables than theirs
-    nothing is read. -#}
+    nothing is read, and of theirs only the rows that are needed go further: Spark takes a row for small whatever is in it, and would
+    broadcast all of them. -#}
 {% macro laid_over_rows(row_state, key, tables) -%}
-    select
+    select /*+ merge(base) */
         laid.* except (columns),
         {% if tidemark.is_built(row_state) -%}
         if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
     from laid
-    left join {{ tidemark.rows_of_tables(row_state, tables) }} as base
+    left join (
+        select present.*
+        from {{ tidemark.rows_of_tables(row_state, tables) }} as present
+        left semi join lacking using (source, table_id, row_key)
+    ) as base
         on
             laid.source = base.source
             and laid.table_id = base.table_id

@@ -1,9 +1,7 @@
 {#- A run's segments, each with its parent, as named queries upon `kept`. See `followed_records`. -#}
 {% macro linked_segments() -%}
     touched as (
-        select source, table_id, row_key from kept where partial
-        union
-        select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
+        {{ tidemark.lacking_keys() }}
     ),
 
     numbered as (

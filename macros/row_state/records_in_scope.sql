@@ -36,7 +36,7 @@
   `read_again_lsn`: of a row that was asked for by its key, as the log brings it without all its values, when it was read.
 -#}
 {% macro records_in_scope(events, snapshots, batch) -%}
-    select
+    select /*+ broadcast(scope) */
         events.source,
         events.table_id,
         events.table_name,
@@ -60,7 +60,7 @@
 
     union all
 
-    select
+    select /*+ broadcast(scope, chunks) */
         snapshot_rows.source,
         snapshot_rows.table_id,
         snapshot_rows.table_name,

@@ -1,4 +1,8 @@
-{{ config(partition_by=['source']) }}
+{#- Parquet's statistics of values are of no use here, and would hold the largest and the smallest in memory. -#}
+{{ config(
+    partition_by=['source'],
+    tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
+) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('events') %}
 {%- set last_seq = tidemark.highest(this, 'seq') if ranges else 0 %}
@@ -26,7 +30,7 @@ finished as (
 ),
 
 landed as (
-    select
+    select /*+ broadcast(ranges) */
         records.*,
         ranges.checkpoint_id,
         ranges.last_seq

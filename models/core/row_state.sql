@@ -1,5 +1,6 @@
 {{ config(
     partition_by=['source', 'table_name'],
+    tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
     supersedes=['table_id', 'row_key'],
     post_hook='{% do tidemark.drop_links() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
 ) }}
@@ -19,12 +20,27 @@ with
 {{ kept }},
 {%- if batch.partial %}
 
+lacking as (
+    {{ tidemark.lacking_keys(batch.moved) }}
+),
+
 filled as (
     {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
 ),
 {%- endif %}
 
 latest as (
+    {%- if batch.partial and not batch.moved %}
+    {#- One record for each row already. -#}
+    select
+        source,
+        table_id,
+        row_key,
+        place,
+        struct(table_name, op, leaf_id, columns) as last,
+        copies
+    from filled
+    {%- else %}
     select
         source,
         table_id,
@@ -34,10 +50,11 @@ latest as (
         sum(copies) as copies
     from {{ 'filled' if batch.partial else 'kept' }}
     group by source, table_id, row_key
+    {%- endif %}
 ),
 
 changed as (
-    select
+    select /*+ broadcast(scope) */
         latest.source,
         latest.table_id,
         latest.last.table_name,
@@ -72,7 +89,7 @@ changed as (
     {%- endif %}
 )
 
-select
+select{{ ' /*+ merge(before) */' if batch.admitted and exists }}
     changed.source,
     changed.table_id,
     changed.table_name,

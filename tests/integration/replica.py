@@ -31,6 +31,14 @@ os.environ.setdefault("DBT_LOG_LEVEL_FILE", "none")
 Row = tuple[Any, ...]
 
 
+def write_skeleton(folder: Path) -> None:
+    """A copy of this project in `folder`, without views and definitions."""
+    for part in _SKELETON:
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        (folder / part).parent.mkdir(parents=True, exist_ok=True)
+        copy(ROOT / part, folder / part)
+
+
 class Killed(Exception):
     """Raised in place of a statement, and of all after it."""
 
@@ -48,10 +56,7 @@ class Replica:
         self.settings = Settings(sources={each.name: each for each in (source, *others)}, settings=settings)
         self.folder = folder
         self._project: Project | None = None
-        for part in _SKELETON:
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-            (folder / part).parent.mkdir(parents=True, exist_ok=True)
-            copy(ROOT / part, folder / part)
+        write_skeleton(folder)
 
     def view(self, table: str, columns: Mapping[str, str]) -> str:
         """Adds a staging view of `public.<table>`, columns cast to types; gives its name."""

@@ -27,6 +27,7 @@ def task(chunk: int) -> ChunkTask:
         read_lsn=6,
         storage={7: 8},
         folder="s3://lake/x",
+        largest_row=None,
     )
 
 

@@ -1,0 +1,35 @@
+"""Rows that are large for Spark's heap: what fits passes, what does not is refused by name and loses nothing."""
+
+import json
+import sys
+from pathlib import Path
+
+from ingest.config import PostgresSource
+from ingest.settings import JobSettings
+from tests.integration.commands import finished, write_sources
+from tests.integration.replica import write_skeleton
+
+
+def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
+    write_skeleton(tmp_path)
+    write_sources(tmp_path, source, settings.model_dump(mode="json"))
+    process = finished(
+        tmp_path,
+        *(sys.executable, "-m", "tests.integration.large_rows"),
+        TIDEMARK_LAKE=str(tmp_path / "lake"),
+        TIDEMARK_DRIVER_MEMORY="1g",
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    found = json.loads(process.stdout.splitlines()[-1])
+    large = int(found["largest"] * 0.95) // 32 * 32
+    assert found["before"] == [["public.kept", '["1"]', "2", large], ["public.small", '["1"]', "1", None]]
+    assert found["after"] == [
+        ["public.kept", '["1"]', "3", large],
+        ["public.small", '["1"]', "1", None],
+        ["public.small", '["2"]', "2", None],
+    ]
+    assert "larger than Spark's heap has room for" in found["failure"]
+    assert f'source {source.name}, table public.grown, key ["1"]' in found["failure"]
+    assert "TIDEMARK_DRIVER_MEMORY" in found["failure"]
+    log = process.stderr + process.stdout
+    assert "public.left_out can't be read: a row of" in log
