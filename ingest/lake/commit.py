@@ -9,6 +9,7 @@ that do the same.
 import re
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,6 +27,7 @@ from tenacity import (
 
 from ingest.errors import Failure
 from ingest.files import Folder
+from ingest.rowbound import heap_bytes, largest_row
 
 # What Iceberg and its catalogs say when another commit came first. The statement wrote nothing and can be repeated.
 CONFLICT = (
@@ -195,7 +197,8 @@ def table_folder(spark: SparkSession, table: str) -> Folder:
     found = [row.data_type for row in rows if row.col_name == "Location"]
     if not found:
         raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
-    return folder_at(found[0]).beneath("data")
+    heap = heap_bytes(spark)
+    return replace(folder_at(found[0]).beneath("data"), largest_row=None if heap is None else largest_row(heap))
 
 
 def folder_at(location: str) -> Folder:
