@@ -14,6 +14,7 @@ from ingest.config import Settings, Source
 from ingest.errors import Failure, TidemarkError, Unavailable
 from ingest.lake import Lake
 from ingest.lake.tables import SourceTable
+from ingest.repeats import Repeats
 from ingest.snapshot import Snapshotter
 from ingest.sourcejobs import SourceJobs
 from ingest.stream import Hooks, Landing, StreamWriter
@@ -54,6 +55,7 @@ class Jobs:
         on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._lake = lake
+        self._location = lake.location  # asked for now: later the lake may not answer
         self._settings = settings
         self._kinds = (stream, snapshot)
         self._numbers = writers
@@ -63,6 +65,7 @@ class Jobs:
         # By source the revisions of its tables, and a position past their registration.
         self._registered: dict[str, tuple[dict[str, int], int]] = {}
         self._supervisors = [self._supervisor(source) for source in settings.sources.values()]
+        self._repeats = Repeats(_log)
         self._changed = threading.Condition()
         self._over = threading.Event()
         self._stopping = threading.Event()
@@ -169,8 +172,17 @@ class Jobs:
     def has_landed(self, targets: dict[str, int]) -> bool:
         """Whether all before `targets` is landed by the kinds of job that run here, but for sources that have failed.
 
-        Targets of sources that could not be asked before are added.
+        Targets of sources that could not be asked before are added. False if the lake can't be asked at the moment.
         """
+        try:
+            return self._have_landed(targets)
+        except Exception as error:
+            if found := kinds.unavailable(error, self._location):
+                self._repeats.occurred(f"{found} Tried again.", key=found.what)
+                return False
+            raise
+
+    def _have_landed(self, targets: dict[str, int]) -> bool:
         self._ask_watermarks(targets)
         return all(
             supervisor.is_failed
@@ -232,7 +244,7 @@ class Jobs:
 
     def _supervisor(self, source: Source) -> Supervisor:
         def explain(error: BaseException) -> Unavailable | None:
-            return kinds.unavailable(error, self._lake.location)
+            return kinds.unavailable(error, self._location)
 
         return Supervisor(source.name, lambda: self._open(source), explain, self._on_change)
 

@@ -99,10 +99,11 @@ class Pipeline:
         started = time.time()
         tables = self._tables()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
+        # Before the run: one that fails is repeated after a pause, not with the next position.
+        self._seen, self._seen_tables = landed, tables
         outcomes = self._build()
         run = ModelRun(started, time.time(), tuple(outcomes))
         self._unsettled = bool(run.waiting) or self._unfinished(landed)
-        self._seen, self._seen_tables = landed, tables
         return run
 
     @repeated_if_overtaken
@@ -144,7 +145,7 @@ class Pipeline:
                 break
             had_news = self._news.is_set() or self._is_retry_due()
             self._news.clear()
-            has_landed = until_caught_up and self._has_landed(targets)
+            has_landed = until_caught_up and self.jobs.has_landed(targets)
             if had_news or has_landed:
                 failure = self._modelled(on_run)
             caught_up = has_landed and not isinstance(failure, Unavailable)
@@ -165,15 +166,6 @@ class Pipeline:
 
     def _is_retry_due(self) -> bool:
         return self._failed_runs > 0 and time.monotonic() >= self._retry_at
-
-    def _has_landed(self, targets: dict[str, int]) -> bool:
-        try:
-            return self.jobs.has_landed(targets)
-        except Exception as error:
-            if found := kinds.unavailable(error, self._lake.location):
-                self._repeats.occurred(f"{found} Tried again.", key=found.what)
-                return False
-            raise
 
     def _modelled(self, on_run: Callable[[ModelRun], None]) -> Failure | None:
         """What a run fails with. A definition that does holds up nobody else, nor landing, nor upkeep; a later run
@@ -197,13 +189,13 @@ class Pipeline:
         return failure
 
     def _failed(self, failure: Failure) -> None:
-        self._unsettled = True
         pause = min(RETRY_SECONDS * 2**self._failed_runs, LONGEST_RETRY_SECONDS)
         self._failed_runs += 1
         self._retry_at = time.monotonic() + pause
         if isinstance(failure, Unavailable):
             self._repeats.occurred(f"{failure} Tried again.", key=failure.what)
         else:
+            self._unsettled = self._unfinished(self._seen)
             self._repeats.occurred(str(failure), logging.ERROR)
 
     def _stored(self, landing: Landing) -> None:

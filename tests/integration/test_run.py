@@ -117,21 +117,23 @@ def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database:
     assert (f"{definition}[]", 1, 1) in replica.bucket(definition, "id, total")
 
 
-def test_upkeep_is_done_though_a_definition_fails(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_definition_that_fails_is_tried_again_with_pauses_logged_once_and_does_not_hold_up_upkeep(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, definition = numbers(replica, database)
     replica.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
     pipeline = replica.pipeline()
     runs: list[ModelRun] = []
-    monkeypatch.setattr(run, "UPKEEP_RUNS", 2)
+    monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
     with pytest.raises(Failure, match="never"):
         pipeline.model()
     database.execute("insert into t values (5, 5)")
     with pipeline.running():
-        pipeline.loop(runs.append)
+        pipeline.loop(runs.append)  # until the fourth, two of which nothing but a pause brings about
     assert runs == []
+    assert caplog.text.count(f"never_{definition}") == 1
 
 
 _SLOW = pytest.mark.slow
