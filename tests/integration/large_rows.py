@@ -9,7 +9,7 @@ import sys
 
 import psycopg
 
-from ingest.config import Settings, load
+from ingest.config import PostgresSource, Settings, load
 from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.lake.ddl import EVENTS
@@ -40,6 +40,7 @@ def main() -> None:
     """Snapshots, an update beside a large value, a row that is too large, and the way out."""
     settings = load()
     (source,) = settings.sources.values()
+    assert isinstance(source, PostgresSource)
     lake = Lake(session())
     most = lake.folder(EVENTS).largest_row
     assert most is not None
@@ -53,7 +54,7 @@ def main() -> None:
     caught_up(lake, settings)
     execute("update kept set n = 2")
     caught_up(lake, settings)
-    found = {"before": rows(lake), "largest": most}
+    found: dict[str, object] = {"before": rows(lake), "largest": most}
     execute("insert into small values (2, 2)", INSERT.format("grown", int(most * TOO_LARGE)), "update kept set n = 3")
     try:
         caught_up(lake, settings)
