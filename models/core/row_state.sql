@@ -89,7 +89,7 @@ changed as (
     {%- endif %}
 )
 
-select{{ ' /*+ merge(before) */' if batch.admitted and exists }}
+select
     changed.source,
     changed.table_id,
     changed.table_name,
