@@ -24,7 +24,7 @@
     nothing is read, and of theirs only the rows that are needed go further: Spark takes a row for small whatever is in it, and would
     broadcast all of them. -#}
 {% macro laid_over_rows(row_state, key, tables) -%}
-    select /*+ merge(base) */
+    select{{ ' /*+ merge(base) */' if tidemark.is_built(row_state) }}
         laid.* except (columns),
         {% if tidemark.is_built(row_state) -%}
         if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
