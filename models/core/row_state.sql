@@ -20,10 +20,6 @@ with
 {{ kept }},
 {%- if batch.partial %}
 
-lacking as (
-    {{ tidemark.lacking_keys(batch.moved) }}
-),
-
 filled as (
     {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
 ),
