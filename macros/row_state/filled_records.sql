@@ -34,6 +34,6 @@
         last.op,
         last.leaf_id
     from (
-        {{ tidemark.laid_over_rows(row_state, 'row_key', batch.partial) }}
+        {{ tidemark.laid_over_rows(row_state, 'row_key', batch.partial, false) }}
     )
 {%- endmacro %}

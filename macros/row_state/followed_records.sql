@@ -28,7 +28,7 @@
             row_key,
             columns
         from (
-            {{ tidemark.laid_over_rows(row_state, 'base_key', batch.partial) }}
+            {{ tidemark.laid_over_rows(row_state, 'base_key', batch.partial, true) }}
         )
         where is_last
     )

@@ -11,8 +11,8 @@
     )
 {%- endmacro %}
 
-{#- The keys under which `row_state` may have what records lack: their own, and those that they took over. -#}
-{% macro lacking_keys(moved=true) -%}
+{#- The keys under which there may be what kept records lack: their own, and if any has moved those that they took over. -#}
+{% macro lacking_keys(moved) -%}
     select source, table_id, row_key from kept where partial
     {%- if moved %}
     union
@@ -23,8 +23,8 @@
 {#- The records `laid`, those that lack values laid over the rows that `row_state` has under their `key`. Of other tables than theirs
     nothing is read, and of theirs only the rows that are needed go further: Spark takes a row for small whatever is in it, and would
     broadcast all of them. -#}
-{% macro laid_over_rows(row_state, key, tables) -%}
-    select /*+ merge(base) */
+{% macro laid_over_rows(row_state, key, tables, moved) -%}
+    select{{ ' /*+ merge(base) */' if tidemark.is_built(row_state) }}
         laid.* except (columns),
         {% if tidemark.is_built(row_state) -%}
         if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
@@ -32,7 +32,7 @@
     left join (
         select present.*
         from {{ tidemark.rows_of_tables(row_state, tables) }} as present
-        left semi join lacking using (source, table_id, row_key)
+        left semi join ({{ tidemark.lacking_keys(moved) }}) as lacking using (source, table_id, row_key)
     ) as base
         on
             laid.source = base.source

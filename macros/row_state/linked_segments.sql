@@ -1,7 +1,7 @@
 {#- A run's segments, each with its parent, as named queries upon `kept`. See `followed_records`. -#}
 {% macro linked_segments() -%}
     touched as (
-        {{ tidemark.lacking_keys() }}
+        {{ tidemark.lacking_keys(true) }}
     ),
 
     numbered as (

@@ -20,10 +20,6 @@ with
 {{ kept }},
 {%- if batch.partial %}
 
-lacking as (
-    {{ tidemark.lacking_keys(batch.moved) }}
-),
-
 filled as (
     {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
 ),
@@ -89,7 +85,7 @@ changed as (
     {%- endif %}
 )
 
-select{{ ' /*+ merge(before) */' if batch.admitted and exists }}
+select
     changed.source,
     changed.table_id,
     changed.table_name,

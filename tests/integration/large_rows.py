@@ -54,7 +54,7 @@ def main() -> None:
     caught_up(lake, settings)
     execute("update kept set n = 2")
     caught_up(lake, settings)
-    found = {"before": rows(lake), "largest": most}
+    found: dict[str, object] = {"before": rows(lake), "largest": most}
     execute("insert into small values (2, 2)", INSERT.format("grown", int(most * TOO_LARGE)), "update kept set n = 3")
     try:
         caught_up(lake, settings)
