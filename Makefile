@@ -17,9 +17,9 @@ help: ## List the targets
 setup: ## Make .venv with everything needed; does nothing when all is there
 	@scripts/setup </dev/null
 
-# $SHELL is the person's own. What make sets for makes below it would have them tell each folder.
+# $SHELL is the user's shell. With MAKELEVEL and MAKEFLAGS set, a `make` in it would print each folder that it enters.
 .PHONY: shell
-shell: setup ## A shell in which `tidemark` and `dbt` are found, with their Java
+shell: setup ## Open a shell with `tidemark`, `dbt` and the right Java
 	@unset MAKELEVEL MAKEFLAGS MFLAGS; export PATH="$(CURDIR)/$(BIN):$$PATH" $(WITH_JAVA); "$${SHELL:-bash}" || [ -t 0 ]
 
 .PHONY: setup-servers
