@@ -9,8 +9,6 @@ from click.testing import CliRunner
 
 from ingest.cli import cli
 from ingest.config import PostgresSource
-from ingest.lake import Lake
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, finished, write_sources
 from tests.integration.replay import Jobs
@@ -21,15 +19,15 @@ ESCAPED = r"public.two\n00:00:00 lines \x1b[31m\u202e"
 
 
 def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
-    lake: Lake,
+    jobs: Jobs,
     source: PostgresSource,
-    settings: JobSettings,
     tmp_path: Path,
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database.execute(f'create table "{NAME}" (id int primary key); insert into "{NAME}" values (1)')
-    Jobs(lake, source, settings).stream()
+    jobs.stream()
+    jobs.close()
     write_sources(tmp_path, source)
     profiles = str(ROOT / "profiles")
     done = finished(tmp_path, *TIDEMARK, "snapshot", "--until-caught-up", DBT_PROFILES_DIR=profiles)
