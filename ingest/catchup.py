@@ -1,7 +1,7 @@
-"""Waiting until stream and models have come to a position, for as long as they move.
+"""Waits until stream and models have reached a position, for as long as they make progress.
 
-What moves is told by what they store: a writer's positions, the models' marks, and the branches on which a run under
-way stages table by table.
+Progress is seen by what they store: a writer's positions, the models' marks, and the branches on which a run in
+progress stages table by table.
 """
 
 import logging
@@ -25,16 +25,16 @@ _log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
 _LONGEST_LOOK_SECONDS = 5.0
-# Between two lines that say the same of a wait.
+# Between two lines about the same wait.
 _SAY_SECONDS = 5.0
 _LONGEST_SAY_SECONDS = 300.0
-# Runs whose staging counts as progress while none publishes: one that was killed, one under way, and the one after it.
+# Runs whose staging counts as progress while none publishes: a killed one, one in progress, and the one after it.
 _RUNS = 3
 
 
 @dataclass(frozen=True)
 class Standstill:
-    """What is waited for. state: another one whenever it has moved. what, where, fix: of the Failure, if it has not."""
+    """What is waited for. state: changes with all progress. what, where, fix: of the Failure if there is none."""
 
     state: Hashable
     what: str
@@ -44,7 +44,7 @@ class Standstill:
 
 @dataclass
 class Patience:
-    """The one bound of a command that waits: `seconds` in which nothing moves, whatever it waits for."""
+    """Bounds every wait of a command by `seconds` without progress."""
 
     seconds: float
     _state: Hashable = None
@@ -56,7 +56,7 @@ class Patience:
     _quiet: float = _SAY_SECONDS
 
     def wait(self, found: Standstill) -> None:
-        """Sleeps until the next look; says now and then what it waits for. Raises Failure."""
+        """Sleeps until the next look, and logs now and then what it waits for. Raises Failure without progress."""
         now = time.monotonic()
         if found.where != self._where:
             self._where, self._state, self._begun, self._moved = found.where, found.state, now, now
@@ -65,10 +65,10 @@ class Patience:
         elif found.state != self._state:
             self._state, self._moved = found.state, now
         if (still := now - self._moved) >= self.seconds:
-            raise Failure(f"nothing has moved for {still:.0f} s, and {found.what}", found.where, found.fix)
+            raise Failure(f"no progress for {still:.0f} s; {found.what}", found.where, found.fix)
         if now - self._said >= self._quiet:
             self._quiet = min(2 * self._quiet, _LONGEST_SAY_SECONDS)
-            waited = f"waiting for {now - self._begun:.0f} s, last moved {still:.0f} s ago"
+            waited = f"waiting for {now - self._begun:.0f} s, last progress {still:.0f} s ago"
             self._say(now, f"{found.where}: {waited}, as {found.what}")
         time.sleep(min(self._pause, self.seconds - still))
         self._pause = min(1.5 * self._pause, _LONGEST_LOOK_SECONDS)
@@ -78,19 +78,19 @@ class Patience:
         _log.info("%s", line)
 
     def done(self) -> None:
-        """What was waited for is there: what comes next is waited for anew."""
+        """The wait is over; the next one begins from zero."""
         self._where = ""
 
 
 def await_stream(lake: Lake, source: Source, before: int | None, position: int, patience: Patience) -> None:
-    """Until the source's stream has moved on from `before`, which it has to as the log goes past `position`."""
+    """Until the source's stream has moved on from `before`, as it must: the log goes past `position`."""
     while (landed := lake.persisted(source.name)) == before:
         patience.wait(_stream(lake, source, position, landed))
     patience.done()
 
 
 def await_models(lake: Lake, source: Source, position: int, done: int, patience: Patience) -> None:
-    """Until all that the source had committed up to `position` is modelled, and the snapshots that ended at `done`."""
+    """Until all that was committed up to `position` is modelled, and so are the snapshots that ended at `done`."""
     runs = _Runs(lake.spark)
     while True:
         landed = lake.persisted(source.name)
@@ -106,19 +106,20 @@ def await_models(lake: Lake, source: Source, position: int, done: int, patience:
 
 
 def _stream(lake: Lake, source: Source, position: int, landed: int | None) -> Standstill:
-    """Of the source's slowest writer."""
+    """What is waited for while the stream is behind `position`; names the slowest writer."""
     counting = lake.writers(source.name)
     slowest = [
         w for (_, w), at in current(lake.positions(source.name)).items() if w in counting and at.position == landed
     ]
-    stands = "has stored no position yet" if landed is None else f"is at {kinds.position_text(source, landed)}"
-    what = f"the stream {stands}, not past {kinds.position_text(source, position)}"
+    to = kinds.position_text(source, position)
+    stands = "has no position yet" if landed is None else f"is at {kinds.position_text(source, landed)}, not past {to}"
+    what = f"the stream {stands}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
-    return Standstill(landed, what, where, "Have `tidemark run` running beside")
+    return Standstill(landed, what, where, "Run `tidemark run` at the same time")
 
 
 def _modelled(spark: SparkSession, name: str) -> dict[str, int]:
-    """How far each model of `core` is published."""
+    """The position up to which each model of `core` is published."""
     if not spark.catalog.tableExists("core.progress"):
         return {}
     rows = spark.sql(f"SELECT model, position FROM core.progress WHERE source = {literal(name)}").collect()
@@ -137,17 +138,18 @@ def _is_enough(spark: SparkSession, name: str, modelled: int | None, position: i
 
 def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") -> Standstill:
     modelled = at.get("row_state")
-    stands = "is not made yet" if modelled is None else f"is at {kinds.position_text(source, modelled)}"
-    what = f"it {stands}, not past {kinds.position_text(source, position)}, and "
+    to = kinds.position_text(source, position)
+    stands = "is not built yet" if modelled is None else f"is at {kinds.position_text(source, modelled)}, not past {to}"
+    what = f"it {stands}, and "
     if runs.fail:
         what += "run after run of the models publishes nothing"
         fix = "The log of `tidemark run` says what fails"
     elif runs.staged:
         what += f"a run of the models has staged {', '.join(runs.staged)}"
-        fix = "If that run goes on, give --wait more; if it was killed, have `tidemark run` running beside"
+        fix = "If that run is in progress, raise --wait; if it was killed, start `tidemark run`"
     else:
         what += "no run of the models has staged anything"
-        fix = "Have `tidemark run` running beside"
+        fix = "Run `tidemark run` at the same time"
     state = (tuple(at.items()), tuple(runs.staged.items()))
     return Standstill(state, what, f"source {source.name}, model row_state", fix)
 
@@ -156,8 +158,8 @@ def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") ->
 class _Runs:
     """What runs of the models have staged and not published.
 
-    staged: the tables of the newest run that counts, with its snapshots of them. Of runs that publish nothing the first
-    ones count alone, as a run that fails is repeated for ever; fail: whether there were more.
+    staged: by table, the Iceberg snapshot of the newest run that counts. Of the runs since the last publication only
+    the first `_RUNS` count, as a run that fails is repeated for ever; fail: whether there were more.
     """
 
     spark: SparkSession
@@ -170,12 +172,12 @@ class _Runs:
         return len(self._seen) > _RUNS
 
     def look(self, published: Hashable) -> None:
-        """published: another one after a publication."""
+        """Looks at the branches now. published: changes with each publication."""
         if published != self._published:
             self._published, self._seen = published, {}
         try:
             branches = self._branches(self._tables())
-        except PySparkException:  # a table was dropped between the two questions
+        except PySparkException:  # a table was dropped between the two queries
             return
         self._seen |= dict.fromkeys(name for name, _ in branches if name not in self._seen)
         there = {name for name, _ in branches}
@@ -183,7 +185,7 @@ class _Runs:
         self.staged = {table: snapshot for (branch, table), snapshot in branches.items() if branch == newest}
 
     def _tables(self) -> list[str]:
-        """The tables that runs stage, in their order."""
+        """The tables that runs stage, in the order of a run."""
         found = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
         if self.spark.catalog.databaseExists("buckets"):
             names = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN buckets").collect()}
@@ -191,7 +193,7 @@ class _Runs:
         return found
 
     def _branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
-        """The snapshot of each branch of a run and table."""
+        """By branch of a run and table: the Iceberg snapshot."""
         if not tables:
             return {}
         query = " UNION ALL ".join(

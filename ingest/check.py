@@ -1,8 +1,8 @@
 """`tidemark check`: what would go wrong with the profile, the dbt project, definitions and sources.
 
-Changes nothing but dbt's own `target/` and log. Starts Spark only if there is a lake, to read what the definitions were
-published with, and to try what its catalog can do, in a scratch namespace that it removes. The definitions' rules are
-those of the macros, which dbt runs for each.
+Changes nothing but dbt's own `target/` and log. Starts Spark only if there is a lake: to read what the definitions were
+published with, and to try the catalog in a scratch namespace, which is removed. The definitions' rules are those of
+the macros, which dbt runs for each definition.
 """
 
 import json
@@ -79,7 +79,7 @@ def check_project(
 
 _NOT_TRIED = Finding(
     "ok",
-    "the catalog's file is not there yet; the first job makes it, and tries what the catalog can do",
+    "the catalog's file does not exist yet; the first job creates it, and tries namespaces and views",
     "profiles/profiles.yml",
 )
 
@@ -108,7 +108,7 @@ def _published(session: SparkSession) -> dict[str, dict[str, str]]:
     return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
-_MEND = "Mend it; `dbt parse` says more"
+_MEND = "Fix the error; run `dbt parse` for details"
 
 
 def _definitions(manifest: Manifest) -> list[ModelNode]:
@@ -138,7 +138,7 @@ def _check_definitions(
                 "Correct sources.yml, or `meta` of the staging view",
             )
     if definitions:
-        yield Finding("ok", f"{good} of {len(definitions)} are as they have to be", "definitions")
+        yield Finding("ok", f"{good} of {len(definitions)} are valid", "definitions")
     else:
         yield Finding("ok", "there is no definition yet: docs/buckets.md says how to write one", "models/buckets")
 

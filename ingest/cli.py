@@ -1,6 +1,6 @@
 """The `tidemark` command. Each command says what it does in its help; errors are one line on stderr.
 
-Exit codes: 0 done, 1 a failure, 2 wrong use. Tracebacks of what nobody foresaw go to `logs/tidemark.log`.
+Exit codes: 0 done, 1 a failure, 2 wrong usage. Tracebacks of unexpected errors go to `logs/tidemark.log`.
 """
 
 import logging
@@ -28,17 +28,18 @@ LOG = Path("logs/tidemark.log")
 _UNTIL = click.option(
     "--until-caught-up",
     is_flag=True,
-    help="End with exit code 0 when all that was committed before the start has got there (for cron). "
+    help="For cron: end with exit code 0 when all that was committed before the start is landed "
+    "(`tidemark run`: and published). "
     "Otherwise run until SIGTERM.",
 )
 _TIMEOUT = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="With --until-caught-up: end with exit code 1 after so many seconds, and say what was not caught up.",
+    help="With --until-caught-up: end with exit code 1 after this time, and say what was not caught up.",
 )
 _ONLY = click.option(
-    "--source", "names", multiple=True, metavar="NAME", help="Only this source; may be given again. Default: all."
+    "--source", "names", multiple=True, metavar="NAME", help="Only this source; may be repeated. Default: all."
 )
 _TARGET = click.option(
     "--target",
@@ -92,10 +93,10 @@ def cli() -> None:
 def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None:
     """Look for what would go wrong, and say what to do about it.
 
-    Permissions, wal_level, replica identities, versions, the Spark profile, the catalog, definitions. Changes
-    nothing; what the catalog can do is tried in a scratch namespace, which is removed. Exit code 1 if there is an error
-    among the findings; a table that can't be replicated and that nothing requires is a warning. A line of --json is an
-    object with level (error, warning, ok), source (null where it is of none), subject, message and fix.
+    Permissions, wal_level, replica identities, versions, the Spark profile, the catalog, definitions. Changes nothing
+    in the sources; the catalog is tried in a scratch namespace, which is removed. Exit code 1 if a finding is an error;
+    a table that can't be replicated and that nothing requires is a warning. Each line of --json is an object with level
+    (error, warning, ok), source (null if the finding concerns none), subject, message and fix.
     """
     from ingest import findings
     from ingest.check import check_all
@@ -112,7 +113,7 @@ def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None
 @_SOURCES
 @_TARGET
 @click.option("--source", "name", metavar="NAME", help="Only this source.")
-@click.option("--force", is_flag=True, help="Write over files that differ, of the tables that are named.")
+@click.option("--force", is_flag=True, help="Overwrite the files of the named tables.")
 @click.option("--diff", "shows", is_flag=True, help="Print what --force would change as a unified diff. Write nothing.")
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def codegen(
@@ -161,8 +162,8 @@ def snapshot(
 ) -> None:
     """Read the queued tables into raw.snapshot_rows, chunk by chunk, on Spark's executors.
 
-    New tables are queued by themselves. Runs beside `tidemark stream`; several may run side by side. A source that
-    fails is tried again, and the others go on; exit code 1 if one has failed at the end.
+    New tables are queued automatically. Runs beside `tidemark stream`; several may run at once. A source that
+    fails is retried while the others go on; exit code 1 if one is in a failed state at the end.
     """
     from ingest.jobs import Jobs
 
@@ -183,7 +184,7 @@ def snapshot(
     type=click.IntRange(min=1),
     multiple=True,
     metavar="N",
-    help="Only this one of a source's writers, in a process of its own; may be given again. Default: all.",
+    help="Only this one of a source's writers, in a process of its own; may be repeated. Default: all.",
 )
 def stream(
     sources: str,
@@ -196,7 +197,7 @@ def stream(
     """Land the sources' changes in raw.wal_events as they are committed.
 
     Makes slots and publications if they are missing. The source is acknowledged only what is in the lake. A source that
-    fails is tried again, and the others go on; exit code 1 if one has failed at the end.
+    fails is retried while the others go on; exit code 1 if one is in a failed state at the end.
     """
     from ingest.jobs import Jobs
 
@@ -221,7 +222,7 @@ def stream(
     type=click.IntRange(min=1),
     multiple=True,
     metavar="N",
-    help="The tables of this writer, from a new slot, where the log of one of several was lost; may be given again.",
+    help="The tables of this writer, from a new slot, where the log of one of several was lost; may be repeated.",
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def resnapshot(
@@ -235,8 +236,8 @@ def resnapshot(
     """Queue new snapshots of tables, such as public.orders; `tidemark snapshot` or `run` then takes them.
 
     A new snapshot replaces what the lake has of the table: rows that the source no longer has leave. Until it is
-    there, definitions over the table stand still; all others go on. `--all` needs the stream to be ended, `--writer`
-    that writer's.
+    complete, definitions over the table wait; all others go on. End the stream before `--all`, and the stream of that
+    writer before `--writer`.
     """
     from ingest.resnapshot import queue_tables, start_over, start_over_writers
 
@@ -262,9 +263,9 @@ def resnapshot(
 def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None) -> None:
     """Stream, snapshot, and run dbt after what lands: everything, in one warm process.
 
-    With --source the others may have processes of their own; dbt runs on what is landed of all. A source that fails is
-    tried again, and the others go on; exit code 1 if one has failed at the end. A full disk, or a catalog that is away,
-    is waited for.
+    With --source the other sources may have processes of their own; dbt models what is landed of all sources. A source
+    that fails is retried while the others go on; exit code 1 if one is in a failed state at the end. A full disk, or a
+    catalog that does not answer, is retried too.
     """
     from ingest.project import Project
     from ingest.run import ModelRun, Pipeline
@@ -288,7 +289,7 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
 @_TARGET
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def status(sources: str, target: str | None, as_json: bool) -> None:
-    """Say how far sources, snapshots and definitions have come, and what waits for what."""
+    """Show how far sources, snapshots and definitions are: lag, last release, failures, what waits for what."""
     from ingest.status import read, render
 
     settings = load(sources)
@@ -309,7 +310,7 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="Seconds after which it gives up if neither stream nor models move.",
+    help="Fail after this many seconds without progress of the stream or the models.",
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def verify(
@@ -317,8 +318,9 @@ def verify(
 ) -> None:
     """Compare lake and source, row by row, at one position of the source's log.
 
-    Reads the tables (none named: all) once more, beside running jobs, and waits until the models have come to where it
-    read, for as long as they move. Rows that were changed since are not compared. Exit code 1 if a row differs.
+    Reads the tables (none named: all) again, beside running jobs, and waits until the models have reached the position
+    at which it read, for as long as they make progress. Rows that have changed since are not compared. Exit code 1 if a
+    row differs.
     """
     from ingest.verify import verify_all
 
@@ -418,8 +420,8 @@ def maintain(sources: str, target: str | None) -> None:
     """Keep the lake small: compact op logs and files, purge what is passed, forget old Iceberg snapshots.
 
     Raw rows and tombstones go keep_passed_seconds after all models have passed them. `tidemark run` does it now and
-    then; this is for those who run dbt by themselves. Safe beside running jobs: of a run and upkeep that come in each
-    other's way the later publishes nothing, and is repeated.
+    then; use this command if you run dbt yourself. Safe beside running jobs: if a run and maintenance conflict, the
+    later one publishes nothing and is repeated.
     """
     from ingest.project import Project
     from ingest.upkeep import maintain as due
@@ -431,7 +433,7 @@ def maintain(sources: str, target: str | None) -> None:
 
 @cli.command()
 @_TARGET
-@click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="What the request says; may be given again.")
+@click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="What the request says; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
 def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
     """Print the buckets that a request may see, as the lookups (materialized: bucket_parameters) have them.
@@ -482,8 +484,9 @@ def _check_timeout(until_caught_up: bool, timeout: float | None) -> None:
 
 
 def _on_sigterm(stop: Callable[[], None], when: str = "") -> None:
-    """when: after what the command ends, said at once. By a thread, as a signal handler may interrupt what holds a lock
-    of the log or of an event.
+    """Calls `stop` on SIGTERM and SIGINT. when: after what the command ends, which is logged at once.
+
+    In a thread, as a signal handler may interrupt code that holds the lock of the log or of an event.
     """
 
     def work() -> None:
@@ -499,7 +502,7 @@ def _on_sigterm(stop: Callable[[], None], when: str = "") -> None:
 
 
 class _LogFile(RotatingFileHandler):
-    """Says once on the screen that it can't be written, and goes on when it can."""
+    """Says once on the screen that it can't be written, and once that it is written again."""
 
     _fails = False
 
@@ -512,14 +515,14 @@ class _LogFile(RotatingFileHandler):
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # logging's name
         self._fails = True
-        if self.stream is not None:  # what it holds back would be written late, and again and again
+        if self.stream is not None:  # else it would write its buffer later, and again with each record
             with suppress(OSError):
                 self.stream.close()
             self.stream = None  # type: ignore[assignment]  # opened by the next record
 
 
 class _Redacted(logging.Formatter):
-    """Without passwords. A message is one line and a traceback is indented: neither looks like another record."""
+    """Removes passwords. A message is one line and a traceback is indented: neither can look like another record."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = printable(redact(record.getMessage()))
@@ -530,7 +533,7 @@ class _Redacted(logging.Formatter):
 
 
 class _Brief(_Redacted):
-    """Without tracebacks either."""
+    """Removes tracebacks too."""
 
     def format(self, record: logging.LogRecord) -> str:
         return super().format(logging.makeLogRecord({**vars(record), "exc_info": None, "exc_text": None}))
@@ -543,7 +546,7 @@ def _spark_ended() -> TidemarkError | None:
 
 
 def _withheld(error: Exception) -> TidemarkError | None:
-    """The error as what the environment withholds, such as a catalog that does not answer."""
+    """The error as Unavailable, if its cause is the environment, such as a catalog that does not answer."""
     from ingest.unavailable import unavailable
 
     return unavailable(error, "the lake")
@@ -557,7 +560,7 @@ def _text(error: Exception) -> str:
 
 
 def _tell_folder() -> None:
-    """Has PWD, by which the profile names the lake, name this folder: shells see to that, but not all that start us."""
+    """Sets PWD, from which the profile derives the lake's path, to this folder: not every caller does, as shells do."""
     told = Path(os.environ.get("PWD", ""))
     with suppress(OSError):
         if told.is_absolute() and told.samefile("."):
@@ -573,11 +576,11 @@ def _log_to_file() -> None:
         raise UsageError(
             f"the log can't be written ({error.strerror})", str(LOG), "Start in a folder of yours"
         ) from None
-    logging.raiseExceptions = False  # a full disk is no reason to print the traceback of each record
+    logging.raiseExceptions = False  # on a full disk it would print a traceback for each record
     to_file.setFormatter(_Redacted("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
     to_screen = logging.StreamHandler()
     to_screen.setFormatter(_Brief("%(asctime)s %(message)s", "%H:%M:%S"))
-    logging.getLogger().addHandler(to_file)  # what libraries log; py4j would print the traceback of a lost connection
+    logging.getLogger().addHandler(to_file)  # for libraries; else py4j would print the traceback of a lost connection
     for name in ("ingest", "tidemark"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
@@ -592,5 +595,5 @@ def _end(message: str, code: int) -> None:
 
 
 def _echo(line: str, *, err: bool = False) -> None:
-    """Prints a line of text, whatever the names in it hold."""
+    """Prints one line; control characters in names are escaped."""
     click.echo(printable(line), err=err)

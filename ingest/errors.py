@@ -83,7 +83,7 @@ class Failure(TidemarkError):
 
 
 class Unavailable(Failure):
-    """What the environment withholds at the moment: a server, disk space, a folder, a catalog, an object store.
+    """Something outside of Tidemark fails at the moment: a server, a disk, a folder, a catalog, an object store.
 
-    It can come back by itself, so a job waits for it and starts again from what is stored.
+    It may recover without manual action, so a job waits and restarts from the stored state.
     """

@@ -1,4 +1,4 @@
-"""What a check found: `error`, `warning` or `ok`, told of a subject; as lines for people and as JSON for programs."""
+"""What a check found about a subject: `error`, `warning` or `ok`; printed as lines for people, as JSON for programs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ _WIDEST = 44
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. what, where, fix: as of a TidemarkError.
+    """One thing that was checked. what, where, fix: as of a TidemarkError.
 
-    error: something will fail or be missing until it is mended. warning: it works, perhaps not as
-    meant. ok: it is as it has to be. source: of which it is, if it is of one; group: else what it is told with.
+    error: something will fail or be missing until it is fixed. warning: it works, perhaps not as intended. ok: nothing
+    to do. source: the source that it concerns, if any; else group: the heading that it is printed under.
     """
 
     level: Level
@@ -33,7 +33,7 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """What it is about, without the source that a subject is of."""
+        """What it is about, without the name of its source."""
         return self.where.removeprefix(f"source {self.source}, ")
 
     def to_json(self) -> str:
@@ -52,7 +52,7 @@ class Finding:
 
 
 def lines(found: Sequence[Finding]) -> Iterator[str]:
-    """For a person: by source or group, subjects first, what to do below; then how many there are of each level."""
+    """For a person: by source or `group`, subject first, `fix` below; then the number of errors and warnings."""
     for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
         yield click.style(printable(heading), bold=True)
         told = list(group)
@@ -67,7 +67,7 @@ def lines(found: Sequence[Finding]) -> Iterator[str]:
 
 
 def of_source(name: str, found: Sequence[Finding]) -> list[Finding]:
-    """Findings as those of a source."""
+    """The findings, as those of source `name`."""
     return [replace(each, source=name) for each in found]
 
 

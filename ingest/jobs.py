@@ -1,6 +1,6 @@
-"""The ingest jobs of all sources in one process: stream writers and snapshotters, a supervisor for each source.
+"""The ingest jobs of all sources in one process: stream writers and snapshotters, with one supervisor for each source.
 
-What the sources share is the lake. One that fails is reported and started again; the others go on.
+The sources share only the lake. The jobs of a source that fails are reported and restarted; the other sources go on.
 """
 
 import logging
@@ -22,13 +22,13 @@ from ingest.supervision import Job, Supervisor, unforeseen
 
 _log = logging.getLogger(__name__)
 
-# How often a process that is to end when it has caught up looks whether it has.
+# How often a process with --until-caught-up looks whether it has caught up.
 LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """The jobs of a source as they were opened last."""
+    """The jobs of a source, as last opened."""
 
     source: SourceJobs
     writers: tuple[StreamWriter, ...]
@@ -36,11 +36,11 @@ class _Opened:
 
 
 class Jobs:
-    """Streams and snapshots of the sources in `settings`; either may be left out.
+    """Streams and snapshots of the sources in `settings`; either kind may be left out.
 
-    writers: the numbers of the stream writers to run here (None: all); those that are to leave go with the first.
+    writers: the numbers of the stream writers to run here (None: all); writers to be removed run with writer 1.
     on_stored: called by a writer's thread with each landing whose position is stored.
-    on_over: called when `is_over` has become true by itself.
+    on_over: called when `is_over` has become true.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Jobs:
         self._on_stored = on_stored
         self._on_over = on_over
         self._opened: dict[str, _Opened] = {}
-        # By source the revisions of its tables, and a position past their registration.
+        # By source: the revisions of its tables, and a position past their registration.
         self._registered: dict[str, tuple[dict[str, int], int]] = {}
         self._supervisors = [self._supervisor(source) for source in settings.sources.values()]
         self._repeats = Repeats(_log)
@@ -73,7 +73,7 @@ class Jobs:
 
     @property
     def is_over(self) -> bool:
-        """Whether they are told to end, the time is up, or all sources have failed."""
+        """Whether the jobs were told to end, the timeout has expired, or all sources have failed."""
         return self._over.is_set()
 
     @property
@@ -88,10 +88,10 @@ class Jobs:
 
     @contextmanager
     def running(self, timeout: float | None = None) -> Iterator["Jobs"]:
-        """Started; at the end stopped and waited for. Raises what a source has failed with.
+        """Starts the jobs; on exit stops them, waits for them, and raises what a source has failed with.
 
-        Entered when the jobs of a source run, or all have been tried once. timeout: seconds after which they are told
-        to end.
+        Entered when the jobs of one source run, or those of all sources have been tried. timeout: seconds after which
+        the jobs are told to end.
         """
         timer = threading.Timer(timeout, self._time_out) if timeout is not None else None
         try:
@@ -112,16 +112,17 @@ class Jobs:
         self.raise_failed()
 
     def end(self) -> None:
-        """Let `wait` return, and the jobs end after what they have at hand."""
+        """Make `wait` return, and the jobs end after the commits in progress."""
         self._stopping.set()
         for supervisor in self._supervisors:
             supervisor.stop()
         self._set_over()
 
     def wait(self, until_caught_up: bool = False) -> None:
-        """Until `end`, or all sources have failed; until_caught_up: or until what was committed before is landed.
+        """Until `end`, or until all sources have failed; until_caught_up: or until all that was committed before the
+        call is landed.
 
-        Raises what all have failed with, and Failure when the time is up before.
+        Raises what all sources have failed with, and Failure if the timeout expires first.
         """
         targets = self.watermarks() if until_caught_up else {}
         while not self._over.wait(LOOK_SECONDS if until_caught_up else None):
@@ -138,23 +139,23 @@ class Jobs:
                 raise supervisor.error
 
     def check(self) -> None:
-        """Raise what a source has failed with, if none is left that runs, or can run again by itself."""
+        """Raise what a source has failed with, if all sources have failed."""
         if self._are_all_failed():
             raise next(s.error for s in self._supervisors if s.error is not None)
 
     def say_what_is_left(self, targets: Mapping[str, int]) -> None:
-        """They were told to end before all was landed: log what is not, and what holds it. Raises Failure with that, if
-        the time is up.
+        """After an end before all was landed: log what is missing and what it waits for. Raises Failure with that if
+        the timeout has expired.
         """
         left = [line for supervisor in self._supervisors for line in self._left(supervisor, targets)]
         if self._timed_out:
-            fix = "What is landed stays; run it again, or give it more time (--timeout)"
-            raise Failure("not caught up within the time", "; ".join(left) or "the last run of the models", fix)
+            fix = "What is landed stays; run the command again, or raise --timeout"
+            raise Failure("not caught up before the timeout", "; ".join(left) or "the last run of the models", fix)
         for line in left:
             _log.warning("not caught up: %s", line)
 
     def watermarks(self) -> dict[str, int]:
-        """By source a position past all that is committed in it by now; without those that can't be asked."""
+        """By source: a position past all that is committed by now. Sources that can't be reached are missing."""
         found: dict[str, int] = {}
         self._ask_watermarks(found)
         return found
@@ -170,15 +171,15 @@ class Jobs:
                     _log.debug("source %s can't be asked for its position: %s", name, error)
 
     def has_landed(self, targets: dict[str, int]) -> bool:
-        """Whether all before `targets` is landed by the kinds of job that run here, but for sources that have failed.
+        """Whether the jobs that run here have landed all that is before `targets`; failed sources are ignored.
 
-        Targets of sources that could not be asked before are added. False if the lake can't be asked at the moment.
+        Adds the targets of sources that could not be reached before. False if the lake does not answer.
         """
         try:
             return self._have_landed(targets)
         except Exception as error:
             if found := kinds.unavailable(error, self._location):
-                self._repeats.occurred(f"{found} Tried again.", key=found.what)
+                self._repeats.occurred(f"{found} Retrying.", key=found.what)
                 return False
             raise
 
@@ -205,28 +206,28 @@ class Jobs:
         return [table for table in tables if table.is_pending and table.table_id not in snapshotter.given_up]
 
     def _left(self, supervisor: Supervisor, targets: Mapping[str, int]) -> list[str]:
-        """What of a source is not landed, and what holds it, for people."""
+        """What a source has not landed and what it waits for, as text."""
         source, target = supervisor.name, targets.get(supervisor.name)
         if supervisor.error is not None:
             return [f"source {source}: {_text(supervisor.error)}"]
         if target is None:
             holders = kinds.holders(self._settings.sources[source], self._settings.settings)
-            return [f"source {source}: its jobs have not begun{_behind(holders)}"]
+            return [f"source {source}: its jobs have not started{_behind(holders)}"]
         lines = []
         queued = self._to_read(source, self._lake.tables.read(source).values())
         if queued:
             holders = kinds.holders(self._settings.sources[source], self._settings.settings)
             names = ", ".join(sorted(table.table_name for table in queued))
-            lines.append(f"source {source}: tables to be read: {names}{_behind(holders)}")
+            lines.append(f"source {source}: snapshots not complete: {names}{_behind(holders)}")
         landed = self.landed(source)
         if landed is not None and landed <= target:
             at, to = (kinds.position_text(self._settings.sources[source], position) for position in (landed, target))
-            lines.append(f"source {source}: landed to {at} of {to}")
+            lines.append(f"source {source}: landed up to {at} of {to}")
         return lines
 
     def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
         """A position past the ends of snapshots, and past the moment at which they were registered: a run of the models
-        that was under way then has not seen them, and the next decides of them only at another position.
+        in progress then has not seen them, and the next run considers them only at another position.
         """
         revisions = {table.table_id: table.rev for table in tables}
         known, position = self._registered.get(source, ({}, 0))
@@ -236,7 +237,7 @@ class Jobs:
         return position
 
     def landed(self, source: str) -> int | None:
-        """The position that all of a source's writers that run here have stored; None if none does."""
+        """The position that all writers of a source that run here have stored; None if none runs here."""
         return min((w.progress.position.position for w in self._of(source)), default=None)
 
     def _of(self, source: str) -> list[StreamWriter]:
@@ -249,7 +250,7 @@ class Jobs:
         return Supervisor(source.name, lambda: self._open(source), explain, self._on_change)
 
     def _open(self, described: Source) -> list[Job]:
-        """Make the jobs of a source, from what is stored."""
+        """Make the jobs of a source from the stored state."""
         self._lake.describe(described.name, described.checkpoint_scope)
         running = self._numbers if self._kinds[0] else ()
         source = kinds.jobs(self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait)
@@ -279,14 +280,14 @@ class Jobs:
         return _Opened(source, tuple(writers), snapshotter), jobs
 
     def _stored(self, landing: Landing) -> None:
-        """By a writer's thread. What it landed can be seen when the others, idle ones too, are as far."""
+        """In a writer's thread. What it landed is visible when the other writers, idle ones too, have reached it."""
         if landing.rows:
             for writer in self._of(landing.position.source):
                 writer.announce()
         self._on_stored(landing)
 
     def _on_change(self, supervisor: Supervisor) -> None:
-        """By a supervisor's thread: its source has failed, or is well again."""
+        """In a supervisor's thread: its source has failed, or has recovered."""
         said = None if supervisor.error is None else _text(supervisor.error)
         try:
             self._lake.report(supervisor.name, said)
@@ -298,7 +299,7 @@ class Jobs:
             self._set_over()
 
     def _are_all_failed(self) -> bool:
-        """Whether no source is left that runs, or can run again by itself."""
+        """Whether no source runs or can recover without manual action."""
         return all(supervisor.is_failed for supervisor in self._supervisors)
 
     def _is_begun(self) -> bool:
@@ -324,4 +325,4 @@ def _text(error: BaseException) -> str:
 
 def _behind(holders: Iterable[str]) -> str:
     held = ", ".join(holders)
-    return f", behind open transactions: {held}" if held else ""
+    return f", waiting for open transactions: {held}" if held else ""

@@ -1,6 +1,4 @@
-"""A problem that comes again and again, logged as one: when it begins, then more and more seldom with a count, and when
-it is over.
-"""
+"""Logs a problem that repeats as one: when it begins, then less and less often with a count, and when it is over."""
 
 import logging
 import threading
@@ -8,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# Between two lines of one problem, at first and at most (seconds); doubled each time.
+# Seconds between two lines about one problem: the first pause, doubled each time, and the longest.
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
 
 
@@ -32,8 +30,9 @@ class Repeats:
     def occurred(
         self, message: str, level: int = logging.WARNING, *, key: str | None = None, cause: BaseException | None = None
     ) -> None:
-        """Logs the problem, unless it was logged a moment ago. key: what is the same each time (default: `message`).
-        cause: what is logged with its traceback.
+        """Logs the problem, unless the next line about it is not due yet.
+
+        key: identifies the problem (default: `message`). cause: an error to log with its traceback.
         """
         now = self._clock()
         with self._lock:
@@ -51,11 +50,11 @@ class Repeats:
         self._log.log(level, "%s", line, exc_info=cause)
 
     def over(self, message: str) -> None:
-        """The subject is well again: logs `message` with the number and the time, if there was a problem."""
+        """All problems of the subject are over: logs `message` with their number and duration, if there were any."""
         with self._lock:
             problems, self._problems = list(self._problems.values()), {}
         if problems:
             count = sum(problem.count for problem in problems)
             seconds = self._clock() - min(problem.begun for problem in problems)
             times = "once" if count == 1 else f"{count} times"
-            self._log.info("%s; the problem came %s in %s s", message, times, f"{seconds:,.0f}")
+            self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")

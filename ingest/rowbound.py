@@ -1,7 +1,7 @@
-"""The largest row that Spark has memory for, and the refusal of larger ones before they are landed.
+"""The largest row that fits into Spark's heap, and the refusal of larger rows before they are landed.
 
-A run of the models holds a row some times over, in the heap of the process that runs Spark's tasks. What is refused
-stays in the source, and in its log.
+A run of the models holds several copies of a row, in the heap of the process that runs Spark's tasks. A refused row
+stays in the source and in its log.
 """
 
 import json
@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 from ingest.errors import Failure
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession  # executors import this module, and need no session
+    from pyspark.sql import SparkSession  # executors import this module without a session
 
-# How often a run holds one row at a time, measured (docs/postgres.md, Memory), and what Spark needs for itself.
+# How many copies of a row a run holds at once, measured (docs/postgres.md, Memory), and what Spark itself needs.
 COPIES = 16
 SPARK_BYTES = 300 << 20
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -23,12 +23,12 @@ _SHOWN_KEY = 100
 
 
 def largest_row(heap: int) -> int:
-    """The bytes of the largest row that a heap of `heap` bytes takes."""
+    """The size of the largest row that fits into a heap of `heap` bytes, in bytes."""
     return max(heap - SPARK_BYTES, 0) // COPIES
 
 
 def heap_bytes(spark: "SparkSession") -> int | None:
-    """The heap of a process that runs tasks; None if the session doesn't tell."""
+    """The heap of a process that runs tasks, in bytes; None if the session does not report it."""
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None and str(spark.sparkContext.master).startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -38,7 +38,7 @@ def heap_bytes(spark: "SparkSession") -> int | None:
 
 
 def check(rows: pa.Table, largest: int) -> None:
-    """Raises Failure if one of `rows`, of a raw table with `columns`, is larger than `largest` bytes."""
+    """Raises Failure if one of `rows`, which have the `columns` of a raw table, is larger than `largest` bytes."""
     if rows.nbytes <= largest:
         return
     sizes = _sizes(rows)
@@ -54,7 +54,7 @@ def check(rows: pa.Table, largest: int) -> None:
 
 
 def _sizes(rows: pa.Table) -> pa.Array:
-    """The bytes of each row's key and values."""
+    """The size of each row's key and values, in bytes."""
     sizes = []
     for batch in rows.to_batches():
         columns = batch["columns"]

@@ -1,7 +1,7 @@
-"""Runs the jobs of one source, and starts them again after a failure, from what is stored in the lake.
+"""Runs the jobs of one source, and restarts them after a failure from the state that is stored in the lake.
 
-A source stands for itself: the jobs of others go on while it fails. What the environment withholds (`Unavailable`) is
-tried again soon and with back-off; any other failure has to be mended by a person first, and is tried now and then.
+Sources are independent: the jobs of the others go on. A failure of the environment (`Unavailable`) is retried with
+exponential back-off. Any other failure needs manual action, and is retried at a fixed interval.
 """
 
 import logging
@@ -17,16 +17,16 @@ from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
 
-# Seconds before jobs that failed are started again: at first and at most for what the environment withholds; always
-# for what a person has to mend.
+# Seconds before failed jobs are restarted: the first and the longest pause after a failure of the environment; the
+# pause after a failure that needs manual action.
 FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
-# Jobs that have run for so long are well again.
+# Jobs that have run for this long count as recovered.
 STEADY_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Job:
-    """A thread's work. `stop` lets `run` return; called by another thread, perhaps before `run`."""
+    """The work of a thread. `stop` makes `run` return; another thread calls it, perhaps before `run`."""
 
     name: str
     run: Callable[[], object]
@@ -34,9 +34,10 @@ class Job:
 
 
 class Supervisor:
-    """The jobs of one source, in threads that `start` begins and `stop` and `join` end.
+    """The jobs of one source, in threads: `start` starts them, `stop` tells them to end, `join` waits for that.
 
-    error: what they fail with at present; None: they run, or begin. has_opened: they have once begun.
+    error: what the jobs fail with at present; None while they run or start. has_opened: they were started at least
+    once. was_tried: the first attempt to open them has ended.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class Supervisor:
         explain: Callable[[BaseException], Unavailable | None],
         on_change: Callable[["Supervisor"], None],
     ) -> None:
-        """open_jobs: makes the jobs anew; called by the supervisor's thread. explain: an error as what the environment
-        withholds, None if it is something else. on_change: called when `error` has changed, and when the jobs have been
-        opened.
+        """open_jobs: makes new jobs; called by the supervisor's thread for each attempt. explain: an error as
+        Unavailable, None if its cause is not the environment. on_change: called when `error` has changed, and when the
+        jobs have been opened.
         """
         self.name = name
         self.error: BaseException | None = None
@@ -64,15 +65,15 @@ class Supervisor:
 
     @property
     def is_failed(self) -> bool:
-        """Whether nothing is to be waited for: a person has to mend something, or the jobs could not be opened yet."""
+        """Whether waiting is no use: the failure needs manual action, or the jobs could not be opened yet."""
         return self.error is not None and not (self.has_opened and isinstance(self.error, Unavailable))
 
     def start(self) -> None:
-        """Begin."""
+        """Start the supervisor's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the jobs after the commits that are under way, and start them no more."""
+        """End the jobs after the commits in progress, and do not restart them."""
         self._stopping.set()
         self._stop_jobs()
 
@@ -103,7 +104,7 @@ class Supervisor:
         return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tries - 1)) * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _attempt(self) -> BaseException | None:
-        """Run the jobs until all have ended; what the first that failed raised. It ends the others."""
+        """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
         try:
             self._jobs = self._open()
         except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
@@ -140,12 +141,12 @@ class Supervisor:
             job.stop()
 
     def _say(self, error: BaseException) -> None:
-        """Log a failure; one that was not foreseen with its traceback, which goes to the log file."""
+        """Log a failure; an unexpected error with its traceback, which goes to the log file only."""
         if isinstance(error, Unavailable):
-            self._repeats.occurred(f"source {self.name}: {error} Tried again.", key=error.what)
+            self._repeats.occurred(f"source {self.name}: {error} Retrying.", key=error.what)
         else:
             said = str(error) if isinstance(error, TidemarkError) else unforeseen(error)
-            message = f"source {self.name} has failed: {said} Tried again every {MEND_SECONDS:.0f} s."
+            message = f"source {self.name} has failed: {said} Retrying every {MEND_SECONDS:.0f} s."
             self._repeats.occurred(message, logging.ERROR, cause=None if isinstance(error, TidemarkError) else error)
 
     def _set_error(self, error: BaseException | None) -> None:
@@ -166,7 +167,7 @@ def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
 
 
 def unforeseen(error: BaseException) -> str:
-    """An error of no class of ours, on one line."""
+    """An error that is no TidemarkError, on one line."""
     try:
         return f"{type(error).__name__}: {one_line(redact(str(error)))[:300]}."
     except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended

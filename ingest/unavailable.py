@@ -1,7 +1,7 @@
-"""Recognises errors that the environment causes and can take back: a full or read-only disk, a catalog or an object
-store that does not answer.
+"""Recognises errors of the environment, which may pass: a full or read-only disk, a catalog or an object store that
+does not answer.
 
-By the number of an `OSError`, else by the text that Java, SQLite, pyarrow or dbt give. Each becomes one short line.
+By the number of an `OSError`, else by the text of an error of Java, SQLite, pyarrow or dbt. Each becomes one line.
 """
 
 import errno
@@ -16,7 +16,7 @@ from ingest.errors import Failure, Unavailable
 
 @dataclass(frozen=True)
 class _Cause:
-    """What is withheld: the numbers of an OSError, the texts of other errors, what is said of them."""
+    """A kind of failure. numbers: of an OSError. text: matches other errors. what, fix: of the Unavailable."""
 
     numbers: tuple[int, ...]
     text: re.Pattern[str]
@@ -34,7 +34,7 @@ _CAUSES = (
     _Cause(
         (errno.EDQUOT, errno.EFBIG),
         re.compile(r"Disk quota exceeded|File too large"),
-        "a quota or a limit of file sizes is exceeded",
+        "a disk quota or a file size limit is exceeded",
         "Raise it, or free space there",
     ),
     _Cause(
@@ -58,8 +58,8 @@ _CAUSES = (
             r"Input/output error|SQLITE_IOERR|Stale "
             r"file handle"
         ),
-        "the disk does not work",
-        "See the log of the machine",
+        "the disk or its mount fails",
+        "Check the disk, the mount and the kernel's log",
     ),
     _Cause(
         (),
@@ -78,17 +78,17 @@ _CAUSES = (
             r"|INTERNAL_FAILURE|REQUEST_TIMEOUT|THROTTLING)"
         ),
         "the catalog or the object store does not answer",
-        "See that it runs and can be reached",
+        "Check that it runs and can be reached",
     ),
 )
 # An absolute path, as it stands in messages of Java, pyarrow and SQLite.
 _PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
-# How far from the sign of a cause a path is looked for (characters).
+# A path is looked for this many characters around the match of a cause.
 _NEAR = 300
 
 
 def unavailable(error: BaseException, where: str) -> Unavailable | None:
-    """`error` as what the environment withholds; None if it is something else. where: used if `error` names no path."""
+    """`error` as Unavailable; None if its cause is not the environment. where: used if `error` names no path."""
     if isinstance(error, Unavailable):
         return error
     if isinstance(error, Failure):
@@ -105,7 +105,7 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
 
 
 def unavailable_text(text: str, where: str) -> Unavailable | None:
-    """The same of the text of an error, which may have lines of a stack."""
+    """The same for the text of an error, which may contain a stack trace."""
     for cause in _CAUSES:
         if sign := cause.text.search(text):
             return Unavailable(cause.what, _folder(_path(text, sign.start())) or where, cause.fix)
@@ -120,7 +120,7 @@ def _text(error: Exception) -> str:
 
 
 def _path(text: str, position: int) -> str:
-    """The path next to a position of the text: on its line, the last before it, else the first after it."""
+    """The path next to a position in the text, on the same line: the last before it, else the first after it."""
     begin = max(text.rfind("\n", 0, position) + 1, position - _NEAR)
     end = text.find("\n", position)
     end = min(len(text) if end < 0 else end, position + _NEAR)
@@ -130,5 +130,5 @@ def _path(text: str, position: int) -> str:
 
 
 def _folder(path: str) -> str:
-    """The folder of a path: names of files differ from attempt to attempt."""
+    """The folder of a path, as file names differ between attempts."""
     return path.rpartition("/")[0]

@@ -1,7 +1,7 @@
-"""What the catalog has to be able to do for the jobs and the models, found out by trying it.
+"""Tries what the jobs and the models require of the catalog.
 
-All is tried in a scratch namespace with a name of its own, which is removed with what is in it, whatever fails.
-docs/catalogs.md says which catalogs can.
+Everything is tried in a scratch namespace with a unique name, which is removed with its content, whatever fails.
+docs/catalogs.md lists the requirements and the catalogs.
 """
 
 import uuid
@@ -25,18 +25,18 @@ _SCHEMAS = {"raw", "core", "staging", "buckets"}
 _FORMAT_VERSION = "3"
 # What Spark, the catalog and the file system of the warehouse raise.
 _REFUSALS = (PySparkException, Py4JError, OSError, pa.ArrowException, TidemarkError)
-# For conflicts with other processes, which say nothing of the catalog.
+# For conflicts with other processes, which are no fault of the catalog.
 _RETRY_SECONDS = 5.0
 
 
 class _Scratch:
-    """A namespace for a view and a table. Each public method tries a capability, and raises one of `_REFUSALS`."""
+    """A namespace with a view and a table. Each public method tries a capability, and raises one of `_REFUSALS`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self.catalog = spark.catalog.currentCatalog()
         self.name = f"{PREFIX}{uuid.uuid4().hex}"
-        # With the catalog: else Iceberg's procedures look for one that has the namespace's name first.
+        # With the catalog's name: else Iceberg's procedures first look for a catalog with the namespace's name.
         self._namespace = f"{self.catalog}.{self.name}"
         self._view, self._table = f"{self._namespace}.v", f"{self._namespace}.t"
         self._folder: Folder | None = None
@@ -60,7 +60,7 @@ class _Scratch:
         self._note(table_folder(self._spark, self._table).root.removesuffix("/data"))
         version = self._run(f"SHOW TBLPROPERTIES {self._table} ('format-version')")[0]["value"]
         if version != _FORMAT_VERSION:
-            raise Failure(f"it made one of version {version}")
+            raise Failure(f"it created one of version {version}")
 
     def rows(self) -> None:
         self._run(f"UPDATE {self._table} SET name = 'changed' WHERE id = 1")
@@ -101,7 +101,7 @@ class _Scratch:
         self._run(f"DROP TABLE {self._table} PURGE")
 
     def remove(self) -> None:
-        """Removes what is left. Raises one of `_REFUSALS` if the namespace stays."""
+        """Removes what is left. Raises one of `_REFUSALS` if the namespace can't be removed."""
         for statement in (f"DROP VIEW IF EXISTS {self._view}", f"DROP TABLE IF EXISTS {self._table} PURGE"):
             with suppress(*_REFUSALS):
                 self._run(statement)
@@ -111,9 +111,9 @@ class _Scratch:
                 self._folder.remove()
 
     def _note(self, location: str) -> None:
-        """Notes the namespace's folder, if it has one, by the location of what is in it.
+        """Remembers the namespace's folder, if it has one, from the location of a view or table in it.
 
-        Iceberg leaves a file of each version of a view there, and on a local file system the folders.
+        Iceberg leaves the metadata files of a dropped view there, and on a local file system the folders.
         """
         parent = folder_at(location).root.rpartition("/")[0]
         if self.name in parent.rpartition("/")[2]:
@@ -127,7 +127,7 @@ class _Scratch:
 
 @dataclass(frozen=True)
 class _Capability:
-    """what: follows "the catalog can't". needed: what needs it, a sentence. advice: what may help."""
+    """what: completes "the catalog can't ...". needed: what needs it, a sentence. advice: what may help, a sentence."""
 
     what: str
     needed: str
@@ -136,53 +136,55 @@ class _Capability:
 
 
 _NAMESPACES = _Capability(
-    "make namespaces",
-    "Tidemark's are raw, core, staging and buckets, and one to try the catalog in",
+    "create namespaces",
+    "Tidemark uses raw, core, staging and buckets, and a scratch namespace for this check",
     _Scratch.namespace,
     "Check the catalog and what its role may do",
 )
 _VIEWS = _Capability(
     "create and replace views",
-    "The staging views are kept in it",
+    "The staging views are views of the catalog",
     _Scratch.views,
-    "It takes Iceberg's spark.sql.extensions, and for JDBC jdbc.schema-version: V1, as in profiles/profiles.yml",
+    "Set Iceberg's spark.sql.extensions, and for JDBC jdbc.schema-version: V1, as in profiles/profiles.yml",
 )
 _TABLES = _Capability(
-    f"keep tables of format version {_FORMAT_VERSION}",
-    "All tables are of it",
+    f"create tables of format version {_FORMAT_VERSION}",
+    "All tables have this version",
     _Scratch.table,
-    "It takes Iceberg's runtime of profiles/profiles.yml, or a newer one, and no setting that overrides the version",
+    "Use the Iceberg runtime of profiles/profiles.yml or a newer one, and no setting that overrides the version",
 )
 _OF_TABLES = (
-    _Capability("update and delete rows", "The current rows are kept so", _Scratch.rows),
-    _Capability("change the columns of a table", "Upgrades and edited definitions do", _Scratch.columns),
+    _Capability("update and delete rows", "Current rows are maintained this way", _Scratch.rows),
+    _Capability("change the columns of a table", "Upgrades and edited definitions need this", _Scratch.columns),
     _Capability(
-        "take files that the jobs write",
-        "Changes and snapshots are landed so",
+        "register data files that the jobs write",
+        "Changes and snapshots are landed this way",
         _Scratch.files,
         "The jobs need access to the warehouse, by the same path or address as Spark",
     ),
     _Capability(
         "write to branches and fast-forward a table to one",
-        "A run is published so",
+        "A run is published this way",
         _Scratch.branches,
-        "It takes Iceberg's spark.sql.extensions, as in profiles/profiles.yml",
+        "Set Iceberg's spark.sql.extensions, as in profiles/profiles.yml",
     ),
-    _Capability("compact tables and expire snapshots", "`run` and `maintain` do", _Scratch.upkeep),
-    _Capability("drop tables", "Definitions that are gone are dropped", _Scratch.drop),
+    _Capability(
+        "compact tables and expire snapshots", "`tidemark run` and `tidemark maintain` do this", _Scratch.upkeep
+    ),
+    _Capability("drop tables", "The tables of deleted definitions are dropped", _Scratch.drop),
 )
 
 
 def missing(spark: SparkSession) -> list[Finding]:
-    """An error for each thing that the catalog of a session can't do; a warning if the scratch namespace stays."""
+    """An error for each capability that the session's catalog lacks; a warning if the scratch namespace stays."""
     return _tried(spark, of_tables=True)
 
 
 def require_views(spark: SparkSession) -> None:
-    """Raises Failure if the catalog of a session can't make namespaces and views.
+    """Raises Failure if the session's catalog can't create namespaces and views.
 
-    Quick, as it makes no table. Views are what the models need and the jobs don't: without them a catalog would take a
-    whole snapshot before the first run of the models fails.
+    Quick, as it creates no table. The models need views, the jobs don't: a catalog without views would accept a whole
+    snapshot before the first run of the models fails.
     """
     for finding in _tried(spark, of_tables=False):
         if finding.level == "error":
@@ -192,7 +194,7 @@ def require_views(spark: SparkSession) -> None:
 def _tried(spark: SparkSession, *, of_tables: bool) -> list[Finding]:
     scratch = _Scratch(spark)
     if refusal := _refusal(scratch, _NAMESPACES):
-        # A role that may make none can do with those that somebody made for it: then nothing can be tried.
+        # A role that may create none can work if the four exist already; then nothing else can be tried.
         return [replace(refusal, level="warning") if _are_made(spark) else refusal]
     found: list[Finding | None] = []
     try:
@@ -222,7 +224,7 @@ def _refusal(scratch: _Scratch, capability: _Capability) -> Finding | None:
     return None
 
 
-_OTHERS = "docs/catalogs.md names the catalogs that can"
+_OTHERS = "docs/catalogs.md lists the catalogs that can"
 
 
 def _removal(scratch: _Scratch) -> Finding | None:

@@ -1,7 +1,7 @@
 """Rows that are large for the heap, in a process with a small one: python -m tests.integration.large_rows.
 
-Prints as JSON: what ended the source when it got a row that is too large; and the rows of the models (table, id, bytes)
-before that, and when the tables with such rows are left out.
+Prints as JSON: the error of the source after a row that is too large; and the rows of the models (table, key, n, bytes)
+before that, and after the tables with such rows are excluded.
 """
 
 import json
@@ -17,7 +17,7 @@ from ingest.project import Project
 from ingest.run import Pipeline
 from ingest.spark import session
 
-# Shares of the largest row that is taken; text that zstd can't shorten much, and that Postgres does not.
+# Shares of the largest permitted row. The text hardly compresses with zstd, and Postgres stores it uncompressed.
 LARGE, TOO_LARGE = 0.95, 1.1
 TABLES = """
     create table small (id int primary key, n int);
@@ -37,7 +37,7 @@ ROWS = """
 
 
 def main() -> None:
-    """Snapshots, an update beside a large value, a row that is too large, and the way out."""
+    """Snapshots, an update beside a large value, a row that is too large, and how to continue after it."""
     settings = load()
     (source,) = settings.sources.values()
     assert isinstance(source, PostgresSource)

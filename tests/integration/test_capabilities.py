@@ -1,4 +1,4 @@
-"""What the catalog can't do is told by name, from a scratch namespace of which nothing stays."""
+"""What the catalog can't do is reported by name; nothing of the scratch namespace stays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,20 +32,20 @@ def left_of(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() or capabilities.PREFIX in path.name]
 
 
-def test_the_default_catalog_can_do_all_and_nothing_stays_of_the_trial(lake: Lake, lake_folder: Path) -> None:
+def test_the_default_catalog_passes_and_nothing_of_the_check_stays(lake: Lake, lake_folder: Path) -> None:
     assert capabilities.missing(lake.spark) == []
     assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
     assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
 
 
-def test_a_hadoop_catalog_is_told_to_have_no_views_and_takes_no_lake(new_catalog: NewCatalog, tmp_path: Path) -> None:
+def test_a_hadoop_catalog_is_refused_for_a_new_lake_as_it_has_no_views(new_catalog: NewCatalog, tmp_path: Path) -> None:
     spark = new_catalog("files", type="hadoop")
     (found,) = capabilities.missing(spark)
     assert found.level == "error"
     assert str(found) == (
         "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
-        "catalog files. The staging views are kept in it. It takes Iceberg's spark.sql.extensions, and for JDBC "
-        "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/catalogs.md names the catalogs that can."
+        "catalog files. The staging views are views of the catalog. Set Iceberg's spark.sql.extensions, and for JDBC "
+        "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/catalogs.md lists the catalogs that can."
     )
     with pytest.raises(Failure) as caught:
         Lake(spark)
@@ -54,14 +54,12 @@ def test_a_hadoop_catalog_is_told_to_have_no_views_and_takes_no_lake(new_catalog
     assert left_of(tmp_path) == []
 
 
-def test_each_thing_that_a_catalog_can_not_do_is_told_and_the_rest_is_tried(
-    new_catalog: NewCatalog, tmp_path: Path
-) -> None:
+def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: NewCatalog, tmp_path: Path) -> None:
     settings = {"uri": f"jdbc:sqlite:{tmp_path}/old.db", "table-override.format-version": "2"}
     spark = new_catalog("old", type="jdbc", **settings)
     views, tables = capabilities.missing(spark)
     assert "can't create and replace views (" in views.what
-    assert tables.what == "the catalog can't keep tables of format version 3 (it made one of version 2)"
+    assert tables.what == "the catalog can't create tables of format version 3 (it created one of version 2)"
     assert spark.sql("show namespaces").collect() == []
     assert left_of(tmp_path) == [tmp_path / "old.db"]
 
@@ -71,14 +69,14 @@ def test_a_step_that_fails_in_the_middle_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(capabilities, "Sink", lambda *_: (_ for _ in ()).throw(OSError("no access")))
     (found,) = capabilities.missing(lake.spark)
-    assert found.what == "the catalog can't take files that the jobs write (no access)"
+    assert found.what == "the catalog can't register data files that the jobs write (no access)"
     assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
     assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
 
 
-def test_where_no_namespace_can_be_made_that_is_all_that_is_told(new_catalog: NewCatalog, tmp_path: Path) -> None:
+def test_if_no_namespace_can_be_created_only_that_is_reported(new_catalog: NewCatalog, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
     (found,) = capabilities.missing(spark)
     assert (found.level, found.where) == ("error", "catalog closed")
-    assert found.what.startswith("the catalog can't make namespaces (")
+    assert found.what.startswith("the catalog can't create namespaces (")

@@ -66,7 +66,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     )
     assert lines(models.parent) == [
         (
-            "ok the catalog's file is not there yet; the first job makes it, and tries what the catalog can do: "
+            "ok the catalog's file does not exist yet; the first job creates it, and tries namespaces and views: "
             "profiles/profiles.yml."
         ),
         (
@@ -103,7 +103,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "still: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
-        "ok 2 of 10 are as they have to be: definitions.",
+        "ok 2 of 10 are valid: definitions.",
     ]
     assert not (models.parent / "lake").exists()
 

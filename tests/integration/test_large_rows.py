@@ -1,4 +1,4 @@
-"""Rows that are large for Spark's heap: what fits passes, what does not is refused by name and loses nothing."""
+"""A row that fits into Spark's heap is replicated; a larger row is refused by name, and nothing is lost."""
 
 import json
 import sys

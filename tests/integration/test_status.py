@@ -33,7 +33,9 @@ def told(replica: Replica) -> tuple[dict[str, Any], dict[str, dict[str, Any]], d
     return found["sources"][0], definitions, found["release"]
 
 
-def test_lag_and_what_definitions_did_failed_with_or_wait_for(replica: Replica, database: Database) -> None:
+def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_for(
+    replica: Replica, database: Database
+) -> None:
     view = replica.view("orders", {"id": "int", "note": "string"})
     replica.definition(
         "good",
@@ -102,7 +104,9 @@ def test_lag_and_what_definitions_did_failed_with_or_wait_for(replica: Replica, 
     assert definitions["good"]["reason"] == f"waiting for {replica.source.name}.public.orders"
 
 
-def test_of_mongodb_the_lag_is_that_of_its_clock(lake: Lake, mongo_jobs: MongoJobs, mongo: Client) -> None:
+def test_the_lag_of_mongodb_is_measured_by_the_deployments_clock(
+    lake: Lake, mongo_jobs: MongoJobs, mongo: Client
+) -> None:
     mongo[mongo_jobs.source.name].a.insert_one({"_id": 1})
     mongo_jobs.settle()
     settings = Settings(sources={mongo_jobs.source.name: mongo_jobs.source}, settings=mongo_jobs.settings)

@@ -1,4 +1,4 @@
-"""A source that fails stands for itself: the others stream, snapshot and publish; `status` and the exit code say so."""
+"""A source that fails does not affect the others; `status` and the exit code show the failure."""
 
 import logging
 import os
@@ -53,7 +53,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
 
     def ran(run: ModelRun) -> None:
         failed = lake.error(broken.name)
-        if run.changes and not mended:  # published, though two of three sources can't be
+        if run.changes and not mended:  # published, though two of three sources fail
             assert failed is not None
             assert "is of test_decoding, not of pgoutput" in failed[0]
             said = {source.name: source.problem for source in read(lake, replica.settings).sources}
@@ -62,7 +62,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)
         if mended and failed is None and lake.persisted(broken.name) is not None:
-            pipeline.stop()  # it has come back by itself
+            pipeline.stop()  # it has recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
     monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
@@ -72,7 +72,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
     assert len(replica.rows(f"select id from buckets.{definition}")) > 1
 
 
-def test_the_command_ends_with_what_a_source_failed_with(
+def test_the_command_ends_with_the_error_of_a_source(
     lake: Lake, new_source: NewSource, settings: JobSettings, database: Database
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
@@ -82,13 +82,13 @@ def test_the_command_ends_with_what_a_source_failed_with(
     with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
     Jobs(lake, good, settings).assert_equal("public.t")
-    # Alone it ends the command at once, as nothing is left that runs.
+    # Alone it ends the command at once, as no source is left that runs.
     alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
     with pytest.raises(Failure, match="not of pgoutput"), alone.running():
         alone.wait()
 
 
-def test_what_the_loss_of_a_slot_says_to_do_can_be_done_while_the_others_run(
+def test_the_advice_after_the_loss_of_a_slot_can_be_followed_while_other_sources_run(
     lake: Lake,
     new_source: NewSource,
     settings: JobSettings,
@@ -124,7 +124,7 @@ def test_what_the_loss_of_a_slot_says_to_do_can_be_done_while_the_others_run(
     assert lake.tables.read(good.name) == read_once
 
 
-def test_what_holds_a_snapshot_is_named_when_the_time_is_up(
+def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -133,7 +133,7 @@ def test_what_holds_a_snapshot_is_named_when_the_time_is_up(
     with database.connect(autocommit=False) as writer:
         writer.execute("insert into t values (1)")
         pid = writer.info.backend_pid
-        named = rf"not caught up within the time: source {source.name}: .* open transactions: pid {pid} of"
+        named = rf"not caught up before the timeout: source {source.name}: .* open transactions: pid {pid} of"
         with pytest.raises(Failure, match=named), jobs.running(timeout=2):
             jobs.wait(until_caught_up=True)
         writer.commit()

@@ -59,7 +59,7 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     jobs.settle()
     assert jobs.table("public.orders").state == QUEUED
     tables = PostgresTables(lake, source, settings)
-    with pytest.raises(Failure, match="nothing has moved"):
+    with pytest.raises(Failure, match="no progress"):
         list(verify(lake, tables, source, Patience(1.0)))
     tables.close()
     jobs.close()
@@ -143,7 +143,7 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
 
 
 def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
-    """Between two looks of who waits 50 s pass, and the next of the steps is done."""
+    """Between two looks of the waiting command 50 s pass, and the next of `steps` is done."""
     passed = 0.0
 
     def sleep(_: float) -> None:
@@ -154,7 +154,7 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
     monkeypatch.setattr(catchup, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
-def test_verify_waits_while_stream_and_runs_move_and_says_what_stands_still(
+def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_none(
     replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -172,14 +172,14 @@ def test_verify_waits_while_stream_and_runs_move_and_says_what_stands_still(
             return all(verdict.is_equal for verdict in found)
 
     # No stream: nothing is read, nor held at the source.
-    with pytest.raises(Failure, match=rf"nothing has moved for 100 s.*: source {name}, writer 1\. Have `tidemark run`"):
+    with pytest.raises(Failure, match=rf"no progress for 100 s.*: source {name}, writer 1\. Run `tidemark run`"):
         verdicts()
     assert read == []
     assert "waiting, as the stream is at" in caplog.text
 
     # No run, though the stream goes on.
     database.execute("update orders set note = 'm' where id = 1")
-    match = r"no run of the models has staged anything: source .*, model row_state\. Have `tidemark run`"
+    match = r"no run of the models has staged anything: source .*, model row_state\. Run `tidemark run`"
     with pytest.raises(Failure, match=match):
         verdicts(jobs.stream, jobs.stream)
 

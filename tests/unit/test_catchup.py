@@ -1,4 +1,4 @@
-"""How long a command waits, and what it says meanwhile."""
+"""How long a command waits, and what it logs meanwhile."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def at(state: int, where: str = "source shop, writer 1") -> Standstill:
     return Standstill(state, f"the stream is at {state}", where, "Start it")
 
 
-def test_it_gives_up_when_nothing_has_moved_for_so_long(clock: list[float]) -> None:
+def test_it_fails_after_a_time_without_progress(clock: list[float]) -> None:
     patience = Patience(60)
     for state in range(100):  # much longer than 60 s
         patience.wait(at(state))
@@ -33,11 +33,11 @@ def test_it_gives_up_when_nothing_has_moved_for_so_long(clock: list[float]) -> N
 
     with pytest.raises(Failure) as error:
         waits()
-    assert str(error.value) == "nothing has moved for 60 s, and the stream is at 99: source shop, writer 1. Start it."
+    assert str(error.value) == "no progress for 60 s; the stream is at 99: source shop, writer 1. Start it."
     assert sum(clock) == pytest.approx(moved + 60)
 
 
-def test_it_says_at_once_what_it_waits_for_and_then_more_and_more_seldom(
+def test_it_logs_at_once_what_it_waits_for_and_then_less_and_less_often(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -54,6 +54,6 @@ def test_it_says_at_once_what_it_waits_for_and_then_more_and_more_seldom(
 
 
 def test_without_patience_it_looks_once(clock: list[float]) -> None:
-    with pytest.raises(Failure, match="nothing has moved for 0 s"):
+    with pytest.raises(Failure, match="no progress for 0 s"):
         Patience(0).wait(at(0))
     assert clock == []

@@ -1,4 +1,4 @@
-"""What a person and a program are told of findings."""
+"""How findings are printed for a person and for a program."""
 
 import json
 
@@ -20,7 +20,7 @@ SHOP = of_source(
 
 
 def test_subjects_come_first_aligned_and_grouped() -> None:
-    found = [*SHOP, Finding("ok", "1 of 1 are as they have to be", "definitions", group="definitions")]
+    found = [*SHOP, Finding("ok", "1 of 1 are valid", "definitions", group="definitions")]
     assert [click.unstyle(line) for line in lines(found)] == [
         "source shop",
         "  ok       db:5432/shop                                  PostgreSQL 17.2",
@@ -31,12 +31,12 @@ def test_subjects_come_first_aligned_and_grouped() -> None:
         "  ok       source shop                                   2 of 3 tables can be read",
         "  ok       table xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx  is read",
         "definitions",
-        "  ok       definitions  1 of 1 are as they have to be",
+        "  ok       definitions  1 of 1 are valid",
         "1 error, 1 warning",
     ]
 
 
-def test_no_name_forges_a_line_and_no_password_is_told() -> None:
+def test_no_name_forges_a_line_and_no_password_is_shown() -> None:
     found = of_source("shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")])
     shown = [click.unstyle(line) for line in lines(found)]
     assert shown[1] == "  error    table public.a\\n  ok b  of postgres://me:***@db"

@@ -50,7 +50,7 @@ def test_commands_dbts_profile_and_java_are_found(folder: Path) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_it_is_the_persons_shell_and_a_command_that_fails_is_a_failure(folder: Path) -> None:
+def test_it_is_the_users_shell_and_a_command_that_fails_is_a_failure(folder: Path) -> None:
     done = make_shell(folder, "/bin/sh", 'echo "$0 $MAKELEVEL"; command -v tidemark; exit 3')
     assert done.stdout.splitlines() == ["/bin/sh ", f"{folder}/.venv/bin/tidemark"]
     assert done.returncode != 0

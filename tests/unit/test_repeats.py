@@ -1,4 +1,4 @@
-"""A problem that repeats is logged when it begins, then more and more seldom, and when it is over."""
+"""A problem that repeats is logged when it begins, then less and less often, and when it is over."""
 
 import logging
 
@@ -21,7 +21,7 @@ def test_a_problem_each_second_for_ten_minutes_is_logged_six_times(caplog: pytes
         "the server is away (91 times in 90 s)",
         "the server is away (211 times in 210 s)",
         "the server is away (451 times in 450 s)",
-        "the server is back; the problem came 600 times in 599 s",
+        "the server is back; the problem occurred 600 times in 599 s",
     ]
 
 
@@ -34,5 +34,5 @@ def test_another_problem_is_logged_at_once_and_an_end_only_after_one(caplog: pyt
         repeats.occurred("refused", logging.ERROR)
         repeats.over("back")
         repeats.over("back")
-    assert caplog.messages == ["cut (port 5)", "refused", "back; the problem came 3 times in 0 s"]
+    assert caplog.messages == ["cut (port 5)", "refused", "back; the problem occurred 3 times in 0 s"]
     assert caplog.records[1].levelno == logging.ERROR

@@ -1,4 +1,4 @@
-"""Rows that Spark's heap has no room for are refused by name, whatever they are large by."""
+"""Rows that are too large for Spark's heap are refused by name, whichever part of them is large."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def large(**values: object) -> dict[str, object]:
         large(row_key="k" * 60, prev_row_key="p" * 60),
     ],
 )
-def test_the_row_is_named_that_is_too_large(row: dict[str, object]) -> None:
+def test_a_row_that_is_too_large_is_named(row: dict[str, object]) -> None:
     rows = pa.Table.from_pylist([SMALL, TRUNCATE, row, SMALL], EVENTS)
     for table in (rows, pa.concat_tables([rows.slice(0, 1), rows.slice(2)])):
         with pytest.raises(Failure, match=r"source shop, table public\.o'd, key (\[\"2\"\]|k+)\. ") as caught:
@@ -37,7 +37,7 @@ def test_the_row_is_named_that_is_too_large(row: dict[str, object]) -> None:
         assert '"!public.o\'d"' in str(caught.value)
 
 
-def test_many_rows_may_be_larger_together() -> None:
+def test_many_rows_together_may_be_larger() -> None:
     rows = pa.Table.from_pylist([SMALL, large(columns=[("a", "x" * 90)]), TRUNCATE] * 100, EVENTS)
     assert rows.nbytes > 1000
     check(rows, 100)
@@ -52,7 +52,7 @@ def test_a_key_is_shown_shortened() -> None:
 
 @pytest.mark.parametrize("schema", [EVENTS, SNAPSHOT_ROWS])
 @pytest.mark.parametrize("kind", [Sink, BackgroundSink])
-def test_a_sink_refuses_what_its_folder_is_not_for(
+def test_a_sink_refuses_rows_larger_than_its_folder_permits(
     tmp_path: Path, kind: type[Sink] | type[BackgroundSink], schema: pa.Schema
 ) -> None:
     folder = Folder(str(tmp_path), 1000).beneath("part")

@@ -71,7 +71,7 @@ def test_jobs_are_started_again_until_they_run(failure: Exception) -> None:
     assert tries.opened == 3
 
 
-def test_a_source_has_failed_if_a_person_has_to_mend_something_or_it_was_never_opened() -> None:
+def test_a_source_has_failed_if_it_needs_manual_action_or_was_never_opened() -> None:
     away, lost = Unavailable("no primary answers"), Failure("the slot is lost")
     for failure, is_opened, is_failed in ((away, True, False), (away, False, True), (lost, True, True)):
         tries = Tries(*[failure] * 1000) if is_opened else Tries(opening=failure)

@@ -1,4 +1,4 @@
-"""Errors of the environment become one short line that names the folder; all others stay what they are."""
+"""Errors of the environment become one short line that names the folder; all others are left alone."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ def test_texts_of_the_environment_are_recognised(text: str) -> None:
     assert TEXTS[text] in found.what
 
 
-def test_the_folder_next_to_the_sign_is_named_else_that_of_the_caller() -> None:
+def test_the_folder_next_to_the_match_is_named_else_that_of_the_caller() -> None:
     text = "Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)"
     for said, where in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
         found = unavailable_text(said, "the lake")
@@ -60,6 +60,6 @@ def test_other_errors_are_not_of_the_environment(error: Exception) -> None:
     assert unavailable(error, "the lake") is None
 
 
-def test_what_is_one_already_stays_as_it_is() -> None:
+def test_an_error_that_is_unavailable_already_is_returned_as_it_is() -> None:
     error = Unavailable("no primary answers", "db:27017")
     assert unavailable(error, "the lake") is error
