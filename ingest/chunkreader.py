@@ -48,8 +48,8 @@ class ChunkReader:
         self._settings = settings
 
     def read(self, weighed: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
-        """The results of tasks weighed in bytes. Raises Failure if the executors can't work, Unavailable if
-        they can't write.
+        """The results of tasks weighed in bytes. Raises Failure if the executors don't work, Unavailable if they
+        can't write.
         """
         shares = share_out(weighed, self._workers(sum(weight for weight, _ in weighed)))
         if not shares:

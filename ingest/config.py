@@ -215,7 +215,7 @@ class Settings(_Model):
         return self.sources[name]
 
     def only(self, names: Collection[str]) -> "Settings":
-        """The same with these sources alone; none named: with all. UsageError for a name that there is not."""
+        """The same settings with only these sources (none named: all). Raises UsageError for an unknown name."""
         chosen = {name: self.source(name) for name in names}
         return self.model_copy(update={"sources": chosen}) if chosen else self
 

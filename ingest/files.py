@@ -53,8 +53,8 @@ class Folder:
     """Where a table's data is: `root` as Iceberg writes it, such as
     `s3://bucket/raw/wal_events/data`.
 
-    Small and free of handles, so that it can go to an executor. largest_row: of the rows that its files may have, in
-    bytes (see `rowbound`).
+    Small and free of handles, so that it can be sent to an executor. largest_row: the size of the largest row that a
+    file in it may have, in bytes (see `rowbound`).
     """
 
     root: str
@@ -77,7 +77,7 @@ class Folder:
         return system, path
 
     def remove(self) -> None:
-        """Removes the folder with all that is in it."""
+        """Removes the folder and its content."""
         system, path = self.open()
         system.delete_dir(path)
 

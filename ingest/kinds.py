@@ -36,8 +36,8 @@ def jobs(
     running: Collection[int] | None,
     wait: Callable[[float], bool],
 ) -> SourceJobs:
-    """The jobs of a source. running: the writers that this process is to run (None: all). wait: waits so many seconds;
-    true: give up. Raises Failure when it can't be reached, or its log is lost.
+    """The jobs of a source. running: the writers that this process is to run (None: all). wait: sleeps some seconds;
+    true: stop waiting. Raises Failure if the source can't be reached, or its log is lost.
     """
     if isinstance(source, PostgresSource):
         return postgres_source.open_jobs(lake, source, settings, running=running, wait=wait)
@@ -45,14 +45,14 @@ def jobs(
 
 
 def holders(source: Source, settings: JobSettings) -> list[str]:
-    """The open transactions of a source that a snapshot waits for, the oldest first; none if it can't be asked."""
+    """The open transactions that a snapshot of a source waits for, the oldest first; none if it can't be reached."""
     return postgres_source.open_transactions(source, settings) if isinstance(source, PostgresSource) else []
 
 
 def unavailable(error: BaseException, where: str) -> Unavailable | None:
-    """An error as what the environment withholds, a source's server included; None if it is something else.
+    """An error as Unavailable, if its cause is the environment or a source's server; else None.
 
-    where: the lake, said if the error names no folder.
+    where: the lake, used if the error names no folder.
     """
     if isinstance(error, psycopg.Error) and postgres_connection.is_cut(error):
         return Unavailable(f"the connection to Postgres was cut ({one_line(str(error))})")

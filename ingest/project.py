@@ -29,7 +29,7 @@ QUIETLY = ("--quiet", "--log-level", "none")
 DEFINITIONS = ("bucket", "bucket_parameters")
 # dbt's, where it is not the plural.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
-# Letters of a message that are shown: Spark's may go on with a plan, or with a stack.
+# The length to which a message is cut: Spark's may contain a plan or a stack trace.
 MESSAGE_LENGTH = 500
 # What dbt calls the status of a node that failed.
 FAILED = ("error", "fail", "runtime error")
@@ -180,7 +180,7 @@ def _folders(settings: Path) -> Iterator[str]:
 
 
 def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:
-    """What to raise: Overtaken or Unavailable, if it is that which dbt has `told`."""
+    """What to raise: Overtaken or Unavailable if the text that dbt has `told` is of that kind, else Failure."""
     if _OVERTAKEN.search(told):
         return Overtaken(what, where, "Run it again")
     if found := unavailable_text(told, where):
@@ -216,6 +216,6 @@ def _said(result: dbtRunnerResult) -> str:
 
 
 def _brief(message: str) -> str:
-    """A message on one line, without the rest of a long one: `logs/dbt.log` has it."""
+    """A message on one line, cut if it is long: `logs/dbt.log` has all of it."""
     line = one_line(message)
     return line if len(line) <= MESSAGE_LENGTH else f"{line[:MESSAGE_LENGTH]} ..."

@@ -1,4 +1,4 @@
-"""What the models' own tables tell: the last release, what definitions last did, and which models fail or wait."""
+"""Reads the models' own tables: the last release, each definition's last evaluation, models that failed or wait."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ CORE = ("checkpoints", "events", "tables", "row_state")
 
 
 def release(spark: SparkSession) -> dict[str, Any] | None:
-    """The last publication, of a run or of maintenance: its id, when it took place, and how many seconds ago."""
+    """The newest publication, by a run or by maintenance: publication_id, published_at, age_seconds."""
     if not spark.catalog.tableExists("core.publications"):
         return None
     newest = "max_by(struct(publication_id, unix_micros(published_at) AS at), publication_id)"
@@ -26,11 +26,11 @@ def release(spark: SparkSession) -> dict[str, Any] | None:
 
 
 def evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    """By definition what its last evaluation was that is still told of: kind, why, put, removed, at."""
+    """By definition: the last evaluation that is still recorded, as kind, why, put, removed, at."""
     if not spark.catalog.tableExists("core.publications"):
         return {}
     publications = spark.table("core.publications")
-    if "evaluation" not in publications.columns:  # of an earlier Tidemark
+    if "evaluation" not in publications.columns:  # made by an earlier Tidemark
         return {}
     newest = "max_by(struct(evaluation, unix_micros(published_at) AS at), publication_id) AS newest"
     told = publications.where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest)).select("model", "newest.*")
@@ -38,7 +38,7 @@ def evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
 
 
 def states(spark: SparkSession) -> dict[str, dict[str, Any]]:
-    """By model that published nothing in its last run: state (failed or waiting), reason, since."""
+    """By model, for those that published nothing in their last run: state (failed or waiting), reason, since."""
     if not spark.catalog.tableExists("core.model_states"):
         return {}
     rows = spark.sql("SELECT model, state, reason, unix_micros(since) AS since FROM core.model_states").collect()
@@ -48,9 +48,10 @@ def states(spark: SparkSession) -> dict[str, dict[str, Any]]:
 def definitions(
     marks: Sequence[Mapping[str, Any]], found: Mapping[str, Mapping[str, Any]], done: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Of each definition and source where it stands, its state, and its last evaluation.
+    """For each definition and source: its position, its state, and the definition's last evaluation.
 
-    marks: rows of core.progress. found: states. done: evaluations. One that was never published has no source.
+    marks: rows of core.progress. found: see `states`. done: see `evaluations`. A definition that was never published
+    has one entry, with source None.
     """
     placed = [mark for mark in marks if mark["definition_hash"] is not None]
     missing = sorted(found.keys() - {mark["model"] for mark in placed} - set(CORE))

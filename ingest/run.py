@@ -1,7 +1,7 @@
-"""The warm loop: streams and snapshots in threads, dbt in this process after what they land.
+"""The warm loop: streams and snapshots in threads, and dbt in this process on what they land.
 
-One run of dbt after another: what landed meanwhile is in the next. Parsing, Spark and its compiled code stay
-warm between them; a project whose files have changed is parsed anew, and nothing runs with the old text.
+Runs of dbt follow one another; each models what landed during the one before it. The parsed project, Spark and its
+compiled code stay in memory between runs. A project whose files have changed is parsed again before the next run.
 """
 
 import logging
@@ -24,25 +24,26 @@ from ingest.upkeep import maintain
 
 _log = logging.getLogger(__name__)
 
-# Views and seeds stay as the first run of the project made them, and the files in which dbt says what it knows of the
-# project; unit tests look at the code, not at the data. Tests that touch a view are not left out with it.
+# Later runs skip views, seeds and dbt's artifacts, which the first run has written. Unit tests check the code, not the
+# data. Data tests that read a view are not skipped with it.
 _LEFT_OUT = ("config.materialized:view", "resource_type:seed", "resource_type:unit_test")
 _LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_LEFT_OUT)
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
-# How the message of a definition that was evaluated ends.
+# The end of the message of a definition that was evaluated.
 _OPS = re.compile(r", PUT \d+, REMOVE \d+$")
 
-# Seconds after which a run that failed is repeated though nothing has landed: at first, doubled, and at most.
+# Seconds after which a failed run is repeated though nothing has landed: the first pause, doubled each time, and the
+# longest.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
 
-# Upkeep is looked for after so many runs: some tenths of a second for each table where nothing is due.
+# Maintenance is considered after this many runs: it costs some tenths of a second per table even if nothing is due.
 UPKEEP_RUNS = 50
 
 
 @dataclass(frozen=True)
 class ModelRun:
-    """One run of dbt: when it began and ended (seconds since the epoch), and what its nodes came to."""
+    """One run of dbt: when it began and ended (seconds since the epoch), and the outcomes of its nodes."""
 
     started: float
     ended: float
@@ -50,7 +51,7 @@ class ModelRun:
 
     @property
     def waiting(self) -> list[str]:
-        """Which definitions stand still, and what for."""
+        """Which definitions wait, and for what."""
         names: dict[str, list[str]] = {}
         for outcome in self.outcomes:
             if outcome.message.startswith("stands still"):
@@ -64,7 +65,7 @@ class ModelRun:
 
 
 class Pipeline:
-    """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` as long as asked."""
+    """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` until it is told to end."""
 
     def __init__(self, lake: Lake, settings: Settings, project: Project) -> None:
         self._project = project
@@ -77,29 +78,30 @@ class Pipeline:
         self._retry_at = 0.0
         self._news = threading.Event()
         self._unsettled = True
-        # By source and writer, where rows were landed; by source, up to where the models have seen all.
+        # By source and writer: the position of the last landing with rows.
         self._landed: dict[tuple[str, int], int] = {}
+        # By source: the position when the last run began.
         self._seen: dict[str, int] = {}
         self._seen_tables = (0, 0)
         self.jobs = Jobs(lake, settings, on_stored=self._stored, on_over=self._news.set)
 
     @contextmanager
     def running(self, timeout: float | None = None) -> Iterator["Pipeline"]:
-        """With the jobs started; they are stopped at the end, and told to end after `timeout` seconds."""
+        """Starts the jobs, and stops them on exit. timeout: seconds after which they are told to end."""
         with self.jobs.running(timeout):
             yield self
 
     def stop(self) -> None:
-        """End the jobs after what they have at hand, and `loop` after its run."""
+        """End the jobs after the commits in progress, and `loop` after the run in progress."""
         self.jobs.end()
 
     def model(self) -> ModelRun:
-        """Run dbt on what is landed by now."""
+        """Run dbt on what is landed so far."""
         self._runs += 1
         started = time.time()
         tables = self._tables()
         landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
-        # Before the run: one that fails is repeated after a pause, not with the next position.
+        # Set before the run: a run that fails is repeated after a pause, not with the next position.
         self._seen, self._seen_tables = landed, tables
         outcomes = self._build()
         run = ModelRun(started, time.time(), tuple(outcomes))
@@ -110,21 +112,21 @@ class Pipeline:
     def _build(self) -> list[Outcome]:
         project = self._project.renewed()
         if project is not self._project:
-            _log.info("the dbt project has changed: parsed anew")
+            _log.info("the dbt project has changed; parsing it again")
             self._project, self._is_deployed = project, False
         outcomes = project.invoke("build", *(_LATER_RUNS if self._is_deployed else _FIRST_RUN))
         self._is_deployed = True
         return outcomes
 
     def maintain(self) -> None:
-        """Do what upkeep is due, and log it. What fails is tried again the next time."""
+        """Do the maintenance that is due, and log it. What fails is retried the next time."""
         try:
             for line in maintain(self._lake, self._settings.settings, self._project):
                 _log.info("%s", line)
         except Failure as error:
             self._upkeep_repeats.occurred(str(error))
         else:
-            self._upkeep_repeats.over("upkeep works again")
+            self._upkeep_repeats.over("maintenance works again")
 
     def loop(
         self,
@@ -132,9 +134,10 @@ class Pipeline:
         until_caught_up: bool = False,
     ) -> None:
         """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
-        the sources when this began is in the outputs. A source that has failed is not waited for.
+        the sources when this began is in the outputs. Does not wait for sources that have failed.
 
-        Raises what the last run failed with, what all sources have failed with, and Failure when the time is up.
+        Raises what the last run failed with, what a source has failed with if all have, and Failure if the timeout
+        expires first.
         """
         targets = self.jobs.watermarks() if until_caught_up else {}
         caught_up = False
@@ -150,7 +153,7 @@ class Pipeline:
                 failure = self._modelled(on_run)
             caught_up = has_landed and not isinstance(failure, Unavailable)
         self.jobs.check()
-        if caught_up:  # a process that a scheduler starts makes few runs
+        if caught_up:  # a process that a scheduler starts does few runs
             self.maintain()
             if failure is not None:
                 raise failure
@@ -158,7 +161,7 @@ class Pipeline:
             self.jobs.say_what_is_left(targets)
 
     def _wait(self, until_caught_up: bool) -> None:
-        """For news, or until a run that failed is to be repeated."""
+        """Wait for news, or until a failed run is to be repeated."""
         seconds = max(0.0, self._retry_at - time.monotonic()) if self._failed_runs else None
         if until_caught_up:
             seconds = LOOK_SECONDS
@@ -168,8 +171,9 @@ class Pipeline:
         return self._failed_runs > 0 and time.monotonic() >= self._retry_at
 
     def _modelled(self, on_run: Callable[[ModelRun], None]) -> Failure | None:
-        """What a run fails with. A definition that does holds up nobody else, nor landing, nor upkeep; a later run
-        tries it again.
+        """Run dbt; what the run fails with. A definition that fails does not delay others, landings or maintenance.
+
+        A later run evaluates it again.
         """
         failure: Failure | None = None
         try:
@@ -193,14 +197,14 @@ class Pipeline:
         self._failed_runs += 1
         self._retry_at = time.monotonic() + pause
         if isinstance(failure, Unavailable):
-            self._repeats.occurred(f"{failure} Tried again.", key=failure.what)
+            self._repeats.occurred(f"{failure} Retrying.", key=failure.what)
         else:
             self._unsettled = self._unfinished(self._seen)
             self._repeats.occurred(str(failure), logging.ERROR)
 
     def _stored(self, landing: Landing) -> None:
-        """By a writer's thread. A position alone is no news, unless something waits for it: a snapshot, a table that
-        was made or dropped, what another writer has landed, or what was not below the position of its own landing.
+        """In a writer's thread. A position without rows is news only if something waits for it: a snapshot, a new or
+        dropped table, rows of another writer, or own rows that were not below the position of their landing.
         """
         at = landing.position
         if landing.rows:
@@ -210,13 +214,13 @@ class Pipeline:
             self._news.set()
 
     def _tables(self) -> tuple[int, int]:
-        """Another one whenever something is registered of a table."""
+        """A value that changes with every change of raw.source_tables."""
         query = "select count(*) as registered, coalesce(sum(rev), 0) as revisions from raw.source_tables"
         row = self._lake.spark.sql(query).collect()[0]
         return row.registered, row.revisions
 
     def _unfinished(self, landed: Mapping[str, int]) -> bool:
-        """Whether a snapshot is under way, or its end, or a table's, not yet below what was `landed`."""
+        """Whether a snapshot is in progress, or the end of a snapshot or table is not yet below what was `landed`."""
         return any(
             table.is_pending or max(table.done_lsn or 0, table.ended_lsn or 0) >= at
             for source, at in landed.items()

@@ -137,7 +137,7 @@ class Snapshotter:
                 raise
             self._repeats.occurred(f"source {self._name}: the snapshotter waits: {error}", key=error.what)
             return 1
-        self._repeats.over(f"source {self._name}: the snapshotter goes on")
+        self._repeats.over(f"source {self._name}: the snapshotter continues")
         return left
 
     def _pass(self) -> int:

@@ -1,4 +1,4 @@
-"""What the sources say of their logs, for `tidemark status`: how far they are ahead, what they keep, what is wrong."""
+"""Asks the sources about their logs, for `tidemark status`: the lag, the log that they retain, problems."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from ingest.postgres.lag import seconds_behind
 
 
 def asked(lake: Lake, settings: Settings, name: str) -> dict[str, Any]:
-    """What the source says: its lag, the bytes of log kept for its slots, and problems; or why it can't be asked."""
+    """Fields of a SourceStatus: lag, log retained for the slots, problem (also why the source can't be reached)."""
     source = settings.sources[name]
     counting = lake.writers(name)
     stored = [one for (_, writer), one in current(lake.positions(name)).items() if writer in counting]
@@ -38,7 +38,7 @@ def asked(lake: Lake, settings: Settings, name: str) -> dict[str, Any]:
         return {"problem": str(error)}
     except psycopg.Error as error:
         why = one_line(error.diag.message_primary or str(error))
-        return {"problem": str(Failure(f"the server refuses a question ({why})", f"source {name}"))}
+        return {"problem": str(Failure(f"the server rejected a query ({why})", f"source {name}"))}
 
 
 def _asked_postgres(
@@ -66,7 +66,7 @@ def _asked_postgres(
     if retained > limit:
         problems.append(
             f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, above retained_log_bytes "
-            f"({limit.human_readable()}): see that a stream runs, or its disk fills"
+            f"({limit.human_readable()}): make sure that a stream runs, or its disk fills up"
         )
     if not stored:
         return {"problem": ". ".join(problems)}
@@ -79,7 +79,7 @@ def _asked_postgres(
 
 
 def _by_age(stored: Stored) -> tuple[int, float]:
-    """The position that a writer is at, when it came there, is the last."""
+    """Sorts by position; of equal ones the earliest comes last: the time at which the writer reached the position."""
     return stored.position, -stored.at
 
 
@@ -100,7 +100,7 @@ def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Pos
 
 
 def stored_positions(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[Stored]:
-    """What is kept of what these writers have stored since they began."""
+    """The positions that these writers have stored since their start, as far as they are kept."""
     query = (
         "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS at "
         f"FROM {POSITIONS} WHERE source = {literal(name)}"

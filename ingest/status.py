@@ -1,4 +1,4 @@
-"""How far sources, snapshots and definitions have come, and what waits for what."""
+"""`tidemark status`: how far sources, snapshots and definitions are, what failed, and what waits for what."""
 
 import dataclasses
 import json
@@ -31,12 +31,13 @@ class SourceStatus:
     """A source: positions in its log (of the slowest writer, of the newest checkpoint), its writers, tables and slots.
 
     writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
-    the others (held_seconds), see `holding`; 0 if none waits for it.
-    retained_bytes: of the log that the server keeps for the slowest slot.
-    lag_bytes: of the log between the position and the server's (Postgres). lag_seconds: since the commit of the oldest
-    change that is not landed, or at most (MongoDB: between the deployment's time and the position's); 0 if there is
-    none. unpublished_seconds: since the commit of the oldest change that is landed and not in `core.row_state`.
-    problem: what is wrong with them, or why they could not be asked.
+    the others (held_seconds, see `holding`); 0 if none waits for it.
+    retained_bytes: the log that the server keeps for the slowest slot.
+    lag_bytes: the log between the position and the server's current one (Postgres).
+    lag_seconds: the time since the commit of the oldest change that is not landed, or an upper bound; 0 if there is
+    none. MongoDB: the time between the deployment's newest operation and the position.
+    unpublished_seconds: the time since the commit of the oldest change that is landed and not in `core.row_state`.
+    problem: what the jobs fail with, what is wrong with the slots, or why the source can't be reached.
     """
 
     name: str
@@ -55,9 +56,9 @@ class SourceStatus:
 class Status:
     """All sources of sources.yml, the definitions, the last release, and the models of `core` that failed.
 
-    release: its publication_id, published_at, and age_seconds; None before the first. A definition stands once for each
-    source; its state is published, waiting or failed, with the reason and since when. evaluation: what it last did:
-    kind (incremental or full), why, put and removed (rows), at; None if it has not been evaluated.
+    release: publication_id, published_at and age_seconds; None before the first. definitions: one entry for each
+    definition and source, with state (published, waiting or failed), reason and since. Its evaluation is the last one:
+    kind (incremental or full), why, put and removed (rows), at; None if there was none.
     """
 
     sources: list[SourceStatus]
@@ -71,7 +72,7 @@ class Status:
 
 
 def read(lake: Lake, settings: Settings) -> Status:
-    """The status now, by the lake and by asking the sources."""
+    """The current status, from the lake and the sources."""
     marks = _marks(lake)
     sources = [_source(lake, settings, name, marks) for name in settings.sources]
     states = published.states(lake.spark)
@@ -183,7 +184,7 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
 
 
 def _failure(lake: Lake, name: str) -> str:
-    """What the source's jobs fail with, as they say themselves."""
+    """What the source's jobs fail with, as they have stored it."""
     found = lake.error(name)
     return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
 
@@ -215,7 +216,7 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
 
 
 def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
-    """What each writer is not past."""
+    """By writer: the changes landed by other writers that it has not reached."""
     minimum = min(one.position for one in writers.values())
     at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
     rows = lake.spark.sql(
@@ -230,7 +231,7 @@ def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, 
 
 
 def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
-    """Where snapshots end that were read, and when that was told."""
+    """The end position of each snapshot that was read, and when it was stored."""
     query = (
         f"SELECT done_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
         f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"

@@ -66,7 +66,7 @@ def verify_all(
 ) -> Iterator[Verdict]:
     """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name.
 
-    Gives up, with a Failure, when nothing that it waits for has moved for `wait_seconds`.
+    Raises Failure after `wait_seconds` without progress of the stream or the models.
     """
     patience = Patience(wait_seconds)
     named = locate(lake, settings, table_names, source)
@@ -85,7 +85,7 @@ def verify(
     """Compares tables (none named: all) of a source.
 
     Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
-    was read, and don't move either.
+    was read and make no progress either.
     """
     name = of.name
     if not lake.tables.read(name):

@@ -20,7 +20,7 @@ from ingest.errors import UsageError
 TARGET = "local"
 _MARK = ".made-by-tidemark-demo"
 _PARTS = ("dbt_project.yml", "profiles", "models/raw", "models/core", "macros", "tests/data_tests")
-# The demo's own views and definitions, which stand for those that a person writes.
+# The demo's own views and definitions, in place of those that a user writes.
 MODELS = Path(__file__).parent / "models"
 # It is made anew by every demo, so nothing is lost with the machine.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
@@ -87,7 +87,7 @@ def sources(lake: Path) -> set[str]:
 
 
 def _copy_project(copy: Path) -> Path:
-    """The dbt project in the current folder with the demo's models in place of its own, as a copy to be edited."""
+    """Copies the dbt project in the current folder, with the demo's models in place of its views and definitions."""
     parts = [Path(part) for part in _PARTS]
     for part in parts:
         if not part.exists():

@@ -202,7 +202,7 @@ def table_folder(spark: SparkSession, table: str) -> Folder:
 
 
 def folder_at(location: str) -> Folder:
-    """The folder that Iceberg calls so."""
+    """The folder of an Iceberg location."""
     root = location.removesuffix("/")
     if root.startswith("file:"):
         root = "/" + root.removeprefix("file:").lstrip("/")

@@ -189,7 +189,7 @@ TABLES: Mapping[str, Table] = {
 def ensure(spark: SparkSession) -> None:
     """Makes the raw tables that don't exist and adds the columns that an older lake lacks.
 
-    Raises Failure if the lake is new and its catalog has no views, which the models need.
+    Raises Failure if the lake is new and its catalog does not support views, which the models need.
     """
     if spark.sql("SHOW NAMESPACES LIKE 'raw'").isEmpty():
         require_views(spark)

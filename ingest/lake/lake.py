@@ -72,11 +72,11 @@ class Lake:
 
     @property
     def location(self) -> str:
-        """Where the files of the lake are, for messages."""
+        """The folder of the lake's files, for messages."""
         return self.folder(ddl.EVENTS).root
 
     def report(self, source: str, error: str | None) -> None:
-        """Says in raw.sources what the jobs of a source fail with at present, None: nothing; for `status`."""
+        """Stores in raw.sources what the jobs of a source fail with at present (None: nothing), for `status`."""
         where = f"WHERE source = {literal(source)}"
         told = [row.error for row in self.spark.sql(f"SELECT error FROM {ddl.SOURCES} {where}").collect()]
         if told and told != [error]:

@@ -1,4 +1,4 @@
-"""How far a MongoDB deployment is ahead of what is landed of it."""
+"""By how many seconds the landed position of a MongoDB source lags behind the deployment."""
 
 from pymongo.errors import PyMongoError
 
@@ -11,12 +11,12 @@ from ingest.settings import JobSettings
 def seconds_behind(source: MongoSource, settings: JobSettings, position: int) -> float:
     """Seconds between the time of the deployment's newest operation and a position. Raises Failure.
 
-    An idle deployment writes an operation of its own every ten seconds, which the stream follows.
+    An idle deployment writes a no-op every ten seconds, so a running stream stays close behind.
     """
     try:
         with connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
             now = server.operation_time(client)
     except PyMongoError as error:
-        what = f"MongoDB refuses a question ({connection.said(error)})"
+        what = f"MongoDB rejected a command ({connection.said(error)})"
         raise Failure(what, f"source {source.name}") from None
     return float(max(0, (now >> 32) - (position >> 32)))

@@ -100,7 +100,7 @@ class Reader(threading.Thread):
         self._ending.set()
 
     def _look_for_silence(self) -> None:
-        """A server answers at least twice a second, if only that there is nothing."""
+        """Report a silent server: one that works answers at least twice a second, also if there are no events."""
         if time.monotonic() - self._heard < SILENCE_SECONDS:
             self._silences.over(f"source {self._source}: the deployment answers again")
         else:
@@ -176,7 +176,7 @@ class Reader(threading.Thread):
     def _take(self, client: Client, reply: Reply) -> bool:
         """Hand a reply over; whether the cursor is at its end."""
         raw, token = reply.documents, reply.token
-        self._cuts.over(f"source {self._source}: the change stream goes on")
+        self._cuts.over(f"source {self._source}: the change stream continues")
         assert token is not None  # a change stream's replies have one
         position = clustertime.of_token(token["_data"])
         self._put(Events(raw, position))

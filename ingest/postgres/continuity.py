@@ -19,13 +19,13 @@ _CAUSES = {
 
 
 def resnapshot(source: str) -> str:
-    """What to do when the log of a source is lost."""
+    """The advice for a source whose log is lost."""
     return f"`tidemark resnapshot --all --source {source}` makes a new slot and reads all tables again"
 
 
 def _resnapshot_one(source: str) -> str:
-    """What to do when one slot is lost, and the log is the one that it was."""
-    return f"{resnapshot(source)} (`--writer N` in place of `--all`: for one of several writers)"
+    """The advice for one lost slot of a source whose log is otherwise intact."""
+    return f"{resnapshot(source)} (with several writers: `--writer N` instead of `--all`, for one of them)"
 
 
 def check(connection: Connection, replication: Connection, position: Position, found: dict[str, Any] | None) -> System:
@@ -47,7 +47,7 @@ def check_log(connection: Connection, replication: Connection, position: Positio
         raise Failure(
             f"the server's log stands at {format_lsn(now)}, behind what is stored ({format_lsn(position.position)})",
             where,
-            f"It was set back, so what the lake holds may never have been; {resnapshot(position.source)}",
+            f"It was restored; the lake may hold transactions that are lost there: {resnapshot(position.source)}",
         )
     return system
 
@@ -112,5 +112,5 @@ def _check_timeline(replication: Connection, system: System, position: Position,
             f"the cluster went on from {format_lsn(fork)} on timeline {system.timeline}, before what is "
             f"stored ({format_lsn(position.position)} on timeline {position.timeline})",
             where,
-            f"It was set back, so what the lake holds may never have been; {resnapshot(position.source)}",
+            f"It was restored; the lake may hold transactions that are lost there: {resnapshot(position.source)}",
         )

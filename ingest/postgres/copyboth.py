@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 class CopyBoth(Protocol):
-    """A running stream. heard: when something last came from the server, by the monotonic clock."""
+    """A running stream. heard: when the server last sent something, by the monotonic clock."""
 
     heard: float
 

@@ -1,4 +1,4 @@
-"""How far a Postgres source is ahead of what is landed of it."""
+"""By how many seconds the landed position of a Postgres source lags behind the source."""
 
 import struct
 import time
@@ -12,11 +12,11 @@ from ingest.config import PostgresSource
 from ingest.positions import Position, parse_lsn
 from ingest.postgres.connection import Connection
 
-# A slot that nobody reads is looked into for so long, and for so many changes: the first, and, as the server may know
-# less than is stored, some behind it.
+# Limits for a look into a slot that is not in use: milliseconds, and numbers of changes. The first change is usually
+# enough; more are read if the server's position is behind the stored one.
 _PEEK_MILLISECONDS = 3000
 _PEEKED = (1, 100_000)
-# Of a Begin message: type, LSN of the commit, its time in microseconds since 2000.
+# A Begin message: type, LSN of the commit, commit time in microseconds since 2000.
 _BEGIN = struct.Struct(">cQq")
 _EPOCH = 946_684_800
 
@@ -37,12 +37,14 @@ def seconds_behind(
     stored_at: float,
     landed: Callable[[], datetime | None],
 ) -> float:
-    """Seconds since the commit of the oldest change that a writer has not landed, or at most; 0 if there is none.
+    """Seconds since the commit of the oldest change that a writer has not landed, or an upper bound; 0 if none.
 
-    at: where it is, since `stored_at`. slot: the state of its slot. now_lsn: where the server's log is. landed: gives
-    when the newest change was committed that it has landed. In a slot that nobody reads the oldest change is looked
-    for. Of one that is read the server tells whether it has sent all; if not, what was committed before the newest
-    change that is landed is not late, nor what was before a checkpoint that is landed.
+    at: the writer's stored position; it was reached at `stored_at`. slot: the state of its slot. now_lsn: the current
+    LSN of the server. landed: returns the commit time of the newest change that the writer has landed.
+
+    If the slot is not in use, it is searched for the oldest change. If it is, and the server has sent everything, the
+    lag is the age of the stored position. Otherwise the missing changes are younger than the newest landed change, and
+    than the server's last checkpoint if the position is past that.
     """
     row = connection.execute(_ASKED, [slot["active_pid"]]).fetchone()
     assert row is not None
@@ -61,7 +63,7 @@ def seconds_behind(
 
 
 def _oldest(connection: Connection, source: PostgresSource, at: Position) -> float | None:
-    """When the oldest change behind a position was committed; 0 if there is none, None if the slot can't tell."""
+    """The commit time of the oldest change after a position; 0 if there is none, None if the slot can't be searched."""
     query = """
         SELECT data FROM pg_logical_slot_peek_binary_changes(
             %s, NULL, %s, 'proto_version', '1', 'publication_names', %s
@@ -79,6 +81,6 @@ def _oldest(connection: Connection, source: PostgresSource, at: Position) -> flo
                 for _, commit_lsn, micros in begun:
                     if commit_lsn >= at.position:
                         return float(micros / 1e6 + _EPOCH)
-    except psycopg.Error:  # somebody has begun to read it, it is lost, or there is much before it
+    except psycopg.Error:  # the slot is in use by now, or lost, or has too many changes before the position
         pass
     return None

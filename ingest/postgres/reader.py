@@ -33,7 +33,7 @@ HAND_OVER_SECONDS = 0.05
 _START_SECONDS = 60.0
 # What a payload costs besides its bytes while it waits: where it begins and ends.
 _OVERHEAD = 16
-# What a server takes for a lost client by default (wal_sender_timeout), and we for a silent server.
+# The default of wal_sender_timeout, after which the server takes a silent client for lost; here for a silent server.
 SILENCE_SECONDS = 60.0
 _POSTGRES_EPOCH = 946_684_800
 _STATUS = struct.Struct(">cQQQqB")
@@ -102,8 +102,8 @@ class Reader(threading.Thread):
         status_seconds: float,
         silence_seconds: Callable[[], float] = lambda: SILENCE_SECONDS,
     ) -> None:
-        """start: the START_REPLICATION command for a position. silence_seconds: after which a server that sends
-        nothing, though it is asked, is reported.
+        """start: the START_REPLICATION command for a position. silence_seconds: a server that sends nothing for this
+        time, though it was asked to, is reported.
         """
         super().__init__(name="reader", daemon=True)
         self._source = source
@@ -178,11 +178,11 @@ class Reader(threading.Thread):
                 self._stream = copyboth.start(self._connection, command, _START_SECONDS)
                 self._acknowledged = 0
                 self._next_status = 0.0
-        self._cuts.over(f"source {self._source}: the replication connection is there again")
+        self._cuts.over(f"source {self._source}: the replication connection is established again")
 
     def _report(self, retry: RetryCallState) -> None:
         error = retry.outcome.exception() if retry.outcome else None
-        self._cuts.occurred(f"source {self._source}: can't connect again yet ({_line(error)})", key="connect")
+        self._cuts.occurred(f"source {self._source}: still can't reconnect ({_line(error)})", key="connect")
 
     def _pause(self, seconds: float) -> None:
         self._stop_reading.wait(seconds)
@@ -233,7 +233,7 @@ class Reader(threading.Thread):
         return time.monotonic() - self._stream.heard if self._stream else 0.0
 
     def _status(self) -> None:
-        """Acknowledge what is stored; ask a server that has sent nothing for long to answer."""
+        """Acknowledge what is stored; ask for an answer if the server has been silent for long."""
         if self._stream is None:
             return
         stored = self._stored()

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 # A walsender whose client was killed needs a moment to notice.
 RELEASE_SECONDS = 15.0
-# After which it is said which transactions a slot waits for, and looked which they are now.
+# Seconds between two looks at the transactions that a slot waits for, which are then logged.
 _REPORT_SECONDS = 5.0
 # Between tries to make a temporary slot where the server has no room for one more.
 _ROOM_SECONDS = 1.0
@@ -63,7 +63,7 @@ def identify(replication: Connection) -> System:
 
 
 def sender_timeout(replication: Connection) -> float:
-    """Seconds after which the server ends a connection whose client is silent (wal_sender_timeout); 0: never."""
+    """Seconds after which the server ends the connection of a silent client (wal_sender_timeout); 0: never."""
     (row,) = command(replication, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'")
     return int(str(row["setting"])) / 1000
 
@@ -221,7 +221,7 @@ class _Waits:
 
 
 def open_transactions(connection: Connection) -> list[str]:
-    """The oldest transactions that have written and are open, prepared ones included, for people."""
+    """The oldest open transactions that have written, prepared ones included, as text."""
     return [
         f"{transaction} of {user}, open for {age}"
         for transaction, user, age in connection.execute(

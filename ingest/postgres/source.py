@@ -35,8 +35,8 @@ def open_jobs(
     wait: Callable[[float], bool] = sharing.sleep,
 ) -> SourceJobs:
     """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
-    (None: all); if there is one, the tables are shared out among the writers. wait: waits so many seconds, for other
-    processes and for open transactions; true: give up.
+    (None: all); if there is one, the tables are shared out among the writers. wait: sleeps some seconds while
+    other processes or open transactions hold it up; true: stop waiting.
 
     Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
     """
@@ -76,7 +76,7 @@ def open_jobs(
 
 
 def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str]:
-    """The open transactions that a snapshot waits for, the oldest first; none if the source can't be asked."""
+    """The open transactions that a snapshot waits for, the oldest first; none if the source can't be reached."""
     try:
         with connect(source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds) as connection:
             return slots.open_transactions(connection)

@@ -35,7 +35,7 @@ def open_writers(
 ) -> tuple[dict[int, Position], Held | None]:
     """Where each writer goes on, those that are to leave included, and a snapshot that a slot exported if all were made
     just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
-    wait: waits so many seconds; true: give up.
+    wait: sleeps some seconds; true: stop waiting.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
     A slot whose position was never stored is made anew. Raises Failure, GivenUp.
@@ -131,9 +131,9 @@ def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start
 def publish(
     source: PostgresSource, connection: Connection, waiting: Callable[[], None] = lambda: None
 ) -> list[CatalogTable]:
-    """See to the publications; the tables that can be published. Says which locked tables it waits for.
+    """Create or update the publications; the tables that can be published. Logs which locked tables it waits for.
 
-    waiting: called while it does; what it raises ends it.
+    waiting: called while it waits; an exception from it ends the wait.
     """
     repeats = Repeats(_log)
     while True:

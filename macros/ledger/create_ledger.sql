@@ -7,7 +7,7 @@
 
 {#- How our tables are kept: staged by default (`write.wap.enabled`: a run's writes go to its branch), and deleted from by
     merge-on-read, so that the cost follows the changes and not the table. One task reads 64 small files (by default 4).
-    A row group is closed by its bytes, which are looked at from its first row on (by default the 100th).
+    The size of a row group is checked from its first row on (by default from the 100th).
     Paths don't have the partition's values in them: names of tables can be longer than those of folders. -#}
 {% macro iceberg_table(staged=true, partitioning='', properties={}) -%}
     using iceberg

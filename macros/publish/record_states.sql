@@ -1,7 +1,7 @@
 {#-
-  Writes down which models published nothing in this run (`core.model_states`), after all that passed is published: those that
-  failed, by themselves or with what they depend on, and definitions that stand still. Models that the run didn't select stay as
-  they were; where nothing is another, nothing is written.
+  Stores in `core.model_states` which models published nothing in this run, after everything that passed is published: models that
+  failed, by themselves or with something that they depend on, and definitions that wait. Models that the run didn't select keep
+  their state. If no state has changed, nothing is written.
 -#}
 {% macro record_states(results, passed) -%}
     {%- set relation = tidemark.core_relation('model_states') -%}
@@ -23,7 +23,7 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- {model: {state, reason, since: none}} of the models of ours that were to publish something and did not. -#}
+{#- {model: {state, reason, since: none}} of Tidemark's models that should have published something and did not. -#}
 {% macro _found_states(results, passed) -%}
     {%- set found = {} -%}
     {%- set good = passed | map(attribute='unique_id') | list -%}
@@ -38,7 +38,7 @@
     {{ return(found) }}
 {%- endmacro %}
 
-{#- What a model failed with; of one that others have kept from being published, the first of these with its message. -#}
+{#- What a model failed with; of a model that is not published because of others, the first of these with its message. -#}
 {% macro _why_not(result, results) -%}
     {%- if tidemark._has_failed(result) -%}
         {{ return(tidemark._first_line(result.message | string)) }}
@@ -57,7 +57,7 @@
     {{ return(result.status | string in ['error', 'fail', 'runtime error']) }}
 {%- endmacro %}
 
-{#- Of an error of dbt's, Spark's or py4j's: these begin with headings, and go on with plans and stacks. -#}
+{#- The first informative line of an error of dbt, Spark or py4j: they begin with headings, and end with plans and stack traces. -#}
 {% macro _first_line(message) -%}
     {%- for line in message.splitlines() | map('trim') if line and line[-1] != ')' and not line.endswith('Error') -%}
         {%- if not line.startswith('An error occurred while calling') -%}
@@ -67,7 +67,7 @@
     {{ return(message[:500]) }}
 {%- endmacro %}
 
-{#- Numbers in a message, as of Spark's tasks, are others in each run. -#}
+{#- Numbers in a message, such as those of Spark's tasks, differ from run to run and are ignored. -#}
 {% macro _is_same_state(before, state) -%}
     {{ return(
         before is not none and before is defined and before.state == state.state

@@ -11,7 +11,7 @@
     )
 {%- endmacro %}
 
-{#- The keys under which there may be what kept records lack: their own, and if any has moved those that they took over. -#}
+{#- The keys of the rows that may have values that kept records lack: their own and, where a key has changed, the previous ones. -#}
 {% macro lacking_keys(moved) -%}
     select source, table_id, row_key from kept where partial
     {%- if moved %}
@@ -20,8 +20,8 @@
     {%- endif %}
 {%- endmacro %}
 
-{#- The records `laid`, those that lack values laid over the rows that `row_state` has under their `key`. Of other tables than theirs
-    nothing is read, and of theirs only the rows that are needed go further: Spark takes a row for small whatever is in it, and would
+{#- The records `laid`; those that lack values are laid over the rows that `row_state` has under their `key`. Other tables
+    are not read, and only the rows that are needed are joined: Spark estimates a row as small whatever its values are, and would
     broadcast all of them. -#}
 {% macro laid_over_rows(row_state, key, tables, moved) -%}
     select{{ ' /*+ merge(base) */' if tidemark.is_built(row_state) }}

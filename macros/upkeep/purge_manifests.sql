@@ -1,8 +1,8 @@
 {#-
-  Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Of each
-  table the newest row of that time stays, for who pins a publication that came since, and the newest that tells what a definition
-  did; and what the next run asks for: the newest publication, and what is told of tables that were dropped. Main is moved as a run does it that is about to
-  publish: of the two, the later is refused. Branches of runs that were overtaken or killed go when they are as old.
+  Deletes from `core.publications` what was superseded more than `keep_seconds` ago, if it is `superseded_share` of all. Kept
+  are, for each table, the newest row of that time, for readers that pin a later publication, and the newest row with an evaluation;
+  and what the next run needs: the newest publication, and the rows of tables that were dropped. `main` is moved in the way of a run
+  that publishes: of the two, the later is refused. Branches of runs that were overtaken or killed are dropped at the same age.
 -#}
 {% macro purge_manifests(keep_seconds, superseded_share) -%}
     {%- set publications = tidemark.core_relation('publications') | string -%}

@@ -1,4 +1,4 @@
-{#- Parquet's statistics of values are of no use here, and would hold the largest and the smallest in memory. -#}
+{#- Parquet statistics of `columns` are of no use, and would keep its largest and smallest value in memory. -#}
 {{ config(
     partition_by=['source'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},

@@ -1,6 +1,6 @@
 """A disk that can be filled and made read-only while processes write to it.
 
-A tmpfs in a mount namespace of its own, where the machine permits one; else limits on what the processes may write.
+A tmpfs in a mount namespace of its own, if the machine permits that; else file size limits of the processes.
 """
 
 import os
@@ -15,8 +15,8 @@ import psutil
 
 
 class Disk(Protocol):
-    """command: begins each command that is to see the disk. folder: the disk, as commands see it. outside: as the test
-    sees it.
+    """command: the prefix of each command that uses the disk. folder: the disk's path for such commands. outside: its
+    path for the test.
     """
 
     command: Sequence[str]
@@ -27,15 +27,15 @@ class Disk(Protocol):
         """Leave no byte free."""
 
     def free(self) -> None:
-        """Take that back."""
+        """Free the space again."""
 
     def set_read_only(self, read_only: bool) -> None:
-        """Refuse to open files for writing, or take them again."""
+        """Refuse, or permit again, to open files for writing."""
 
 
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Disk]:
-    """A disk at `folder`, which is empty, for as long as this is open."""
+    """A disk at `folder`, an empty folder, while the context is open."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && echo ready && exec sleep infinity'
     command = ["unshare", *user, "--mount", "sh", "-c", mount, str(folder)]
@@ -64,7 +64,7 @@ class _Tmpfs:
         (self.outside / "filler").unlink()
 
     def set_read_only(self, read_only: bool) -> None:
-        # A disk with files that are open for writing can't be made read-only: a view of it is put above.
+        # A disk with files open for writing can't be remounted read-only, so a read-only bind mount covers it.
         above = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"' if read_only else 'umount --lazy "$0"'
         subprocess.run([*self._enter, "sh", "-c", above, str(self.folder)], check=True)
 

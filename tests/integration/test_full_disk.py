@@ -1,4 +1,4 @@
-"""A disk that is full, or read-only, is waited for: `tidemark run` says so in short lines and goes on by itself."""
+"""On a full or read-only disk `tidemark run` logs short lines, waits, and continues without a restart."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from tests.integration.commands import TIDEMARK, write_sources
 from tests.integration.disks import small_disk
 from tests.integration.replica import ROOT, Replica
 
-# Shorter than any line that has a stack of Java's in it.
+# Shorter than any line with a Java stack trace.
 LONGEST_LINE = 1500
 
 
@@ -83,7 +83,7 @@ def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
 
 
 def replayed(ops: str) -> list[tuple[int, str]]:
-    """The rows that the lines of `tidemark ops` come to."""
+    """The rows that result from the lines of `tidemark ops`."""
     found = {}
     for line in ops.splitlines():
         op = json.loads(line)

@@ -1,4 +1,4 @@
-"""`tidemark status`: lag, the last release, and what each definition last did, from another process's point of view."""
+"""`tidemark status`: lag, the last release, and what each definition last did."""
 
 import json
 import time
@@ -48,7 +48,7 @@ def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_f
     replica.definition("bad", number, bucket_by=[], object_id="id", key=["id"])
     replica.sync()
 
-    # What other databases write is nothing to land.
+    # Writes of other databases are no changes to land.
     database.execute("select pg_logical_emit_message(false, 'other', repeat('x', 10000))")
     source, definitions, release = told(replica)
     assert source["lag_bytes"] > 10000
@@ -74,7 +74,7 @@ def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_f
             time.sleep(0.1)
         assert told(replica)[0]["lag_seconds"] <= time.time() - began
 
-    # A failure is told, once, and does not hold up the other.
+    # A failure is stored once, and does not delay the other definition.
     failing = []
     for _ in range(2):
         with pytest.raises(Failure):

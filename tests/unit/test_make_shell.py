@@ -1,4 +1,4 @@
-"""`make shell`: the commands of README.md are found as they are written there."""
+"""`make shell`: the commands work as README.md writes them."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A copy of the project with its environment."""
+    """A project with links to this one's files and environment."""
     for name in ("Makefile", "dbt_project.yml", "profiles.yml", "profiles", "macros", "models"):
         (tmp_path / name).symlink_to(PROJECT / name)
     shutil.copytree(PROJECT / "tests/data_tests", tmp_path / "tests/data_tests")
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make_shell(folder: Path, shell: str, commands: str) -> subprocess.CompletedProcess[str]:
-    """`make shell` with commands piped in, from a new user's shell; its environment is made already."""
+    """Runs `make shell` with piped commands and the environment of a new user; `make setup` has run already."""
     return subprocess.run(
         ["make", "-s", "-o", "setup", "shell"],
         cwd=folder,

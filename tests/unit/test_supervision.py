@@ -1,4 +1,4 @@
-"""A supervisor starts the jobs of a source again after a failure, and ends them when it is told to."""
+"""A supervisor restarts the jobs of a source after a failure, and ends them when it is told to."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ingest.supervision import Job, Supervisor
 
 
 class Tries:
-    """What the jobs of each try do: one that raises, or runs until it is stopped."""
+    """A supervisor whose jobs raise the given failures, one for each attempt, then run until they are stopped."""
 
     def __init__(self, *failures: Exception | None, opening: Exception | None = None) -> None:
         self._failures = list(failures)
