@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
@@ -22,6 +24,7 @@ from tests.integration.replica import ROOT, Replica
 LONGEST_LINE = 1500
 
 
+@pytest.mark.slow  # starts a process of its own three times, and waits for its models to run six times: minutes
 def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:

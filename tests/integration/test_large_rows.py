@@ -4,12 +4,15 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
+
 from ingest.config import PostgresSource
 from ingest.settings import JobSettings
 from tests.integration.commands import finished, write_sources
 from tests.integration.replica import write_skeleton
 
 
+@pytest.mark.slow  # a JVM with a small heap of its own, five times until all is caught up: minutes
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     write_skeleton(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))
