@@ -59,6 +59,7 @@ class Supervisor:
         self._explain = explain
         self._on_change = on_change
         self._repeats = Repeats(_log)
+        self._is_open = False
         self._stopping = threading.Event()
         self._jobs: Sequence[Job] = ()
         self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
@@ -89,7 +90,8 @@ class Supervisor:
             error = self._attempt()
             self.was_tried = True
             if error is None:
-                self._set_error(None)
+                if self._is_open:
+                    self._set_error(None)
                 return
             tries = 1 if time.monotonic() - began >= STEADY_SECONDS else tries + 1
             found = self._explain(error)
@@ -105,12 +107,13 @@ class Supervisor:
 
     def _attempt(self) -> BaseException | None:
         """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
+        self._is_open = False
         try:
             self._jobs = self._open()
         except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
             given_up = self._stopping.is_set() and not isinstance(error, TidemarkError)
             return None if given_up else error
-        self.has_opened = self.was_tried = True
+        self._is_open = self.has_opened = self.was_tried = True
         outcomes: Queue[BaseException | None] = Queue()
         for job in self._jobs:
             threading.Thread(target=_work, args=[job, outcomes], name=job.name, daemon=True).start()

@@ -21,6 +21,7 @@ class Lease:
     def __init__(self, table: ChunkTable, chunks: Sequence[Chunk], seconds: float) -> None:
         self._table = table
         self._chunks = list(chunks)
+        self._source = chunks[0].source
         self._seconds = seconds
         self._lock = threading.Lock()
         self._repeats = Repeats(_log)
@@ -65,4 +66,4 @@ class Lease:
                 except Exception as error:  # noqa: BLE001  # the lease runs out, and somebody else may try
                     found = unavailable(error, "the lake")
                     why = found.what if found else one_line(str(error))[:300]
-                    self._repeats.occurred(f"a lease could not be renewed ({why})", key="lease")
+                    self._repeats.occurred(f"source {self._source}: a lease could not be renewed ({why})", key="lease")

@@ -47,7 +47,8 @@ def check_log(connection: Connection, replication: Connection, position: Positio
         raise Failure(
             f"the server's log stands at {format_lsn(now)}, behind what is stored ({format_lsn(position.position)})",
             where,
-            f"It was restored; the lake may hold transactions that are lost there: {resnapshot(position.source)}",
+            "It was restored; the lake may hold transactions that are lost there. Give the source another name in "
+            "sources.yml, so that it is another source",
         )
     return system
 

@@ -160,12 +160,12 @@ class CatalogRegistry:
                 now = catalog.table_of(self._link.get(), oid)
                 if now is not None and self._survey.one(now):
                     self._queued()
-                self._repeats.over("the catalogue can be read again")
+                self._repeats.over(f"source {self._source}: the catalogue can be read again")
                 return now
             except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
                 if self._wait(1.0):
                     raise GivenUp from error
-                message = f"the catalogue can't be read at the moment ({self._link.why(error)})"
+                message = f"source {self._source}: the catalogue can't be read at the moment ({self._link.why(error)})"
                 self._repeats.occurred(message, key="look")
 
 
