@@ -1,9 +1,10 @@
 """`verify`, `resnapshot` and `status`: what a person asks of a running replica."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,11 @@ from ingest.catchup import Patience
 from ingest.config import PostgresSource, Settings
 from ingest.errors import Failure, UsageError
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, QUEUED
+from ingest.lake.tables import DONE, QUEUED, SourceTable
 from ingest.postgres.snapshots import PostgresTables
 from ingest.resnapshot import queue_tables, start_over
 from ingest.settings import JobSettings
+from ingest.snapshot_source import Plan
 from ingest.verify import Verdict, verify, verify_all
 from tests.conftest import Database
 from tests.integration.replay import Jobs
@@ -162,12 +164,16 @@ def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_n
     read: list[str] = []
     name, jobs = replica.source.name, Jobs(replica.lake, replica.source, replica.settings.settings)
 
+    def planned(plan: Callable[..., list[Plan]], queued: Sequence[SourceTable]) -> list[Plan]:
+        read.extend(table.table_name for table in queued)
+        return plan(queued)
+
     def verdicts(*steps: Callable[[], object]) -> bool:
         slow_time(monkeypatch, iter(steps))
         tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
         with ExitStack() as stack:
             stack.callback(tables.close)
-            monkeypatch.setattr(tables, "rest", lambda: read.append("all"))
+            monkeypatch.setattr(tables, "plan", partial(planned, tables.plan))
             found = verify(replica.lake, tables, replica.source, Patience(60), ["public.orders"])
             return all(verdict.is_equal for verdict in found)
 
