@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingest.config import load
-from ingest.errors import TidemarkError, UsageError, one_line, printable, redact
+from ingest.errors import TidemarkError, UsageError, one_line, printable, redact, text_of
 
 if TYPE_CHECKING:
     from ingest.jobs import Jobs
@@ -553,10 +553,8 @@ def _withheld(error: Exception) -> TidemarkError | None:
 
 
 def _text(error: Exception) -> str:
-    try:
-        return one_line(redact(str(error)))[:300]
-    except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended
-        return "Spark has ended, and can't say what it was"
+    text = text_of(error)
+    return "Spark has ended, and can't say what it was" if text is None else one_line(redact(text))[:300]
 
 
 def _tell_folder() -> None:

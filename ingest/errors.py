@@ -46,6 +46,14 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def text_of(error: BaseException) -> str | None:
+    """The text of an error; None for an error of a JVM that has ended, which kept the text."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # whatever py4j raises without its JVM
+        return None
+
+
 class TidemarkError(Exception):
     """Base of all errors that are shown to a person: `what: where. fix` on one line.
 

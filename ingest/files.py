@@ -151,6 +151,17 @@ class Sink:
             self._system.delete_file(self._inner)
 
 
+def written(folder: Folder, rows: pa.Table) -> File:
+    """`rows` as a file of their own in `folder`."""
+    sink = Sink(folder, rows.schema)
+    try:
+        sink.write(rows)
+        return sink.close()
+    except BaseException:
+        sink.abandon()
+        raise
+
+
 class BackgroundSink:
     """A `Sink` that a thread of its own writes: one row group, while the caller makes the next.
 

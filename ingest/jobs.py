@@ -141,7 +141,7 @@ class Jobs:
     def check(self) -> None:
         """Raise what a source has failed with, if all sources have failed."""
         if self._are_all_failed():
-            raise next(s.error for s in self._supervisors if s.error is not None)
+            self.raise_failed()
 
     def say_what_is_left(self, targets: Mapping[str, int]) -> None:
         """After an end before all was landed: log what is missing and what it waits for. Raises Failure with that if

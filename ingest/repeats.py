@@ -51,6 +51,8 @@ class Repeats:
 
     def over(self, message: str) -> None:
         """All problems of the subject are over: logs `message` with their number and duration, if there were any."""
+        if not self._problems:  # the usual case, in loops that are called often
+            return
         with self._lock:
             problems, self._problems = list(self._problems.values()), {}
         if problems:

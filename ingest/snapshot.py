@@ -285,7 +285,8 @@ class Snapshotter:
         self.rows += rows
         self._lake.upkeep()
         if counted:
-            self._problems.over(f"source {self._name}: chunks are read again")
+            if len(good) == len(found):
+                self._problems.over(f"source {self._name}: chunks are read again")
             names = sorted({tables[chunk.snapshot_id].table_name for chunk in counted})
             many = f"{len(names)} tables" if len(names) > 1 else names[0]
             took = time.monotonic() - began

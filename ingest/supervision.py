@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, Queue
 
-from ingest.errors import TidemarkError, Unavailable, one_line, redact
+from ingest.errors import TidemarkError, Unavailable, one_line, redact, text_of
 from ingest.repeats import Repeats
 
 _log = logging.getLogger(__name__)
@@ -171,7 +171,5 @@ def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
 
 def unforeseen(error: BaseException) -> str:
     """An error that is no TidemarkError, on one line."""
-    try:
-        return f"{type(error).__name__}: {one_line(redact(str(error)))[:300]}."
-    except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended
-        return "Spark has ended."
+    text = text_of(error)
+    return "Spark has ended." if text is None else f"{type(error).__name__}: {one_line(redact(text))[:300]}."

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
-from ingest.errors import Failure, Unavailable
+from ingest.errors import Failure, Unavailable, text_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
                 return Unavailable(cause.what, _folder(path) or where, cause.fix)
         return None
     if isinstance(error, OSError | PySparkException | Py4JJavaError):
-        return unavailable_text(_text(error), where)
+        return unavailable_text(text_of(error) or "", where)
     return None
 
 
@@ -110,13 +110,6 @@ def unavailable_text(text: str, where: str) -> Unavailable | None:
         if sign := cause.text.search(text):
             return Unavailable(cause.what, _folder(_path(text, sign.start())) or where, cause.fix)
     return None
-
-
-def _text(error: Exception) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001  # an error of the JVM's asks the JVM, which may have ended
-        return ""
 
 
 def _path(text: str, position: int) -> str:

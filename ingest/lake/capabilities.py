@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 
 from ingest.errors import Failure, TidemarkError, one_line
-from ingest.files import Folder, Sink
+from ingest.files import Folder, written
 from ingest.findings import Finding
 from ingest.lake.commit import Committer, folder_at, retried, table_folder
 
@@ -74,13 +74,7 @@ class _Scratch:
 
     def files(self) -> None:
         rows = pa.table({"id": pa.array([9], pa.int64()), "name": pa.array(["landed"])})
-        sink = Sink(table_folder(self._spark, self._table).new(), rows.schema)
-        try:
-            sink.write(rows)
-            file = sink.close()
-        except BaseException:
-            sink.abandon()
-            raise
+        file = written(table_folder(self._spark, self._table).new(), rows)
         Committer(self._spark).add(f"{self.name}.t", [file.path])
 
     def branches(self) -> None:
@@ -90,7 +84,7 @@ class _Scratch:
         self._run(f"CALL {self.catalog}.system.fast_forward('{self._table}', 'main', 'staged')")
         self._run(f"ALTER TABLE {self._table} DROP BRANCH staged")
 
-    def upkeep(self) -> None:
+    def maintenance(self) -> None:
         self._run(
             f"CALL {self.catalog}.system.rewrite_data_files(table => '{self._table}', branch => 'main', "
             "options => map('rewrite-all', 'true'))"
@@ -169,7 +163,7 @@ _OF_TABLES = (
         "Set Iceberg's spark.sql.extensions, as in profiles/profiles.yml",
     ),
     _Capability(
-        "compact tables and expire snapshots", "`tidemark run` and `tidemark maintain` do this", _Scratch.upkeep
+        "compact tables and expire snapshots", "`tidemark run` and `tidemark maintain` do this", _Scratch.maintenance
     ),
     _Capability("drop tables", "The tables of deleted definitions are dropped", _Scratch.drop),
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from ingest.errors import Failure
-from ingest.files import File, Folder, Sink
+from ingest.files import File, Folder, written
 from ingest.lake import ddl
 from ingest.lake.chunks import ChunkTable
 from ingest.lake.commit import Committer, retried, table_folder
@@ -136,14 +136,7 @@ class Lake:
 
     def append(self, table: str, rows: pa.Table) -> None:
         """`rows` become rows of `table` in one commit."""
-        sink = Sink(self.file_folder(table), rows.schema)
-        try:
-            sink.write(rows)
-            file = sink.close()
-        except BaseException:
-            sink.abandon()
-            raise
-        self.add(table, [file])
+        self.add(table, [written(self.file_folder(table), rows)])
 
     def landing_folder(self, table: str) -> Folder:
         """A new folder for the files of one commit to `table`."""

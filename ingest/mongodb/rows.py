@@ -60,13 +60,12 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
             return ChunkResult(snapshot_id, chunk, problem=CHANGED, detail="the collection was dropped or renamed")
         path = file.path if file.rows else None
         return ChunkResult(snapshot_id, chunk, path, file.rows, file.size, task["read_lsn"])
-    except (TidemarkError, ValueError, BSONError, PyMongoError) as error:
+    except BaseException as error:
         sink.abandon()
+        if not isinstance(error, TidemarkError | ValueError | BSONError | PyMongoError):
+            raise
         detail = connection.said(error) if isinstance(error, PyMongoError) else str(error)
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
-    except BaseException:
-        sink.abandon()
-        raise
 
 
 def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:

@@ -106,14 +106,12 @@ def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
             return ChunkResult(task.snapshot_id, task.chunk, problem=CHANGED, detail=changed)
         path = file.path if file.rows else None
         return ChunkResult(task.snapshot_id, task.chunk, path, file.rows, file.size, task.read_lsn)
-    except (Failure, ValueError, psycopg.Error, _NoSnapshot) as error:
+    except BaseException as error:
         if sink is not None:
             sink.abandon()
+        if not isinstance(error, Failure | ValueError | psycopg.Error | _NoSnapshot):
+            raise
         return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
-    except BaseException:
-        if sink is not None:
-            sink.abandon()
-        raise
 
 
 def _begin(connection: Connection, task: ChunkTask) -> None:

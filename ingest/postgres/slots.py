@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 # A walsender whose client was killed needs a moment to notice.
 RELEASE_SECONDS = 15.0
-# Seconds between two looks at the transactions that a slot waits for, which are then logged.
+# Seconds before the first look at the transactions that a slot waits for; between two looks it is six times as long.
 _REPORT_SECONDS = 5.0
 # Between tries to make a temporary slot where the server has no room for one more.
 _ROOM_SECONDS = 1.0
@@ -215,7 +215,7 @@ class _Waits:
         self.look()
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _REPORT_SECONDS
+        self._next = time.monotonic() + 6 * _REPORT_SECONDS
         found = ", ".join(open_transactions(self._watch)) or "the role may not see them"
         self._repeats.occurred(f"slot {self._slot} waits for open transactions: {found}", key=self._slot)
 

@@ -38,7 +38,7 @@ def open_writers(
     wait: sleeps some seconds; true: stop waiting.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot whose position was never stored is made anew. Raises Failure, GivenUp.
+    A slot whose position was never stored is created again. Raises Failure, GivenUp.
     """
     waiting = partial(_give_up_if, wait)
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds

@@ -67,7 +67,7 @@ def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: 
 def test_a_step_that_fails_in_the_middle_leaves_nothing(
     lake: Lake, lake_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "Sink", lambda *_: (_ for _ in ()).throw(OSError("no access")))
+    monkeypatch.setattr(capabilities, "written", lambda *_: (_ for _ in ()).throw(OSError("no access")))
     (found,) = capabilities.missing(lake.spark)
     assert found.what == "the catalog can't register data files that the jobs write (no access)"
     assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
