@@ -5,6 +5,8 @@ SHELL := bash
 BIN := .venv/bin
 WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
+# A process per core, each with a Spark and servers of its own: up to 6 GB.
+PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
 ARGS ?=
 ONLY ?=
@@ -36,11 +38,11 @@ demo: setup ## Replicate real data from an embedded Postgres, change it, compare
 
 .PHONY: test
 test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k name" picks some)
-	@$(PYTEST) -m "not slow" $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m "not slow" $(ARGS)
 
 .PHONY: test-all
 test-all: setup-servers ## All tests, also those of kills, races and the altered catalogue
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## The tests that start no server

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ingest.config import PostgresSource
-from tests.integration.replica import ROOT
+from tests.integration.skeleton import ROOT
 
 TIDEMARK = (sys.executable, "-c", "from ingest.cli import main; main()")
 

@@ -1,4 +1,4 @@
-"""One Spark, with one lake in a folder of its own, for all tests; sources of one test each."""
+"""One Spark for all tests of a process; a lake and a source for each test."""
 
 import os
 import shutil
@@ -19,6 +19,7 @@ from ingest.lake import Lake
 from ingest.settings import JobSettings
 from ingest.spark import session
 from tests.conftest import Database
+from tests.integration.lakes import LakeFolder
 from tests.integration.mongo import Client, MongoJobs
 from tests.integration.replay import Jobs
 
@@ -63,25 +64,14 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def lake(spark: SparkSession) -> Lake:
-    return Lake(spark)
+def lakes(spark: SparkSession, lake_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> LakeFolder:
+    return LakeFolder(spark, lake_folder, tmp_path_factory.mktemp("saved"))
 
 
-@pytest.fixture(autouse=True)
-def only_my_definitions(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drops the definitions' tables, marks and views of the test: dbt and upkeep look at all that are there."""
-    yield
-    if "lake" in request.fixturenames:
-        spark: SparkSession = request.getfixturevalue("lake").spark
-        schemas = {row[0] for row in spark.sql("show namespaces").collect()}
-        for schema, kind in (("buckets", "table"), ("staging", "view")):
-            if schema in schemas:
-                for row in spark.sql(f"show {kind}s in {schema}").where("not isTemporary").collect():
-                    spark.sql(f"drop {kind} {schema}.`{row[1]}`")
-        if spark.catalog.tableExists("core.progress"):
-            newest = spark.sql("select max(publication_id) from core.progress").collect()[0][0] or 0
-            spark.sql(f"update core.progress set publication_id = {newest} where model = 'checkpoints'")
-            spark.sql("delete from core.progress where definition_hash is not null")
+@pytest.fixture
+def lake(lakes: LakeFolder) -> Lake:
+    """A lake without rows."""
+    return lakes.empty()
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 """A source and its replica, for tests: landed by the real jobs, modelled by the real dbt project.
 
-The project is a copy of this one with the test's own staging views and definitions; the lake is the session's.
+The project is a copy of this one with the test's own staging views and definitions.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,22 +19,10 @@ from ingest.lake import Lake
 from ingest.project import Outcome, Project
 from ingest.run import Pipeline
 from ingest.settings import JobSettings
-
-ROOT = Path(__file__).parents[2]
-_SKELETON = ("dbt_project.yml", "macros", "profiles", "models/core", "models/raw", "tests/data_tests")
-
-# dbt leaves its log file to the garbage collector.
-os.environ.setdefault("DBT_LOG_LEVEL_FILE", "none")
+from tests.integration.lakes import EmptyLake
+from tests.integration.skeleton import write_skeleton
 
 Row = tuple[Any, ...]
-
-
-def write_skeleton(folder: Path) -> None:
-    """A copy of this project in `folder`, without views and definitions."""
-    for part in _SKELETON:
-        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-        (folder / part).parent.mkdir(parents=True, exist_ok=True)
-        copy(ROOT / part, folder / part)
 
 
 class Killed(Exception):
@@ -57,6 +43,8 @@ class Replica:
         self.folder = folder
         self._project: Project | None = None
         write_skeleton(folder)
+        if isinstance(lake, EmptyLake):
+            lake.prepare(folder)
 
     def view(self, table: str, columns: Mapping[str, str]) -> str:
         """Adds a staging view of `public.<table>`, columns cast to types; gives its name."""

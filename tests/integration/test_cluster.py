@@ -18,7 +18,8 @@ from ingest.settings import JobSettings
 from ingest.spark import settings as spark_settings
 from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, finished, write_sources
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
+from tests.integration.skeleton import ROOT
 
 _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 

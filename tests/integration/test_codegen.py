@@ -29,7 +29,7 @@ from ingest.stagingrecord import Record
 from ingest.viewtrial import Trial
 from tests.conftest import Database
 from tests.integration.commands import write_sources
-from tests.integration.replica import ROOT
+from tests.integration.skeleton import ROOT
 from tests.unit.calling import Macros
 
 

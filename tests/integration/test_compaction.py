@@ -9,7 +9,7 @@ from jinja2 import Environment
 from pyspark.sql import SparkSession
 
 from tests.integration.reader import Reader
-from tests.integration.replica import ROOT
+from tests.integration.skeleton import ROOT
 
 BUCKETS = 150
 ROUNDS = 3

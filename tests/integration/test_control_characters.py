@@ -12,7 +12,7 @@ from ingest.config import PostgresSource
 from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, finished, write_sources
 from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT
+from tests.integration.skeleton import ROOT
 
 NAME = "two\n00:00:00 lines \x1b[31m\u202e"
 ESCAPED = r"public.two\n00:00:00 lines \x1b[31m\u202e"

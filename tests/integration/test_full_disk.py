@@ -18,7 +18,8 @@ from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, write_sources
 from tests.integration.disks import small_disk
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
+from tests.integration.skeleton import ROOT
 
 # Shorter than any line with a Java stack trace.
 LONGEST_LINE = 1500

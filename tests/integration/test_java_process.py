@@ -12,7 +12,7 @@ from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, write_sources
 from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT
+from tests.integration.skeleton import ROOT
 
 
 def test_a_java_process_that_is_killed_ends_the_command_with_a_line(

@@ -9,7 +9,7 @@ import pytest
 from ingest.config import PostgresSource
 from ingest.settings import JobSettings
 from tests.integration.commands import finished, write_sources
-from tests.integration.replica import write_skeleton
+from tests.integration.skeleton import write_skeleton
 
 
 @pytest.mark.slow  # a JVM with a small heap of its own, five times until all is caught up: minutes

@@ -19,7 +19,8 @@ from tests.conftest import Database
 from tests.integration.commands import TIDEMARK, write_sources
 from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
 from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
+from tests.integration.skeleton import ROOT
 
 pytestmark = pytest.mark.slow
 

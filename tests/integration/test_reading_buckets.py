@@ -13,7 +13,8 @@ from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
+from tests.integration.skeleton import ROOT
 
 
 def documented() -> Any:

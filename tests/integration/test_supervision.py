@@ -26,7 +26,8 @@ from ingest.settings import JobSettings
 from ingest.status import read
 from tests.conftest import Database
 from tests.integration.replay import Jobs
-from tests.integration.replica import ROOT, Replica
+from tests.integration.replica import Replica
+from tests.integration.skeleton import ROOT
 
 NewSource = Callable[..., PostgresSource]
 
