@@ -39,7 +39,7 @@ test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k 
 	@$(PYTEST) -m "not slow" $(ARGS)
 
 .PHONY: test-all
-test-all: setup-servers ## All tests, also those of kills, races and the altered catalogue
+test-all: setup-servers ## All tests: also variants, races and costs, which are marked slow
 	@$(PYTEST) $(ARGS)
 
 .PHONY: test-unit

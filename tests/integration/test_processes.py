@@ -21,7 +21,7 @@ from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances
 from tests.integration.replay import Jobs
 from tests.integration.replica import ROOT, Replica
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="processes of their own under load: minutes")
 
 KILLS = 3
 SETTINGS = {
