@@ -119,13 +119,12 @@ class Tables:
             was.append(self.jobs.live(name))
 
     def compare_log(self, messages: list[str]) -> None:
-        """What should be said of a table is said once, and nothing of a column of that no view can tell."""
+        """What should be said of a table is said; of columns that its view may not fit, once."""
         for table, alteration in self.altered.items():
             text = alteration.said.format(t=table)
-            if text and (count := sum(text in message for message in messages)) != 1:
+            count = sum(text in message for message in messages)
+            if text and (not count or (count > 1 and "column" in text)):
                 self._fail(table, f"said {count} times: {text}")
-            if any(f"{table}: column added" in message for message in messages):
-                self._fail(table, "said of a column: added")
 
     def _steps(self, number: int) -> list[tuple[str, Step]]:
         rounds = {table: (Step(one.created, one.first), *one.steps) for table, one in self.altered.items()}
@@ -143,5 +142,7 @@ def test_after_each_alteration_the_lake_equals_the_source(
         tables.alter(number)
         jobs.settle()
         tables.compare(number)
+        if number == 2:  # those of which views are told changed a column before that no view can tell
+            tables.failures += [message for message in caplog.messages if ": column added" in message]
     tables.compare_log(caplog.messages)
     assert not tables.failures, "\n".join(tables.failures)
