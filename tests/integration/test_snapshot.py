@@ -347,10 +347,11 @@ REWRITES = (
     "alter table {t} add at timestamptz default clock_timestamp()",
     "truncate {t}",
     "truncate {t}; insert into {t} values (7, 'after', 7)",
+    "drop table {t}",
 )
 
 
-def test_tables_rewritten_or_truncated_between_chunks_are_read_anew(chunked: Jobs, accounts: Database) -> None:
+def test_tables_altered_between_chunks_are_read_anew(chunked: Jobs, accounts: Database) -> None:
     """Each after the first of its chunks was landed."""
     rewrites = {f"t{number}": statement for number, statement in enumerate(REWRITES)}
     copy_accounts(accounts, *rewrites)
@@ -365,14 +366,16 @@ def test_tables_rewritten_or_truncated_between_chunks_are_read_anew(chunked: Job
     with chunked.streaming():
         chunked.snapshot(SnapshotHooks(after_land=rewrite))
     chunked.settle()
-    chunked.assert_equal("public.accounts", *(f"public.{name}" for name in rewrites))
-    begun = {statement: len(snapshots[name]) for name, statement in rewrites.items()}
+    *kept, dropped = rewrites
+    chunked.assert_equal("public.accounts", *(f"public.{name}" for name in kept))
+    assert [t.state for t in lake_tables(chunked) if t.table_name == f"public.{dropped}"] == [ENDED]
+    begun = {rewrites[name]: len(snapshots[name]) for name in kept}
     assert all(count > 1 or "truncate" in statement for statement, count in begun.items()), begun
     assert len(snapshots["accounts"]) == 1
 
 
 def copy_accounts(accounts: Database, *names: str) -> None:
-    """Tables like accounts, of several chunks each."""
+    """Tables like accounts, of two chunks each if a chunk is two blocks."""
     for name in names:
         accounts.execute(
             f"create table {name} (like accounts including all); insert into {name} select * from accounts"
@@ -446,8 +449,8 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, account
     jobs.assert_equal("public.accounts")
 
 
-def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(chunked: Jobs, accounts: Database) -> None:
-    """At each moment one that is gone then, and one that is made anew at once."""
+def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: Jobs, accounts: Database) -> None:
+    """At each moment one that is gone then, and one that is made anew at once; all are read together."""
     places = ("after_plan", "after_claim", "before_land", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
     dropped = {f"{kind}_{place}": place for place in places for kind in ("gone", "anew")}
@@ -455,7 +458,7 @@ def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(chunked: J
     left = set(dropped)
 
     def drop(place: str, chunks: Sequence[Chunk]) -> None:
-        for name in {name for name, _ in by_name(chunked, chunks)} & left:
+        for name in {name for name, _ in by_name(jobs, chunks)} & left:
             if dropped[name] == place:
                 left.remove(name)
                 accounts.execute(f"drop table {name}")
@@ -463,18 +466,18 @@ def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(chunked: J
                     accounts.execute(f"create table {name} (id int primary key, other text)")
                     accounts.execute(f"insert into {name} values (1, 'anew')")
 
-    with chunked.streaming():  # what is read under two snapshots waits for it
-        chunked.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
-    chunked.settle()
+    with jobs.streaming():  # what is read under two snapshots waits for it
+        jobs.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
+    jobs.settle()
     assert not left
     states: defaultdict[str, list[str]] = defaultdict(list)
-    for table in lake_tables(chunked):
+    for table in lake_tables(jobs):
         states[table.table_name].append(table.state)
     for name in dropped:
         found = sorted(states[f"public.{name}"])
         assert found == ([DONE, ENDED] if name.startswith("anew") else [ENDED]), name
     anew = [f"public.{name}" for name in dropped if name.startswith("anew")]
-    chunked.assert_equal("public.accounts", "public.other", *anew)
+    jobs.assert_equal("public.accounts", "public.other", *anew)
 
 
 def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
