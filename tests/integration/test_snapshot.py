@@ -606,7 +606,7 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, account
 def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, settings: JobSettings) -> None:
     reader = ChunkReader(lake.spark, "not_on_the_executors", "", settings)
     with pytest.raises(Failure, match=r"can't read \(ModuleNotFoundError: No module named 'not_on_the_executors'\)"):
-        reader.read([(1, {})])
+        reader.read([(1, {"folder": "nowhere"})])
 
 
 def naive_rows(jobs: Jobs, landings: Sequence[str]) -> set[str]:
