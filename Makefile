@@ -41,7 +41,7 @@ test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k 
 	@$(PYTEST) $(PARALLEL) -m "not slow" $(ARGS)
 
 .PHONY: test-all
-test-all: setup-servers ## All tests, also those of kills, races and the altered catalogue
+test-all: setup-servers ## All tests: also variants, races and costs, which are marked slow
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 .PHONY: test-unit

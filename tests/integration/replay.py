@@ -161,41 +161,19 @@ class Jobs:
         assert position is not None
         assert table.done_lsn is not None
         assert position > table.done_lsn
-        counted = table.key_columns is None
-        rows: dict[str, tuple[dict[str, Any], int, int]] = {}
-        again: dict[str, tuple[int, dict[str, Any]]] = {}
-        twice: set[str] = set()
-        for row in self.snapshot_rows(table):
-            if row["again"]:
-                if row["read_lsn"] > again.get(row["row_key"], (0, {}))[0]:
-                    again[row["row_key"]] = (row["read_lsn"], row["columns"])
-                continue
-            if not counted and row["row_key"] in rows:
-                twice.add(row["row_key"])
-            copies = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
-            rows[row["row_key"]] = (row["columns"], copies + 1, row["leaf_id"])
-        for event in self.events(table.table_id):
-            if event["commit_lsn"] >= (table.snapshot_lsn or 0):
-                twice.discard(event["row_key"])
-                _fold(rows, event, counted)
-                at, columns = again.get(event["row_key"], (0, {}))
-                if event["partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
-                    had = rows[event["row_key"]]
-                    rows[event["row_key"]] = ({**columns, **had[0]}, *had[1:])
-        assert not twice, "rows were read by two chunks, though the log does not say that they moved between them"
-        names = [column.name for column in table.columns]
-        found: Counter[Row] = Counter()
-        for columns, copies, _ in rows.values():
-            found[tuple(columns.get(name) for name in names)] += copies
-        return +found
+        return fold(table, self.snapshot_rows(table), self.events(table.table_id))
 
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
         """The rows of a table's snapshot that count."""
+        return self.rows_of_snapshots(f"r.snapshot_id = '{table.snapshot_id}'")
+
+    def rows_of_snapshots(self, condition: str) -> list[dict[str, Any]]:
+        """The rows that count of the snapshots that a condition picks."""
         query = f"""
             SELECT r.*, c.row_keys IS NOT NULL AS again FROM raw.snapshot_rows r JOIN raw.chunks c
             ON r.snapshot_id = c.snapshot_id AND r.chunk = c.chunk AND r.attempt = c.attempt
             AND c.state = 'done'
-            WHERE r.snapshot_id = '{table.snapshot_id}'"""
+            WHERE {condition}"""
         return [row.asDict() for row in self.lake.spark.sql(query).collect()]
 
     def source_rows(self, table_name: str) -> Counter[Row]:
@@ -213,6 +191,37 @@ class Jobs:
         for table_name in table_names:
             lake, source = self.lake_rows(table_name), self.source_rows(table_name)
             assert lake == source, f"{table_name}: only lake {lake - source}, only source {source - lake}"
+
+
+def fold(table: SourceTable, snapshot: list[dict[str, Any]], events: list[dict[str, Any]]) -> Counter[Row]:
+    """The rows that a table's snapshot and events make, values in column order."""
+    counted = table.key_columns is None
+    rows: dict[str, tuple[dict[str, Any], int, int]] = {}
+    again: dict[str, tuple[int, dict[str, Any]]] = {}
+    twice: set[str] = set()
+    for row in snapshot:
+        if row["again"]:
+            if row["read_lsn"] > again.get(row["row_key"], (0, {}))[0]:
+                again[row["row_key"]] = (row["read_lsn"], row["columns"])
+            continue
+        if not counted and row["row_key"] in rows:
+            twice.add(row["row_key"])
+        copies = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
+        rows[row["row_key"]] = (row["columns"], copies + 1, row["leaf_id"])
+    for event in events:
+        if event["commit_lsn"] >= (table.snapshot_lsn or 0):
+            twice.discard(event["row_key"])
+            _fold(rows, event, counted)
+            at, columns = again.get(event["row_key"], (0, {}))
+            if event["partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
+                had = rows[event["row_key"]]
+                rows[event["row_key"]] = ({**columns, **had[0]}, *had[1:])
+    assert not twice, "rows were read by two chunks, though the log does not say that they moved between them"
+    names = [column.name for column in table.columns]
+    found: Counter[Row] = Counter()
+    for columns, copies, _ in rows.values():
+        found[tuple(columns.get(name) for name in names)] += copies
+    return +found
 
 
 def _fold(rows: dict[str, tuple[dict[str, Any], int, int]], event: dict[str, Any], counted: bool) -> None:

@@ -25,7 +25,7 @@ snapshots:
 """
 
 
-@pytest.mark.slow  # six runs of dbt
+@pytest.mark.slow(reason="six runs of dbt, for what dbt itself does")
 def test_a_dbt_snapshot_over_a_definition_keeps_what_was(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:

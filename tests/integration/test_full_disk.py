@@ -25,7 +25,7 @@ from tests.integration.skeleton import ROOT
 LONGEST_LINE = 1500
 
 
-@pytest.mark.slow  # starts a process of its own three times, and waits for its models to run six times: minutes
+@pytest.mark.slow(reason="three processes of their own, six runs of their models: minutes")
 def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:

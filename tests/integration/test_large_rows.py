@@ -12,7 +12,7 @@ from tests.integration.commands import finished, write_sources
 from tests.integration.skeleton import write_skeleton
 
 
-@pytest.mark.slow  # a JVM with a small heap of its own, five times until all is caught up: minutes
+@pytest.mark.slow(reason="a Java of its own with a small heap, five times: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     write_skeleton(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))

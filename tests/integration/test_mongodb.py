@@ -731,7 +731,6 @@ def test_a_server_that_is_restarted_is_read_on_and_one_that_is_restored_is_refus
             jobs.stream()
 
 
-@pytest.mark.slow
 def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:

@@ -124,7 +124,7 @@ class Workload:
         )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="random, by seed: for `make soak`")
 def test_whatever_happens_the_lake_has_the_documents(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings, seed: int
 ) -> None:

@@ -22,7 +22,7 @@ from tests.integration.replay import Jobs
 from tests.integration.replica import Replica
 from tests.integration.skeleton import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="processes of their own under load: minutes")
 
 KILLS = 3
 SETTINGS = {

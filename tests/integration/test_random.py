@@ -25,7 +25,7 @@ ROUNDS = 3
 ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="random, by seed: for `make soak`")
 def test_whatever_happens_everything_equals_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:

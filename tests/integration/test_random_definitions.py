@@ -23,7 +23,7 @@ from tests.integration.reader import Reader
 from tests.integration.replay import Jobs
 from tests.integration.replica import Killed, Replica, in_order, watched
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(reason="random, by seed: for `make soak`")
 
 ROUNDS = 3
 SCHEMA = """

@@ -27,7 +27,9 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
     return Replica(lake, source, settings, tmp_path)
 
 
-@pytest.mark.parametrize("writers", [1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "writers", [1, pytest.param(3, marks=pytest.mark.slow(reason="as with one writer, at three times the cost"))]
+)
 def test_balances_agree_at_every_checkpoint(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
@@ -136,7 +138,7 @@ def test_a_definition_that_fails_is_tried_again_with_pauses_logged_once_and_does
     assert len([message for message in caplog.messages if f"never_{definition}" in message]) == 1
 
 
-_SLOW = pytest.mark.slow
+_SLOW = pytest.mark.slow(reason="a process of its own; the other two moments are in CI")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,10 @@
 """Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -21,8 +23,6 @@ from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from tests.conftest import Database
 from tests.integration.replay import Jobs, Killed, call_once, in_chunks, kill
-
-pytestmark = pytest.mark.slow
 
 PAGES = 8192
 
@@ -56,17 +56,25 @@ def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
 # Rows that change while they are read
 
 
-@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "after_land"])
-def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: Jobs, accounts: Database, place: str) -> None:
-    def change() -> None:
-        accounts.execute("delete from accounts where id % 10 = 1")
-        accounts.execute("update accounts set balance = 20 where id % 10 = 2")
-        accounts.execute("insert into accounts values (1000, 'late', 1), (0, 'early', 1)")
-        accounts.execute("update accounts set id = id + 2000 where id % 10 = 3")
-        accounts.execute("update accounts set id = -id where id % 10 = 4")
+PLACES = ("after_plan", "after_claim", "before_land", "after_land")
 
+
+def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: Jobs, accounts: Database) -> None:
+    """Deleted, updated, inserted and moved before their chunk is read, while it is, and after; other rows each time."""
+
+    def change(moment: int) -> None:
+        def ids(digit: int) -> str:
+            return f"id % 40 = {10 * moment + digit}"
+
+        accounts.execute(f"delete from accounts where {ids(1)}")
+        accounts.execute(f"update accounts set balance = 20 where {ids(2)}")
+        accounts.execute(f"insert into accounts values ({1000 + moment}, 'late', 1), ({-1000 - moment}, 'early', 1)")
+        accounts.execute(f"update accounts set id = id + 2000 where {ids(3)}")
+        accounts.execute(f"update accounts set id = -id where {ids(4)}")
+
+    hooks = {place: call_once(partial(change, moment)) for moment, place in enumerate(PLACES)}
     with chunked.streaming():
-        chunked.snapshot(SnapshotHooks(**{place: call_once(change)}))
+        chunked.snapshot(SnapshotHooks(**hooks))
     chunked.stream()
     chunked.assert_equal("public.accounts")
 
@@ -97,17 +105,7 @@ def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: Jo
     jobs.assert_equal("public.accounts")
 
 
-def test_truncate_in_the_middle(chunked: Jobs, accounts: Database) -> None:
-    def truncate() -> None:
-        accounts.execute("truncate accounts")
-        accounts.execute("insert into accounts values (7, 'after', 7)")
-
-    with chunked.streaming():
-        chunked.snapshot(between_chunks(truncate))
-    chunked.settle()
-    chunked.assert_equal("public.accounts")
-
-
+@pytest.mark.slow(reason="fills both cores of Spark, and waits for a lease to be renewed")
 def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
@@ -134,6 +132,7 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     jobs.close()
 
 
+@pytest.mark.slow(reason="as with the slot of a stream, in test_stream")
 def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +149,7 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
 def test_a_locked_table_is_waited_for_and_named(
     jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +175,7 @@ def test_a_locked_table_is_waited_for_and_named(
     jobs.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
 def test_a_locked_table_is_named_by_a_process_that_starts(
     jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +195,16 @@ def test_a_locked_table_is_named_by_a_process_that_starts(
 # Kills, claims, leases
 
 
-@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "after_land", "before_done"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "after_land",
+        *(
+            pytest.param(place, marks=pytest.mark.slow(reason="as between landing and naming it done, which is in CI"))
+            for place in ("after_plan", "after_claim", "before_land", "before_done")
+        ),
+    ],
+)
 def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
@@ -219,6 +229,7 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     jobs.close()
 
 
+@pytest.mark.slow(reason="as after a kill, which is in CI")
 def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Jobs, accounts: Database) -> None:
     holder = "datname = current_database() and state = 'idle in transaction'"
 
@@ -286,6 +297,7 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Job
     chunked.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="waits for a lease; test_lake has who takes over and who may not finish")
 def test_one_paused_past_its_lease_does_not_count(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
@@ -329,24 +341,54 @@ def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: Jobs, acc
 # Tables that are altered, dropped, or can't be read
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "alter table accounts alter balance type bigint",
-        "vacuum full accounts",
-        "alter table accounts add at timestamptz default clock_timestamp()",
-        "truncate accounts",
-    ],
+REWRITES = (
+    "alter table {t} alter balance type bigint",
+    "vacuum full {t}",
+    "alter table {t} add at timestamptz default clock_timestamp()",
+    "truncate {t}",
+    "truncate {t}; insert into {t} values (7, 'after', 7)",
+    "drop table {t}",
 )
-def test_a_rewrite_between_two_chunks_begins_the_snapshot_anew(
-    chunked: Jobs, accounts: Database, statement: str
-) -> None:
+
+
+def test_tables_altered_between_chunks_are_read_anew(chunked: Jobs, accounts: Database) -> None:
+    """Each after the first of its chunks was landed."""
+    rewrites = {f"t{number}": statement for number, statement in enumerate(REWRITES)}
+    copy_accounts(accounts, *rewrites)
+    snapshots: defaultdict[str, set[str]] = defaultdict(set)
+
+    def rewrite(chunks: Sequence[Chunk]) -> None:
+        for name, chunk in by_name(chunked, chunks):
+            if name in rewrites and name not in snapshots:
+                accounts.execute(rewrites[name].format(t=name))
+            snapshots[name].add(chunk.snapshot_id)
+
     with chunked.streaming():
-        chunked.snapshot(between_chunks(lambda: accounts.execute(statement)))
+        chunked.snapshot(SnapshotHooks(after_land=rewrite))
     chunked.settle()
-    chunked.assert_equal("public.accounts")
+    *kept, dropped = rewrites
+    chunked.assert_equal("public.accounts", *(f"public.{name}" for name in kept))
+    assert [t.state for t in lake_tables(chunked) if t.table_name == f"public.{dropped}"] == [ENDED]
+    begun = {rewrites[name]: len(snapshots[name]) for name in kept}
+    assert all(count > 1 or "truncate" in statement for statement, count in begun.items()), begun
+    assert len(snapshots["accounts"]) == 1
 
 
+def copy_accounts(accounts: Database, *names: str) -> None:
+    """Tables like accounts, of two chunks each if a chunk is two blocks."""
+    for name in names:
+        accounts.execute(
+            f"create table {name} (like accounts including all); insert into {name} select * from accounts"
+        )
+
+
+def by_name(jobs: Jobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
+    """Chunks with the names of their tables in `public`."""
+    tables = jobs.lake.tables.read(jobs.source.name)
+    return [(tables[chunk.table_id].table_name.removeprefix("public."), chunk) for chunk in chunks]
+
+
+@pytest.mark.slow(reason="one more alteration between chunks")
 def test_a_chunk_that_is_read_while_columns_have_other_names_does_not_count(chunked: Jobs, accounts: Database) -> None:
     accounts.execute("alter table accounts add other int not null default 3")
     swap = "; ".join(
@@ -398,6 +440,7 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
     jobs.close()
 
 
+@pytest.mark.slow(reason="as between two chunks, which is in CI")
 def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
@@ -406,29 +449,35 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, account
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.parametrize("place", ["after_plan", "after_claim", "before_land", "before_done"])
-@pytest.mark.parametrize("again", [False, True])
-def test_a_table_dropped_while_it_is_read_holds_up_nobody(
-    chunked: Jobs, accounts: Database, place: str, again: bool
-) -> None:
+def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: Jobs, accounts: Database) -> None:
+    """At each moment one that is gone then, and one that is made anew at once; all are read together."""
+    places = ("after_plan", "after_claim", "before_land", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
+    dropped = {f"{kind}_{place}": place for place in places for kind in ("gone", "anew")}
+    copy_accounts(accounts, *dropped)
+    left = set(dropped)
 
-    def drop() -> None:
-        accounts.execute("drop table accounts")
-        if again:
-            accounts.execute("create table accounts (id int primary key, other text)")
-            accounts.execute("insert into accounts values (1, 'anew')")
+    def drop(place: str, chunks: Sequence[Chunk]) -> None:
+        for name in {name for name, _ in by_name(jobs, chunks)} & left:
+            if dropped[name] == place:
+                left.remove(name)
+                accounts.execute(f"drop table {name}")
+                if name.startswith("anew"):
+                    accounts.execute(f"create table {name} (id int primary key, other text)")
+                    accounts.execute(f"insert into {name} values (1, 'anew')")
 
-    with chunked.streaming():  # what is read under two snapshots waits for it
-        chunked.snapshot(SnapshotHooks(**{place: call_once(drop)}))
-    chunked.settle()
-    states = [
-        table.state
-        for table in chunked.lake.tables.read(chunked.source.name).values()
-        if table.table_name == "public.accounts"
-    ]
-    assert sorted(states) == ([DONE, ENDED] if again else [ENDED])
-    chunked.assert_equal("public.other", *(["public.accounts"] if again else []))
+    with jobs.streaming():  # what is read under two snapshots waits for it
+        jobs.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
+    jobs.settle()
+    assert not left
+    states: defaultdict[str, list[str]] = defaultdict(list)
+    for table in lake_tables(jobs):
+        states[table.table_name].append(table.state)
+    for name in dropped:
+        found = sorted(states[f"public.{name}"])
+        assert found == ([DONE, ENDED] if name.startswith("anew") else [ENDED]), name
+    anew = [f"public.{name}" for name in dropped if name.startswith("anew")]
+    jobs.assert_equal("public.accounts", "public.other", *anew)
 
 
 def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
@@ -479,15 +528,6 @@ def test_tables_without_a_usable_key_are_named_and_left_out(
     jobs.assert_equal("public.accounts", "public.counted")
 
 
-def test_an_empty_table_and_one_that_grows_are_read(jobs: Jobs, database: Database) -> None:
-    database.execute("create table empty (id int primary key)")
-    jobs.settle()
-    assert jobs.table("public.empty").row_count == 0
-    database.execute("insert into empty select generate_series(1, 1000)")
-    jobs.stream()
-    jobs.assert_equal("public.empty")
-
-
 KEYS = {
     "int2": ("smallint", "i"),
     "int8": ("bigint", "i::bigint * 1000000007"),
@@ -500,45 +540,37 @@ KEYS = {
 }
 
 
-def test_keys_of_odd_types_are_the_same_in_snapshot_and_stream(jobs: Jobs, database: Database) -> None:
+def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
+    lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], database: Database
+) -> None:
+    """Keys of many types, names with dots, quotes and capitals, and a table that is empty when it is read."""
     for name, (kind, value) in KEYS.items():
         database.execute(f"create table {name} (id {kind} primary key, n int)")
         database.execute(f"insert into {name} select {value}, i from generate_series(1, 50) i")
     database.execute(
         "create table pairs (b int, a text, n int, primary key (a, b));"
-        "insert into pairs select i, 'a' || i, i from generate_series(1, 50) i"
-    )
-    names = [*KEYS, "pairs"]
-    jobs.settle()
-    for name in names:
-        database.execute(f"update {name} set n = -n where n % 2 = 0; delete from {name} where n = 1")
-    jobs.stream()
-    jobs.assert_equal(*(f"public.{name}" for name in names))
-
-
-def test_names_with_dots_quotes_and_capitals(
-    lake: Lake,
-    settings: JobSettings,
-    new_source: Callable[..., PostgresSource],
-    database: Database,
-) -> None:
-    database.execute(
+        "insert into pairs select i, 'a' || i, i from generate_series(1, 50) i;"
+        "create table empty (id int primary key, n int);"
         'create schema "S.p""ä"; create table "S.p""ä"."T.x""y" ("I d" int primary key, "sel\'ect" text);'
         'insert into "S.p""ä"."T.x""y" values (1, \'x\')'
     )
-    jobs = Jobs(lake, new_source(tables=("S.p*",)), settings)
+    names = [*KEYS, "pairs"]
+    jobs = Jobs(lake, new_source(tables=("public.*", "S.p*")), settings)
     jobs.settle()
+    assert jobs.table("public.empty").row_count == 0
+    for name in names:
+        database.execute(f"update {name} set n = -n where n % 2 = 0; delete from {name} where n = 1")
+    database.execute("insert into empty select i, i from generate_series(1, 1000) i")
     database.execute('update "S.p""ä"."T.x""y" set "sel\'ect" = null, "I d" = 2')
     jobs.stream()
-    (table,) = lake.tables.read(jobs.source.name).values()
-    assert table.table_name == 'S.p"ä.T.x"y'
-    assert [(e["row_key"], e["columns"]) for e in jobs.events()][-1] == (
-        '["2"]',
-        {"I d": "2", "sel'ect": None},
-    )
+    jobs.assert_equal("public.empty", *(f"public.{name}" for name in names))
+    odd = jobs.table('S.p"ä.T.x"y')
+    last = jobs.events(odd.table_id)[-1]
+    assert (last["row_key"], last["columns"]) == ('["2"]', {"I d": "2", "sel'ect": None})
     jobs.close()
 
 
+@pytest.mark.slow(reason="what a snapshot costs, not what it brings")
 def test_many_small_tables_are_begun_landed_and_done_together(jobs: Jobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
@@ -553,6 +585,7 @@ def lake_tables(jobs: Jobs) -> list[Any]:
     return list(jobs.lake.tables.read(jobs.source.name).values())
 
 
+@pytest.mark.slow(reason="what a stop leaves; that a kill loses nothing is in CI")
 def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
     snapshotter._hooks.after_land = lambda _: snapshotter.stop()
@@ -573,7 +606,7 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, account
 def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, settings: JobSettings) -> None:
     reader = ChunkReader(lake.spark, "not_on_the_executors", "", settings)
     with pytest.raises(Failure, match=r"can't read \(ModuleNotFoundError: No module named 'not_on_the_executors'\)"):
-        reader.read([(1, {})])
+        reader.read([(1, {"folder": "nowhere"})])
 
 
 def naive_rows(jobs: Jobs, landings: Sequence[str]) -> set[str]:
@@ -627,6 +660,7 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     assert ('["1"]' in naive_rows(Jobs(lake, source, settings), landings)) == soft_deletes
 
 
+@pytest.mark.slow(reason="one table in two rare states")
 def test_what_can_not_be_read_does_not_hold_up_a_stream_without_soft_deletes(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database, role: str
 ) -> None:
@@ -648,6 +682,7 @@ def land(lake: Lake, settings: Settings) -> None:
         jobs.wait(until_caught_up=True)
 
 
+@pytest.mark.slow(reason="a race at the end of --until-caught-up")
 def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
@@ -670,6 +705,7 @@ def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
     assert after.snapshot_id != before.snapshot_id
 
 
+@pytest.mark.slow(reason="the order of work, not its result")
 def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
     chunked: Jobs, accounts: Database
 ) -> None:
@@ -690,6 +726,7 @@ def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
     chunked.assert_equal("public.accounts", "public.later")
 
 
+@pytest.mark.slow(reason="the order of work, not its result")
 def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Jobs, accounts: Database) -> None:
     chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
@@ -710,6 +747,7 @@ def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Jobs, 
     chunked.assert_equal("public.accounts", "public.later")
 
 
+@pytest.mark.slow(reason="a race with who alters publications")
 def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_read(
     jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -734,6 +772,7 @@ def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_rea
     jobs.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="a race with who alters publications")
 def test_a_table_that_leaves_its_publication_while_it_is_read_keeps_to_its_filter(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
@@ -749,6 +788,7 @@ def test_a_table_that_leaves_its_publication_while_it_is_read_keeps_to_its_filte
     jobs.close()
 
 
+@pytest.mark.slow(reason="a race with who shares out tables")
 def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
     jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -770,6 +810,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
     assert counts == {"accounts": 250, "other": 2}
 
 
+@pytest.mark.slow(reason="what a stop waits for")
 def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:

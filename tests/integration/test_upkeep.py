@@ -94,7 +94,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow
 def test_readers_of_a_compacted_log_come_to_the_same_rows_and_checksum_from_wherever_they_were(
     replica: Replica, database: Database
 ) -> None:
@@ -160,7 +159,7 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="eighteen runs of dbt; a run that was killed is in CI")
 def test_killed_at_any_statement_the_next_run_is_right(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer, _ = definitions(replica)
@@ -178,7 +177,7 @@ def test_killed_at_any_statement_the_next_run_is_right(replica: Replica, databas
     assert branches == (1,)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="as of two runs, which is in CI")
 def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute("update orders set total = 0")
@@ -254,7 +253,7 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, data
     assert replica.lake.purged(name) == {1: 1 << 60, 2: 7}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a table that somebody dropped by hand")
 def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute("update orders set total = 0")
@@ -269,7 +268,6 @@ def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(replica: Replica, 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
 def test_nothing_is_purged_that_somebody_may_still_ask_for(
     replica: Replica, database: Database, settings: JobSettings
 ) -> None:
@@ -319,7 +317,7 @@ def published(replica: Replica, last: int) -> list[Row]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a dozen runs of dbt, for space on disk")
 def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_old(
     replica: Replica, database: Database
 ) -> None:
@@ -372,7 +370,7 @@ def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_
     assert replica.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="for space on disk")
 def test_the_branches_of_runs_that_were_overtaken_go(replica: Replica, database: Database) -> None:
     by_customer, _ = definitions(replica)
 
@@ -397,7 +395,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(replica: Replica, database:
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="for space on disk")
 def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
     replica: Replica, database: Database, settings: JobSettings
 ) -> None:
@@ -465,7 +463,7 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
     jobs.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a process of its own, for what it prints")
 def test_the_command_says_what_it_did(replica: Replica) -> None:
     replica.sync()
     write_sources(replica.folder, replica.source)

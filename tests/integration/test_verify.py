@@ -45,7 +45,7 @@ def verified(replica: Replica, *tables: str) -> dict[str, Verdict]:
         return {v.table: v for v in verify_all(replica.lake, replica.settings, 15, tables)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="what verify says of one table beside others")
 def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
@@ -90,7 +90,7 @@ def test_verify_compares_row_by_row_and_tells_what_differs(replica: Replica, dat
     assert verified(replica)["public.pairs"].different == 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="as what came and went since, which is in CI")
 def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
     replica: Replica, database: Database
 ) -> None:
@@ -210,7 +210,7 @@ def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_n
         verdicts(jobs.stream, jobs.stream, *failing)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="what verify waits for, in a rare state")
 def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet_and_passes_over_what_is_kept_as_it_was(
     replica: Replica, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -
     assert all(verdict.is_equal for verdict in verified(replica).values())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="as the loss of a slot in test_supervision, which is in CI")
 def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, database: Database) -> None:
     replica.sync()
     jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
@@ -262,7 +262,7 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, databas
     assert verified(replica)["public.orders"].rows == 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for a stream to be noticed to have ended")
 def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     replica.sync()

@@ -120,7 +120,6 @@ def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
 def test_tables_move_to_new_writers_and_back_and_nothing_is_lost_or_doubled(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=1)
     snapshots = {name: jobs.table(name).snapshot_id for name in TABLES}
@@ -156,7 +155,7 @@ def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: Jobs, table
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a race with who writes; that tables move and lose nothing is in CI")
 def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=3)
     assert shared(jobs) == {"public.a": 1, "public.b": 3, "public.c": 2}
@@ -174,7 +173,6 @@ def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tab
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
 def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database) -> None:
     """Its records are the old writer's to the moment of the move, then the new one's; its snapshot goes on."""
     stream(jobs, writers=1)
@@ -195,7 +193,6 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database)
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
 def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tables: Database) -> None:
     stream(jobs)
     jobs.snapshot()
@@ -207,7 +204,7 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tab
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="as one that left its publication, which is in CI")
 def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     before = jobs.table("public.c").snapshot_id
@@ -220,7 +217,7 @@ def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Job
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="one more kind that is left out and named")
 def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture) -> None:
     jobs.open()
     tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
@@ -230,7 +227,6 @@ def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, capl
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 
-@pytest.mark.slow
 def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs, tables: Database) -> None:
     """It leaves the publication that it had; what came twice until then is replaced by a new snapshot of the root."""
     tables.execute(
@@ -258,7 +254,7 @@ def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs
     jobs.assert_equal("public.r", "public.p")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a partitioned table and a new writer at once")
 def test_an_attached_table_does_not_move_without_its_root(jobs: Jobs, tables: Database) -> None:
     tables.execute(
         "create table p (id int primary key, v int);"
@@ -275,7 +271,7 @@ def test_an_attached_table_does_not_move_without_its_root(jobs: Jobs, tables: Da
     assert [event["columns"]["v"] for event in jobs.events(jobs.table("public.r").table_id)] == ["2", "3"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="who has which, which test_sharing has without a server")
 def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
@@ -285,7 +281,7 @@ def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Data
     jobs.assert_equal("public.d")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a race of three threads, by chance")
 def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Database) -> None:
     jobs.source = jobs.source.model_copy(update={"writers": 3})
     failures: list[BaseException] = []
@@ -308,7 +304,7 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Da
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits until a second is over, for what status shows")
 def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
@@ -328,7 +324,6 @@ def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs,
         assert found.writers[1]["held_seconds"] == 0
 
 
-@pytest.mark.slow
 def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     for n in range(3):
@@ -365,7 +360,7 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
     return {w: [(e["commit_lsn"], e["commit_index"]) for e in found if e["writer"] == w] for w in writers}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="as one writer alone, which is in CI")
 def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Database) -> None:
     settle(jobs, writers=3)
     tables.drop_slot(jobs.source.slot_of(2))
@@ -378,7 +373,6 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Datab
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
 def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -411,7 +405,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
         lines(jobs, token)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a lost slot in the moment of a move")
 def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("update c set v = 7")
@@ -425,7 +419,7 @@ def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: J
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a cut connection in the moment that a writer leaves")
 def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
     jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -456,7 +450,7 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
     opened.rest()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="two writers that leave in one moment")
 def test_writers_that_leave_at_once_don_t_take_each_other_for_somebody_else(
     jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -477,7 +471,7 @@ def test_writers_that_leave_at_once_don_t_take_each_other_for_somebody_else(
     assert jobs.lake.writers(jobs.source.name) == {1}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="waits for a timeout of the server")
 def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_on(
     jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -502,7 +496,7 @@ def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a snapshot in the moment that a writer comes")
 def test_what_a_new_writers_slot_exported_is_not_read_while_others_count(
     jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -516,7 +510,7 @@ def test_what_a_new_writers_slot_exported_is_not_read_while_others_count(
     assert f"SELECT pg_drop_replication_slot('{left_over}')" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="who has which, which test_sharing has without a server")
 def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("drop table c")
@@ -527,7 +521,7 @@ def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tab
     assert shared(jobs) == {"public.a": 1, "public.b": 2}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="random, under load: minutes")
 def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(jobs: Jobs, database: Database) -> None:
     """Each of pgbench's is three updates and an insert; below the source's position all four are there, once."""
     pgbench_tables(database)

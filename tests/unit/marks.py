@@ -1,0 +1,76 @@
+"""Which tests there are, and which are left out of `make test`, by their files' syntax alone: nothing is imported."""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Test:
+    """slow: it is left out; slow_values, quick_values: parameters that are, and that are not, if it is so of some."""
+
+    slow: bool
+    slow_values: frozenset[object] = frozenset()
+    quick_values: frozenset[object] = frozenset()
+
+
+@dataclass
+class Marks:
+    """Of one file. unreasoned: lines with a mark `slow` that says no reason."""
+
+    tests: dict[str, Test] = field(default_factory=dict)
+    unreasoned: list[int] = field(default_factory=list)
+
+
+@cache
+def read(file: Path) -> Marks:
+    """The tests and marks of a file."""
+    module = ast.parse(file.read_text())
+    reasoned = {id(node.func) for node in ast.walk(module) if isinstance(node, ast.Call) and _reason(node)}
+    found = Marks(unreasoned=[n.lineno for n in ast.walk(module) if _is_mark(n) and id(n) not in reasoned])  # type: ignore[attr-defined]
+    names = {
+        target.id
+        for node in module.body
+        if isinstance(node, ast.Assign) and any(map(_is_mark, ast.walk(node.value)))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            found.tests[node.name] = _test(node, names)
+    return found
+
+
+def _test(function: ast.FunctionDef, names: set[str]) -> Test:
+    slow = "pytestmark" in names
+    values: dict[bool, set[object]] = {True: set(), False: set()}
+    for decorator in function.decorator_list:
+        given = list(_parameters(decorator))
+        slow |= not given and _is_slow(decorator, names)
+        if any(_is_slow(each, names) for each in given):
+            for each in given:
+                constants = {part.value for part in ast.walk(each) if isinstance(part, ast.Constant)}
+                values[_is_slow(each, names)] |= constants
+    return Test(slow, frozenset(values[True]), frozenset(values[False]))
+
+
+def _parameters(decorator: ast.expr) -> Iterator[ast.expr]:
+    """The sets of parameters of `@pytest.mark.parametrize`."""
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
+        for argument in decorator.args[1:]:
+            yield from argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]
+
+
+def _is_slow(tree: ast.AST, names: set[str]) -> bool:
+    return any(_is_mark(node) or (isinstance(node, ast.Name) and node.id in names) for node in ast.walk(tree))
+
+
+def _is_mark(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "slow" and ast.unparse(node) == "pytest.mark.slow"
+
+
+def _reason(call: ast.Call) -> str:
+    given = [k.value for k in call.keywords if k.arg == "reason"]
+    return "".join(str(v.value).strip() for v in given if isinstance(v, ast.Constant))

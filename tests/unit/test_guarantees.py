@@ -1,0 +1,103 @@
+"""docs/guarantees.md names tests that are there and in `make test`; no test is left out of that without a reason."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit import marks
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guarantees.md"
+
+
+def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
+    """(guarantee, pages that state it, its tests) of each row of the page's tables of three columns."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    return [
+        (cells[0], re.findall(r"\]\(([^)#]*)", cells[1]), re.findall(r"`(tests/[^`]*)`", cells[2]))
+        for cells in rows
+        if len(cells) == 3 and "tests/" in cells[2]
+    ]
+
+
+def problem(named: str, root: Path = ROOT) -> str | None:
+    """What is wrong with a test that a guarantee names.
+
+    It is `file::name`, or `file::name[value]` where other values of a parameter are left out.
+    """
+    file, _, name = named.rstrip("]").partition("::")
+    name, _, value = name.partition("[")
+    if not (root / file).is_file() or not (test := marks.read(root / file).tests.get(name)):
+        return f"{named} does not exist"
+    if value and value not in map(str, test.quick_values | test.slow_values):
+        return f"{named} does not exist"
+    left_out = value not in map(str, test.quick_values) if value else test.slow_values
+    return f"{named} is marked slow, so it is not in `make test`" if test.slow or left_out else None
+
+
+def test_every_guarantee_has_a_test_in_make_test() -> None:
+    rows = guarantees(PAGE.read_text())
+    assert len(rows) > 50
+    assert [found for _, _, tests in rows for named in tests if (found := problem(named))] == []
+    assert '$(PYTEST) $(PARALLEL) -m "not slow"' in (ROOT / "Makefile").read_text()
+
+
+def test_every_guarantee_says_where_it_is_stated() -> None:
+    for guarantee, pages, tests in guarantees(PAGE.read_text()):
+        assert guarantee
+        assert pages, guarantee
+        assert tests, guarantee
+        assert [page for page in pages if not (PAGE.parent / page).exists()] == [], guarantee
+
+
+def test_no_test_is_slow_without_a_reason() -> None:
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    assert [f"{file.relative_to(ROOT)}:{line}" for file in files for line in marks.read(file).unreasoned] == []
+
+
+SAMPLE = """
+import pytest
+_LATE = pytest.mark.slow(reason="minutes")
+def test_plain(): ...
+@pytest.mark.slow(reason="minutes")
+def test_late(): ...
+@_LATE
+def test_later(): ...
+@pytest.mark.parametrize("place", ["quick", pytest.param("late", marks=_LATE)])
+def test_some(place): ...
+@pytest.mark.parametrize("n", [1, *(pytest.param(n, marks=pytest.mark.slow(reason="no")) for n in (2, 3))])
+def test_numbers(n): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("test_plain", None),
+        ("test_plai", "does not exist"),
+        ("test_late", "is marked slow"),
+        ("test_later", "is marked slow"),
+        ("test_some", "is marked slow"),
+        ("test_some[quick]", None),
+        ("test_some[late]", "is marked slow"),
+        ("test_some[other]", "does not exist"),
+        ("test_numbers[1]", None),
+        ("test_numbers[2]", "is marked slow"),
+    ],
+)
+def test_what_is_missing_or_left_out_is_told(tmp_path: Path, named: str, told: str | None) -> None:
+    (tmp_path / "sample.py").write_text(SAMPLE)
+    found = problem(f"sample.py::{named}", tmp_path)
+    assert told in found if told and found else found == told
+
+
+@pytest.mark.parametrize(
+    "mark", ["pytest.mark.slow", "pytest.mark.slow()", "pytest.mark.slow(reason='')", "[pytest.mark.slow]"]
+)
+def test_a_mark_without_a_reason_is_found(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "sample.py"
+    file.write_text(f"import pytest\n\npytestmark = {mark}\ndef test_it(): ...\n")
+    found = marks.read(file)
+    assert found.unreasoned == [3]
+    assert found.tests["test_it"].slow
