@@ -42,9 +42,10 @@ def outcome(code: int, output: str) -> Outcome:
     return Outcome(problem=f"pytest ended with {code}: {' '.join(output.split())[-500:]}")
 
 
-def copy_tracked(folder: Path) -> None:
-    """The files that git knows, as they are now."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+def copy_project(folder: Path) -> None:
+    """The files that git knows, or would add, as they are now."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).exists():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +111,7 @@ def main(only: tuple[str, ...], all_tests: bool, trust: bool) -> None:
         raise click.UsageError("no fault has this id or rule")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        copy_tracked(folder)
+        copy_project(folder)
         if not trust:
             # A test that fails anyway notices nothing.
             found = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))

@@ -1,4 +1,4 @@
-"""What a stream writer does in which order: land, store, acknowledge; and how large a landing gets (rules T4, W1, W2)."""
+"""The order in which a stream writer lands, stores and acknowledges; how large a landing gets (rules T4, W1, W2)."""
 
 import threading
 from collections.abc import Sequence

@@ -21,7 +21,7 @@ def slow_and_other_tests(file: Path) -> tuple[set[str], set[str]]:
     text = file.read_text()
     tests = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name[:5] == "test_"]
     all_slow = re.search(r"^pytestmark = .*\bslow\b", text, re.MULTILINE) is not None
-    marked = {test.name for test in tests if any("mark.slow" == ast.unparse(d)[7:] for d in test.decorator_list)}
+    marked = {test.name for test in tests if any(ast.unparse(d)[7:] == "mark.slow" for d in test.decorator_list)}
     names = {test.name for test in tests}
     slow = names if all_slow else marked
     return slow, names - slow
