@@ -1,4 +1,4 @@
-"""How records become events and rows: order, exactly once, tombstones, truncates, snapshots (rules P1 to P5, S2 to S8)."""
+"""How records become events and rows: order, exactly once, tombstones, truncates, snapshots (rules P, S)."""
 
 from typing import Any
 
@@ -90,7 +90,7 @@ class Rows:
         self.core.view("tables", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
-        """(commit_lsn, op, row_key, columns), and prev_row_key if the key was changed. An update without `v` is partial."""
+        """(commit_lsn, op, row_key, columns), and prev_row_key if the key changed. An update without `v` is partial."""
         columns = (
             "source string, table_id string, table_name string, row_key string, prev_row_key string, op string, "
             f"leaf_id bigint, partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
