@@ -26,6 +26,7 @@ class CoreModels:
 
     def __init__(self, spark: SparkSession, *built: str) -> None:
         self._spark = spark
+        spark.sql("create namespace if not exists core")
         self.macros = Macros(
             *FILES,
             run_query=lambda query: spark.sql(query).collect(),
@@ -52,7 +53,9 @@ class CoreModels:
                 this=this,
             )
         )
-        return self._spark.sql(query).collect()
+        rows = self._spark.sql(query).collect()
+        self.macros.drop_links()
+        return rows
 
     def view(self, name: str, columns: str, *rows: tuple[Any, ...]) -> None:
         """Makes a view of rows with these columns."""

@@ -54,4 +54,4 @@ def test_a_chunk_of_a_table_that_was_rewritten_does_not_count(database: Database
         database.execute(rewrite)
         after = read(database, snapshot, storage, tmp_path)
     assert after.problem == CHANGED
-    assert "the storage of relation" in after.detail
+    assert "the storage of relation" in str(after.detail)
