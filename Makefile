@@ -60,6 +60,10 @@ test-mongodb: setup-servers ## The tests of MongoDB as a source
 soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")
 	@$(PYTEST) $(wildcard tests/integration/test_*random*.py) $(or $(ARGS),--seeds 1-200)
 
+.PHONY: mutants
+mutants: setup-servers ## Faults put in one by one: does a test notice? (ARGS="P1 --all-tests" picks those of a rule)
+	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
 lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)
 lint-format: setup

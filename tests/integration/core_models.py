@@ -1,0 +1,62 @@
+"""Models of `core` rendered without dbt, over views that a test makes: what a model selects, by Spark alone."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from jinja2 import Environment
+from pyspark.sql import Row, SparkSession
+
+from tests.integration.replica import ROOT
+from tests.unit.calling import MACROS, Macros
+
+FILES = [
+    str(file.relative_to(MACROS).with_suffix(""))
+    for folder in ("positions", "row_state", "bucket", "ledger")
+    for file in sorted((MACROS / folder).glob("*.sql"))
+    if "{% materialization" not in file.read_text()
+]
+
+
+class CoreModels:
+    """The macros of the project as `macros`, with Spark behind `run_query`. built: the views that count as tables that
+    are there. Other macros are replaced by setting them.
+    """
+
+    macros: Any
+
+    def __init__(self, spark: SparkSession, *built: str) -> None:
+        self._spark = spark
+        spark.sql("create namespace if not exists core")
+        self.macros = Macros(
+            *FILES,
+            run_query=lambda query: spark.sql(query).collect(),
+            load_relation=lambda relation: relation if relation in built else None,
+            execute=True,
+            graph={},
+            invocation_id="one",
+            target=SimpleNamespace(schema="core"),
+            selected_resources=[],
+        )
+
+    def select(self, model: str, this: str | None = None) -> list[Row]:
+        """The rows that a model selects. Its inputs are the views of their names; this: the view that is its table."""
+        text = (ROOT / f"models/core/{model}.sql").read_text()
+        query = (
+            Environment(autoescape=False, extensions=["jinja2.ext.do"])
+            .from_string(text)
+            .render(
+                tidemark=self.macros,
+                config=lambda **_: "",
+                ref=lambda name: name,
+                source=lambda _, name: name,
+                nothing_new=self.macros.nothing_new,
+                this=this,
+            )
+        )
+        rows = self._spark.sql(query).collect()
+        self.macros.drop_links()
+        return rows
+
+    def view(self, name: str, columns: str, *rows: tuple[Any, ...]) -> None:
+        """Makes a view of rows with these columns."""
+        self._spark.createDataFrame(list(rows), columns).createOrReplaceTempView(name)

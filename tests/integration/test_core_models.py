@@ -1,0 +1,279 @@
+"""How records become events and rows: order, exactly once, tombstones, truncates, snapshots (rules P, S)."""
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.integration.core_models import CoreModels
+
+PLACE = "struct<commit_lsn: bigint, change_lsn: bigint, commit_index: int>"
+COLUMNS = "map<string, string>"
+
+
+# Events
+
+
+EVENT = (
+    "source string, writer int, commit_lsn bigint, commit_index int, change_lsn bigint, op string, row_key string, "
+    "commit_ts timestamp, xid bigint, table_name string, table_id string, leaf_id bigint, prev_row_key string, "
+    f"partial boolean, columns {COLUMNS}"
+)
+
+
+def landed(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, name: str) -> tuple[Any, ...]:
+    place = (writer, commit_lsn, commit_index, change_lsn)
+    return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
+
+
+def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark: SparkSession) -> None:
+    """Writer 1 has finished [50, 180), writer 2 [150, 300) of the log; the run takes [100, 200)."""
+    core = CoreModels(spark, "events")
+    core.macros.ranges = lambda _: [{"source": "shop", "checkpoint_id": 3, "lower": 100, "upper": 200, "since": 2}]
+    core.macros.highest = lambda *_: 40
+    core.view(
+        "stream_positions",
+        "source string, writer int, start_position bigint, position bigint",
+        ("shop", 1, 50, 170),
+        ("shop", 1, 50, 180),
+        ("shop", 2, 150, 300),
+    )
+    core.view(
+        "wal_events",
+        EVENT,
+        landed(1, 99, 0, 98, "before the range"),
+        landed(1, 120, 1, 112, "second"),
+        landed(1, 100, 0, 99, "at its begin"),
+        landed(1, 120, 0, 111, "first"),
+        landed(1, 120, 1, 112, "second"),
+        landed(2, 160, 0, 158, "third of two writers' transaction"),
+        landed(1, 160, 0, 155, "first of two writers' transaction"),
+        landed(1, 160, 1, 157, "second of two writers' transaction"),
+        landed(2, 140, 0, 139, "from before its writer began"),
+        landed(1, 180, 0, 179, "at the end of what its writer has finished"),
+        landed(2, 200, 0, 199, "at the end of the range"),
+    )
+    found = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
+    assert found == [
+        (41, "at its begin"),
+        (42, "first"),
+        (43, "second"),
+        (44, "first of two writers' transaction"),
+        (45, "second of two writers' transaction"),
+        (46, "third of two writers' transaction"),
+    ]
+
+
+# Rows
+
+
+class Rows:
+    """A run of `row_state` over one table `T` of the source `shop`, of the log in [100, 200)."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.core = CoreModels(spark, "row_state")
+        self.core.macros.ranges = lambda _: RANGES
+        self.core.macros._of_ranges = lambda _: "true"
+        self.decided(("ready", "S", 100))
+        self.log()
+        self.read()
+        self.before()
+
+    def decided(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
+        """The table's status, snapshot and stamp: of the last run, if there are two, and of this."""
+        columns = (
+            "source string, table_id string, table_name string, checkpoint_id bigint, status string, "
+            "snapshot_id string, snapshot_lsn bigint, key_columns array<string>"
+        )
+        first = 6 - len(decisions)
+        rows = [("shop", "T", "public.t", first + n, *one, key) for n, one in enumerate(decisions)]
+        self.core.view("tables", columns, *rows)
+
+    def log(self, *events: tuple[Any, ...]) -> None:
+        """(commit_lsn, op, row_key, columns), and prev_row_key if the key changed. An update without `v` is partial."""
+        columns = (
+            "source string, table_id string, table_name string, row_key string, prev_row_key string, op string, "
+            f"leaf_id bigint, partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
+            "commit_index int, checkpoint_id bigint"
+        )
+        rows = [
+            ("shop", "T", "public.t", key, (*before, None)[0], op, None if op == "truncate" else 1,
+             op == "update" and "v" not in values, values, at, at, n, 5)
+            for n, (at, op, key, values, *before) in enumerate(events)
+        ]  # fmt: skip
+        self.core.view("events", columns, *rows)
+
+    def read(self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)) -> None:
+        """What the snapshot S read: (row_key, columns), and (chunk, attempt) where that is not (0, 1)."""
+        columns = (
+            "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
+            f"leaf_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
+        )
+        self.core.view(
+            "snapshot_rows",
+            columns,
+            *(("shop", "T", "public.t", "S", *((*place, 0, 1)[:2]), 1, 100, k, c) for k, c, *place in rows),
+        )
+        kinds = "snapshot_id string, chunk int, attempt int, state string, row_keys array<string>"
+        self.core.view("chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
+
+    def before(self, *rows: tuple[str, dict[str, str], int]) -> None:
+        """The rows that there are: (row_key, columns, copies)."""
+        columns = (
+            f"source string, table_id string, table_name string, row_key string, columns {COLUMNS}, deleted boolean, "
+            "copies int, leaf_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, checkpoint_id bigint"
+        )
+        there = [("shop", "T", "public.t", key, c, not copies, copies, 1, 50, 50, 0, 4) for key, c, copies in rows]
+        self.core.view("row_state", columns, *there)
+
+    def changed(self) -> dict[str, tuple[dict[str, str], int]]:
+        """By key: columns and copies (0: a tombstone) of the rows that the run writes."""
+        rows = self.core.select("row_state", "row_state")
+        assert len({row.row_key for row in rows}) == len(rows)
+        assert all(row.deleted is (row.copies == 0) and row.checkpoint_id == 5 for row in rows)
+        return {row.row_key: (row["columns"], row.copies) for row in rows}
+
+
+RANGES = [{"source": "shop", "checkpoint_id": 5, "lower": 100, "upper": 200, "since": 4}]
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Rows:
+    return Rows(spark)
+
+
+def test_the_log_wins_over_a_snapshot_and_leaves_tombstones(table: Rows) -> None:
+    """The last event of a row wins; a deleted row that was never seen is kept, so that it doesn't come back."""
+    table.read(*((key, {"v": "of the snapshot"}) for key in "abc"))
+    table.log(
+        (100, "update", "a", {"v": "of the log"}),
+        (150, "update", "a", {"v": "the last"}),
+        (150, "delete", "b", {"v": ""}),
+        (150, "delete", "never seen", {"v": ""}),
+    )
+    assert table.changed() == {
+        "a": ({"v": "the last"}, 1),
+        "b": ({"v": ""}, 0),
+        "c": ({"v": "of the snapshot"}, 1),
+        "never seen": ({"v": ""}, 0),
+    }
+
+
+def test_rows_count_of_the_attempt_that_was_named_done(table: Rows) -> None:
+    chunks = ((0, 2, "done"), (1, 1, "running"))
+    table.read(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
+    assert table.changed().keys() == {"a"}
+
+
+def test_a_truncate_takes_what_is_ordered_before_it(table: Rows) -> None:
+    """Rows of a snapshot, of the log, and rows that are there, which become tombstones."""
+    table.read(("read", {"v": "1"}))
+    table.before(("there", {"v": "1"}, 1))
+    table.log(
+        (110, "insert", "landed", {"v": "1"}),
+        (120, "truncate", None, None),
+        (130, "insert", "after", {"v": "1"}),
+    )
+    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+    table.decided(("ready", "S", 10), ("ready", "S", 10))
+    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+
+
+def test_a_new_snapshot_replaces_what_is_there(table: Rows) -> None:
+    """A row that it does not bring is deleted, one that it brings as it was is no change."""
+    table.before(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
+    table.read(("same", {"v": "1"}), ("other", {"v": "2"}))
+    table.decided(("ready", "R", 10), ("ready", "S", 100))
+    assert table.changed() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
+
+
+def test_all_rows_of_an_ended_generation_are_deleted(table: Rows) -> None:
+    table.before(("a", {"v": "1"}, 1), ("b", {"v": "1"}, 0))
+    table.log((150, "insert", "c", {"v": "1"}))
+    table.decided(("ready", "S", 10), ("ended", "S", 10))
+    assert table.changed() == {"a": ({"v": "1"}, 0)}
+
+
+def test_a_table_that_is_not_admitted_has_no_rows(table: Rows) -> None:
+    table.read(("a", {"v": "1"}))
+    table.log((150, "insert", "b", {"v": "1"}))
+    table.decided(("waiting", None, None))  # type: ignore[arg-type]
+    assert table.changed() == {}
+
+
+def test_a_value_that_an_update_lacks_comes_from_the_row_before_it(table: Rows) -> None:
+    """Of the same run or of an earlier one, and where its key was changed, of the row that it took the place of."""
+    table.decided(("ready", "S", 10), ("ready", "S", 10))
+    table.before(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
+    table.log(
+        (110, "update", "a", {"n": "1"}),
+        (120, "insert", "c", {"v": "of c", "n": "0"}),
+        (130, "update", "c", {"n": "2"}),
+    )
+    assert table.changed() == {"a": ({"v": "of a", "n": "1"}, 1), "c": ({"v": "of c", "n": "2"}, 1)}
+    table.log((110, "delete", "b", {}), (110, "update", "moved", {"n": "3"}, "b"))
+    assert table.changed() == {"b": ({}, 0), "moved": ({"v": "of b", "n": "3"}, 1)}
+
+
+def test_equal_rows_of_a_table_without_a_key_are_counted(table: Rows) -> None:
+    one = {"v": "1"}
+    table.decided(("ready", "S", 10), ("ready", "S", 10), key=None)
+    table.before(("a", one, 2), ("b", one, 1))
+    table.log(
+        (110, "insert", "a", one),
+        (120, "delete", "b", one),
+        (130, "delete", "a", one),
+        (130, "update", "c", one, "a"),
+    )
+    assert table.changed() == {"a": (one, 2), "b": (one, 0), "c": (one, 1)}
+    table.log((110, "truncate", None, None), (120, "insert", "a", one))
+    assert table.changed() == {"a": (one, 1), "b": (one, 0)}
+
+
+# Decisions about tables, and checkpoints
+
+
+def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
+    core = CoreModels(spark)
+    core.view("wal_events", EVENT)
+    core.view(
+        "source_tables",
+        "source string, table_id string, table_name string, state string, snapshot_id string, snapshot_lsn bigint, "
+        "done_lsn bigint, ended_lsn bigint, key_columns array<string>",
+        *(
+            ("shop", f"{state} {done}", "public.t", state, "S", 10, done, None, ["id"])
+            for state, done in (("done", 119), ("done", 120), ("done", 121), ("running", None), ("queued", None))
+        ),
+    )
+    ranges = [{"source": "shop", "checkpoint_id": 5, "lower": 90, "upper": 120, "since": 4}]
+    query = core.macros.decide_tables("source_tables", "wal_events", None, ranges)
+    found = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
+    waiting = ("waiting", None)
+    assert found == {
+        "done 119": ("ready", "S"),
+        **dict.fromkeys(["done 120", "done 121", "running None", "queued None"], waiting),
+    }
+
+
+@pytest.mark.parametrize(
+    ("positions", "counting", "moved"),
+    [
+        pytest.param([(1, 1, 100), (1, 1, 120), (2, 1, 110)], [1, 2], 110, id="the slowest writer"),
+        pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all, where none are named"),
+        pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="not one that has left"),
+        pytest.param([(1, 1, 120)], [1, 2], None, id="none, while one has no position"),
+        pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest incarnation"),
+        pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="one that has not moved"),
+    ],
+)
+def test_a_source_moves_to_the_lowest_position_of_its_writers(
+    spark: SparkSession, positions: list[tuple[int, int, int]], counting: list[int] | None, moved: int | None
+) -> None:
+    """positions: (writer, start_position, position). The last checkpoint was at 90."""
+    core = CoreModels(spark)
+    columns = "source string, writer int, start_position bigint, position bigint"
+    core.view("stored", columns, *(("shop", *each) for each in positions))
+    core.view("sources", "source string, checkpoint_scope string, writers array<int>", ("shop", "definition", counting))
+    raw = {"positions": "stored", "sources": "sources", "tables": "none"}
+    found = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
+    assert found == ({} if moved is None else {"shop": moved})

@@ -1,0 +1,57 @@
+"""Under a held snapshot a table that was rewritten looks empty: a chunk of it does not count (design rule S9)."""
+
+from pathlib import Path
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+
+from ingest.chunktask import CHANGED, ChunkResult
+from ingest.postgres.rows import ChunkTask, read_chunk
+from tests.conftest import Database
+
+
+def read(database: Database, snapshot: str, storage: dict[int, int], folder: Path) -> ChunkResult:
+    """Reads the whole table `t`, registered with this storage, under a snapshot."""
+    ((oid, *_),) = storage.items()
+    task = ChunkTask(
+        source="shop",
+        table_name="public.t",
+        table_id="T",
+        snapshot_id="S",
+        snapshot_lsn=10,
+        chunk=0,
+        attempt=1,
+        relation_id=oid,
+        leaf_id=oid,
+        columns={"id": 1, "n": 2},
+        key=("id",),
+        row_filter=None,
+        lower=0,
+        upper=None,
+        row_keys=None,
+        snapshot=snapshot,
+        read_lsn=10,
+        storage=storage,
+        folder=str(folder),
+        largest_row=None,
+    )
+    return read_chunk(database.dsn, task.pack(), 10.0)
+
+
+@pytest.mark.parametrize("rewrite", ["vacuum full t", "alter table t alter n type bigint", "cluster t using t_pkey"])
+def test_a_chunk_of_a_table_that_was_rewritten_does_not_count(database: Database, tmp_path: Path, rewrite: str) -> None:
+    database.execute(
+        "create table t (id int primary key, n int); insert into t select i, i from generate_series(1, 9) i"
+    )
+    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
+    with psycopg.connect(database.dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+        before = read(database, snapshot, storage, tmp_path)
+        assert (before.problem, before.rows) == (None, 9)
+        assert pq.read_table(before.path).num_rows == 9
+        database.execute(rewrite)
+        after = read(database, snapshot, storage, tmp_path)
+    assert after.problem == CHANGED
+    assert "the storage of relation" in str(after.detail)

@@ -1,0 +1,156 @@
+"""What a run does with a definition, decided by marks and inputs; and where models stand (design rules B6, C2, S5)."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.calling import Macros
+
+INPUTS = [{"source": "shop", "table": "public.orders"}]
+DEFINITION = {"name": "orders", "hash": "new", "inputs": INPUTS, "evaluate": "rows", "view_tables": {}}
+MARK = {
+    "checkpoint_id": 3,
+    "position": 90,
+    "publication_id": 7,
+    "definition_hash": "new",
+    "columns": ["id"],
+    "view_tables": {},
+}
+HERE = {"checkpoint_id": 5, "position": 120}
+
+
+def planned(
+    *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluate: str = "rows"
+) -> dict[str, Any]:
+    """The plan of a definition with this mark; its input was changed last at a checkpoint."""
+    files = ("bucket/plan", "bucket/input_state", "positions/standing")
+    macros: Any = Macros(*files, should_full_refresh=lambda: False)
+    macros.standing = lambda _: {"shop": HERE}
+    macros.is_bucket_table = macros.is_built = lambda _: True
+    macros.ops_relation = macros.torn = lambda *_: "other"
+    macros.marks = lambda: {"orders": {"shop": mark}}
+    macros.input_states = lambda: {"shop.public.orders": {"waiting": waiting, "changed_at": changed_at}}
+    found: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluate": evaluate})
+    return found
+
+
+def test_a_definition_with_an_input_that_is_not_ready_stands_still() -> None:
+    """It keeps its mark, and the hash that it was published with: what came meanwhile is evaluated when it is ready."""
+    for mark in (MARK, {**MARK, "definition_hash": "old"}):
+        plan = planned(mark=mark, waiting=True)
+        assert not plan["evaluates"]
+        assert plan["standing"] == {"shop": {"checkpoint_id": 3, "position": 90}}
+        assert plan["definition_hash"] == mark["definition_hash"]
+        assert plan["reason"] == "stands still, waiting for shop.public.orders"
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "changed_at", "definition_hash", "scope", "reason"),
+    [
+        ("rows", 5, "new", "changes", "inputs changed"),
+        ("whole", 5, "new", "all", "inputs changed"),
+        ("rows", 4, "new", "changes", "inputs changed"),
+        ("rows", 3, "new", None, "inputs unchanged"),
+        ("rows", 3, "old", "all", "definition changed"),
+        ("rows", 5, "old", "all", "definition changed"),
+    ],
+)
+def test_a_definition_is_evaluated_when_it_or_an_input_changed(
+    evaluate: str, changed_at: int, definition_hash: str, scope: str | None, reason: str
+) -> None:
+    plan = planned(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluate=evaluate)
+    assert (plan["scope"] if plan["evaluates"] else None, plan["reason"]) == (scope, reason)
+    assert plan["standing"] == {"shop": HERE}
+
+
+def hashed(sql: str = "select id from orders", **settings: Any) -> str:
+    """The hash of a definition."""
+    macros: Any = Macros(
+        "bucket/definition",
+        tojson=json.dumps,
+        local_md5=lambda text: hashlib.md5(text.encode()).hexdigest(),
+    )
+    macros.definition_inputs = lambda _: INPUTS
+    macros.read_by = lambda _: []
+    macros.view_tables = lambda _: {}
+    known = {"named_by": ["customer"], "bucket_by": ["customer"], "object_id": "id", "evaluate": "rows", **settings}
+    found: str = macros.bucket_definition(SimpleNamespace(name="orders"), sql, SimpleNamespace(**known).__dict__)[
+        "hash"
+    ]
+    return found
+
+
+def test_a_definitions_hash_is_of_its_sql_and_of_its_settings() -> None:
+    assert hashed() == hashed("select id -- the key\nfrom orders")
+    assert len({hashed(), hashed("select id from others"), hashed(object_id="no"), hashed(bucket_by=[])}) == 4
+
+
+def test_a_model_stands_where_the_last_of_its_inputs_does() -> None:
+    """Events that are ahead of the tables are not to be folded by what the tables did not decide yet."""
+    macros: Any = Macros("positions/standing", selected_resources=["model.tidemark.row_state"])
+    behind, ahead = {"checkpoint_id": 4, "position": 100}, {"checkpoint_id": 5, "position": 120}
+    for events, tables in ((ahead, behind), (behind, ahead)):
+        marks = {"events": {"shop": events}, "tables": {"shop": tables}}
+        macros.marks = lambda marks=marks: marks
+        assert macros.standing("row_state") == {"shop": behind}
+
+
+@pytest.mark.parametrize("count", [1, 2, 180, 181, 1000])
+def test_what_changed_since_a_mark_is_all_after_it_up_to_the_newest(count: int) -> None:
+    predicate = Macros("positions/of_checkpoints").of_checkpoints("n", 10, 10 + count)
+    numbers = range(-20, 2000)
+    if " in " in predicate:
+        named = {int(each) for each in predicate.partition("(")[2].rstrip(")").split(",")}
+        found = [number for number in numbers if number in named and number >= 0]
+    else:
+        assert predicate == f"(n > 10 and n <= {10 + count})"
+        found = list(range(11, 11 + count))
+    assert found == list(range(11, 11 + count))
+
+
+def test_a_range_begins_where_the_one_before_ended() -> None:
+    macros: Any = Macros("positions/ranges")
+    macros.marks = lambda: {"events": {"shop": {"checkpoint_id": 3, "position": 90}}}
+    macros.standing = lambda _: {"shop": HERE, "crm": {"checkpoint_id": 5, "position": 7}}
+    assert [(each["source"], each["lower"], each["upper"], each["since"]) for each in macros.ranges("events")] == [
+        ("shop", 90, 120, 3),
+        ("crm", 0, 7, 0),
+    ]
+    macros.standing = lambda _: {"shop": {"checkpoint_id": 3, "position": 90}}
+    assert macros.ranges("events") == []
+
+
+@pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
+def test_op_ids_go_on_behind_a_log_that_was_dropped(in_log: int, dropped: int | None, last: int) -> None:
+    macros: Any = Macros(
+        "publish/tear", "positions/literal", "positions/core_relation", run_query=lambda _: [{"last_op": dropped or 0}],
+        api=SimpleNamespace(Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")),
+    )  # fmt: skip
+    macros.highest = lambda *_: in_log
+    macros.marks = lambda: {"orders": {"shop": MARK}}
+    assert macros.last_op("orders", "buckets.orders__ops") == last
+
+
+def test_a_tombstone_stays_until_every_definition_has_passed_it() -> None:
+    macros: Any = Macros("upkeep/purge_tombstones")
+    ledger = {"shop": {"checkpoint_id": 9, "definition_hash": None}}
+    macros.marks = lambda: {
+        "row_state": ledger,
+        "events": {"shop": {"checkpoint_id": 2, "definition_hash": None}},
+        "orders": {"shop": {"checkpoint_id": 6, "definition_hash": "x"}},
+        "late": {"shop": {"checkpoint_id": 4, "definition_hash": "x"}},
+    }
+    macros.old_checkpoints = lambda _: {"shop": 8}
+    assert macros._passed_checkpoints(60) == {"shop": 4}
+
+
+@pytest.mark.parametrize(
+    "operator", ["Aggregate [id#1], [id#1]", "Window [1]", "Sort [id#1 ASC]", "Join Inner", "Union"]
+)
+def test_a_query_of_rows_that_depend_on_each_other_is_not_row_by_row(operator: str) -> None:
+    macros: Any = Macros("bucket/check_row_wise")
+    node = {"operator": operator.split(maxsplit=1)[0], "text": operator}
+    assert macros._not_row_wise(node) == node["operator"]

@@ -1,0 +1,155 @@
+"""How a run publishes: write, audit, publish, in an order that a kill anywhere leaves repairable (design rule C4)."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.calling import Macros
+
+BRANCH = "run_ab"
+EVENTS, ORDERS = "core.events", "buckets.orders"
+MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "publication_id": 7, "definition_hash": None, "columns": []}
+STANDING = {"shop": {"checkpoint_id": 4, "position": 100}}
+
+
+class Refused(Exception):
+    """What a macro raises."""
+
+
+def refuse(message: str) -> None:
+    raise Refused(message)
+
+
+class Lake:
+    """Takes the statements of the macros, in their order. newest: the publication that the table has by now."""
+
+    def __init__(self, newest: int = 7, **context: Any) -> None:
+        self.newest = newest
+        self.statements: list[str] = []
+        files = ("append_manifest", "branch", "commit_manifest", "finish", "passed_models", "publish", "refs")
+        positions = ("core_relation", "is_built", "literal", "marks", "of_checkpoints", "run_memory", "standing")
+        given: dict[str, Any] = {
+            "run_query": self.run_query,
+            "api": SimpleNamespace(
+                Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")
+            ),
+            "exceptions": SimpleNamespace(raise_compiler_error=refuse),
+            "load_relation": lambda relation: relation,
+            "execute": True,
+            "graph": {},
+            "invocation_id": "ab",
+            "tojson": json.dumps,
+            "fromjson": json.loads,
+        }
+        paths = [*(f"publish/{file}" for file in files), *(f"positions/{file}" for file in positions)]
+        macros: Any = Macros(*paths, "positions/highest", **{**given, **context})
+        macros.marks = lambda: {"events": {"shop": MARK}}
+        macros.refs = lambda tables: {table: {"main": 1, BRANCH: 2} for table in tables}
+        macros.moved_mains = lambda *_: []
+        macros.check_listed = lambda _: None
+        macros.has_more_columns = lambda *_: False
+        macros.marked_tables = list
+        macros.is_built_table = lambda _: True
+        self.macros = macros
+
+    def run_query(self, statement: str) -> list[dict[Any, Any]]:
+        statement = " ".join(statement.split())
+        self.statements.append(statement)
+        if "current_catalog" in statement:
+            return [{0: "lake"}]
+        if "distinct publication_id" in statement:
+            return [{"publication_id": self.newest}]
+        if statement.startswith("select model, `table`, branch"):
+            return [{"model": "events", "table": EVENTS, "branch": BRANCH, "columns": "[]"}]
+        return [{"newest": self.newest, "highest": self.newest}]
+
+    def places(self, *parts: str) -> list[int]:
+        """Where the statements with these parts stand, in the order of the parts."""
+        return [next(at for at, each in enumerate(self.statements) if part in each) for part in parts]
+
+
+def published(lake: Lake, seen: int) -> None:
+    """What two models staged, on the state after the publication `seen`."""
+    report: dict[str, Any] = {"standing": STANDING, "definition_hash": None, "columns": []}
+    models = [
+        {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
+        for name, table in (("events", EVENTS), ("orders", ORDERS))
+    ]
+    lake.macros.commit_manifest(models, [seen])
+
+
+RELEASE = ("insert into core.publications", "fast_forward('lake.core.publications'")
+TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
+MARKS = "insert overwrite core.progress"
+
+
+def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:
+    lake = Lake()
+    published(lake, 7)
+    wanted = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
+    places = lake.places(*wanted)
+    assert places == sorted(places)
+    assert len([each for each in lake.statements if MARKS in each]) == 1
+
+
+def test_a_run_that_another_one_overtook_publishes_nothing() -> None:
+    lake = Lake(newest=8)
+    with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
+        published(lake, 7)
+    assert [each for each in lake.statements if not each.startswith("select")] == []
+
+
+def test_a_publication_that_was_cut_off_is_carried_out_by_the_next_run() -> None:
+    lake = Lake(newest=8)
+    lake.macros.recover()
+    places = lake.places(TABLES[0], MARKS)
+    assert places == sorted(places)
+
+
+def test_nothing_is_carried_out_twice() -> None:
+    lake = Lake(newest=7)
+    lake.macros.recover()
+    assert [each for each in lake.statements if not each.startswith("select")] == []
+
+
+def node(name: str, *parents: str, kind: str = "model") -> Any:
+    """A node of dbt's graph: a ledger model, or a test."""
+    return SimpleNamespace(
+        unique_id=name,
+        name=name,
+        resource_type=kind,
+        schema="core",
+        alias=name,
+        config=SimpleNamespace(materialized="ledger"),
+        depends_on=SimpleNamespace(nodes=list(parents)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("statuses", "passed"),
+    [
+        ({}, ["a", "b", "c"]),
+        ({"test.a": "warn"}, ["a", "b", "c"]),
+        ({"test.a": "fail"}, ["c"]),
+        ({"test.a": "error"}, ["c"]),
+        ({"test.a": None}, ["c"]),
+        ({"a": "error", "b": "skipped", "test.a": "skipped"}, ["c"]),
+        ({"b": "error"}, ["a", "c"]),
+    ],
+)
+def test_what_failed_publishes_nothing_of_what_depends_on_it(
+    statuses: dict[str, str | None], passed: list[str]
+) -> None:
+    """`test.a` tests `a`, on which `b` depends. A status of None: it was not run."""
+    nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
+    results = [
+        SimpleNamespace(node=each, status=status, adapter_response={"code": "{}"})
+        for each in nodes
+        if (status := statuses.get(each.name, "pass" if each.resource_type == "test" else "success"))
+    ]
+    graph = SimpleNamespace(nodes={each.unique_id: each for each in nodes})
+    lake = Lake(graph=graph, selected_resources=[each.unique_id for each in nodes])
+    lake.macros.is_definition = lambda _: False
+    assert [model["name"] for model in lake.macros.passed_models(results)] == passed
