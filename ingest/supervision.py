@@ -24,6 +24,15 @@ FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
 STEADY_SECONDS = 10.0
 
 
+# More doublings than any pause has before it is the longest. A float overflows after 1023.
+_DOUBLINGS = 60
+
+
+def backoff(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row (1 or more): `first`, doubled each time, up to `longest`."""
+    return min(first * 2.0 ** min(failures - 1, _DOUBLINGS), longest)
+
+
 @dataclass(frozen=True)
 class Job:
     """The work of a thread. `stop` makes `run` return; another thread calls it, perhaps before `run`."""
@@ -95,15 +104,13 @@ class Supervisor:
                 return
             tries = 1 if time.monotonic() - began >= STEADY_SECONDS else tries + 1
             found = self._explain(error)
-            pause = MEND_SECONDS if found is None else self._pause(tries)
+            pause = MEND_SECONDS
+            if found is not None:
+                pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
             if not self._stopping.is_set():
                 self._say(found or error)
             self._set_error(found or error)
             self._stopping.wait(pause)
-
-    @staticmethod
-    def _pause(tries: int) -> float:
-        return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tries - 1)) * random.uniform(0.5, 1.0))  # noqa: S311
 
     def _attempt(self) -> BaseException | None:
         """Run the jobs until all have ended; the error of the first that failed, which ends the others."""

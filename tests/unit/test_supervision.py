@@ -7,7 +7,7 @@ import pytest
 
 from ingest import supervision
 from ingest.errors import Failure, Unavailable
-from ingest.supervision import Job, Supervisor
+from ingest.supervision import Job, Supervisor, backoff
 
 
 class Tries:
@@ -100,3 +100,17 @@ def test_jobs_that_are_told_to_end_while_they_are_opened_end() -> None:
     supervisor.join()
     assert stopped.is_set()
     assert supervisor.error is None
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 2.0), (2, 4.0), (8, 256.0), (9, 300.0), (5000, 300.0)])
+def test_pauses_double_up_to_the_longest_however_often_it_fails(failures: int, seconds: float) -> None:
+    assert backoff(failures, 2.0, 300.0) == seconds
+
+
+def test_jobs_that_have_failed_for_days_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(supervision, "STEADY_SECONDS", 1.0)  # else an attempt may count as recovered
+    tries = Tries(*[Unavailable("no primary answers")] * 1100)
+    tries.supervisor.start()
+    tries.until(lambda: tries.opened == 1101 and tries.errors[-1] is None)
+    tries.end()
