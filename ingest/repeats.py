@@ -1,4 +1,6 @@
-"""Logs a problem that repeats as one: when it begins, then less and less often with a count, and when it is over."""
+"""Logs what repeats as one: a problem when it begins, then less and less often with a count, and when it is over; a
+state when it has changed.
+"""
 
 import logging
 import threading
@@ -60,3 +62,17 @@ class Repeats:
             seconds = self._clock() - min(problem.begun for problem in problems)
             times = "once" if count == 1 else f"{count} times"
             self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")
+
+
+class States:
+    """The states of some subjects, told by jobs that start again and again. Safe to use from several threads."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: dict[str, str] = {}
+
+    def tell(self, subject: str, message: str, level: int = logging.INFO) -> None:
+        """Logs the state of a subject, unless it is what was told before."""
+        if self._told.get(subject) != message:
+            self._told[subject] = message
+            self._log.log(level, "%s", message)

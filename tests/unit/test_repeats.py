@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ingest.repeats import Repeats
+from ingest.repeats import Repeats, States
 
 
 def test_a_problem_each_second_for_ten_minutes_is_logged_six_times(caplog: pytest.LogCaptureFixture) -> None:
@@ -36,3 +36,12 @@ def test_another_problem_is_logged_at_once_and_an_end_only_after_one(caplog: pyt
         repeats.over("back")
     assert caplog.messages == ["cut (port 5)", "refused", "back; the problem occurred 3 times in 0 s"]
     assert caplog.records[1].levelno == logging.ERROR
+
+
+def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture) -> None:
+    states = States(logging.getLogger("ingest.test"))
+    with caplog.at_level(logging.INFO):
+        for message in ("at 5", "at 5", "at 6", "at 5"):
+            states.tell("shop", message)
+        states.tell("web", "at 5")
+    assert caplog.messages == ["at 5", "at 6", "at 5", "at 5"]
