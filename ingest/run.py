@@ -199,8 +199,13 @@ class Pipeline:
         if isinstance(failure, Unavailable):
             self._repeats.occurred(f"{failure} Retrying.", key=failure.what)
         else:
-            self._unsettled = self._unfinished(self._seen)
             self._repeats.occurred(str(failure), logging.ERROR)
+            try:
+                self._unsettled = self._unfinished(self._seen)
+            except Exception as error:
+                if kinds.unavailable(error, self._lake.location) is None:
+                    raise
+                self._unsettled = True
 
     def _stored(self, landing: Landing) -> None:
         """In a writer's thread. A position without rows is news only if something waits for it: a snapshot, a new or
