@@ -3,6 +3,7 @@ state when it has changed.
 """
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -10,6 +11,15 @@ from dataclasses import dataclass
 
 # Seconds between two lines about one problem: the first pause, doubled each time, and the longest.
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
+
+# What differs each time that a statement fails: ids in hexadecimal, numbers that stand alone (of Spark's stages and
+# tasks, of rows), and objects of py4j. The digits of a name such as `t1` are kept.
+_VARYING = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
+
+
+def shape(message: str) -> str:
+    """A message without what differs each time: the same for the same problem."""
+    return _VARYING.sub("#", message)
 
 
 @dataclass
@@ -34,13 +44,14 @@ class Repeats:
     ) -> None:
         """Logs the problem, unless the next line about it is not due yet.
 
-        key: identifies the problem (default: `message`). cause: an error to log with its traceback.
+        key: identifies the problem (default: the `shape` of the message). cause: an error to log with its traceback.
         """
         now = self._clock()
+        key = key or shape(message)
         with self._lock:
-            problem = self._problems.get(key or message)
+            problem = self._problems.get(key)
             if problem is None:
-                self._problems[key or message] = _Problem(now, 1, now + FIRST_SECONDS, FIRST_SECONDS)
+                self._problems[key] = _Problem(now, 1, now + FIRST_SECONDS, FIRST_SECONDS)
                 line = message
             else:
                 problem.count += 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 
 from ingest.errors import TidemarkError, Unavailable, one_line, redact, text_of
-from ingest.repeats import Repeats
+from ingest.repeats import Repeats, shape
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class Supervisor:
 
     def _adapt(self, failure: BaseException) -> None:
         """How long the jobs have to run after this failure until they count as recovered."""
-        kind = failure.what if isinstance(failure, TidemarkError) else type(failure).__name__
+        kind = shape(failure.what if isinstance(failure, TidemarkError) else unforeseen(failure))
         if self._recovered_at is not None:
             is_soon = time.monotonic() - self._recovered_at < LONGEST_STEADY_SECONDS
             is_same = is_soon and kind == self._failed_with

@@ -118,7 +118,7 @@ def test_jobs_that_have_failed_for_days_start_again(monkeypatch: pytest.MonkeyPa
 
 def test_jobs_have_to_run_for_longer_each_time_the_same_failure_comes_back() -> None:
     """Else a log with an event that can't be landed would be a new problem each time it is read again."""
-    failures = [Failure("event 1 can't be landed")] * 5 + [Failure("event 2 can't be landed")]
+    failures = [Failure("event 1 can't be landed")] * 5 + [Failure("the slot is lost")]
     recovered: list[threading.Event] = []
     steady: list[float] = []
     opened = threading.Condition()
