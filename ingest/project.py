@@ -44,6 +44,9 @@ _OVERTAKEN = re.compile(
 )
 
 
+# An OSError of Python: dbt's own files, as all of the lake's are written by Java.
+_OF_PYTHON = re.compile(r"\[Errno \d+\]")
+
 # Not one of the loggers that show on the screen.
 _details = logging.getLogger("dbt details")
 
@@ -197,11 +200,12 @@ def _failure(told: str, what: str, where: str, hint: str = "", *, lake: str) -> 
 
     lake: its place, named if the text names no folder.
     """
-    if found := disk_fails(told, lake):  # Iceberg may say of that, too, that a commit failed
+    place = "target/" if _OF_PYTHON.search(told) else lake
+    if found := disk_fails(told, place):  # Iceberg may say of that, too, that a commit failed
         return found
     if _OVERTAKEN.search(told):
         return Overtaken(what, where, "Run it again")
-    if found := unavailable_text(told, lake):
+    if found := unavailable_text(told, place):
         return found
     _details.error("%s: dbt said", where, exc_info=(RuntimeError, RuntimeError(told), None))
     return Failure(what, where, hint)

@@ -64,6 +64,11 @@ def test_a_full_disk_of_which_no_folder_is_told_is_the_lakes() -> None:
     assert str(found) == "no space is left on the disk: /srv/lake. Free space there."
 
 
+def test_a_full_disk_of_which_python_tells_is_that_of_dbts_own_files() -> None:
+    found = _failure("Runtime Error\n  [Errno 28] No space left on device", "dbt", "dbt build", lake="/srv/lake")
+    assert str(found) == "no space is left on the disk: target/. Free space there."
+
+
 def test_java_s_stack_is_no_part_of_a_message_and_the_log_file_has_all_of_it(caplog: pytest.LogCaptureFixture) -> None:
     told = _BEFORE_THE_NODES.replace("(Read-only file system)", "(Is a directory)")
     line = _brief(told)
