@@ -521,7 +521,8 @@ class _LogFile(RotatingFileHandler):
         super().emit(record)
         if self._fails is not before:
             now = "can't be written" if self._fails else "is written again"
-            _echo(f"tidemark: the log {now}: {LOG}.", err=True)
+            with suppress(OSError):  # the screen may be a file on the same disk
+                _echo(f"tidemark: the log {now}: {LOG}.", err=True)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # logging's name
         self._fails = True
