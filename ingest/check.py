@@ -189,7 +189,7 @@ class _Said:
             self._texts.append(event.info.msg)  # type: ignore[attr-defined]  # protobuf's
 
     def line(self) -> str:
-        return _readable(self._texts[0]) if self._texts else "see logs/dbt.log"
+        return _readable(self._texts[0]) if self._texts else "run `dbt parse` for what it is"
 
 
 def _readable(message: str) -> str:

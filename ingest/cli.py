@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingest.config import load
-from ingest.errors import TidemarkError, UsageError, one_line, printable, redact, text_of
+from ingest.errors import Failure, TidemarkError, UsageError, one_line, printable, redact, text_of
 
 if TYPE_CHECKING:
     from ingest.jobs import Jobs
@@ -125,7 +125,8 @@ def codegen(
     public.orders` writes over the files of that table. TABLE is a name or a pattern as in sources.yml; '*.*' is all.
 
     A name in use stays with its table: another table whose view would have the same name gets a hash behind it. Spark
-    tries each new view before its file is written. Exit code 1 if Spark refuses one.
+    tries each new view before its file is written. Exit code 1 if Spark refuses one, or a source can't be read; the
+    views of the others are written.
     """
     from ingest.codegen import Codegen
     from ingest.viewtrial import Trial
@@ -138,14 +139,23 @@ def codegen(
         raise UsageError("the tables to write over are missing", "--force", fix)
     command = Codegen(Trial(lambda: _lake(target).spark).problem, tables=tables, force=force)
     refused: list[str] = []
+    failures: list[Failure] = []
     for source in [settings.source(name)] if name else settings.sources.values():
-        if shows:
-            lines = list(command.diff(source, settings.settings))
-        else:
-            done = command.write(source, settings.settings)
-            lines, refused = done.lines, refused + done.refused
+        try:
+            if shows:
+                lines = list(command.diff(source, settings.settings))
+            else:
+                done = command.write(source, settings.settings)
+                lines, refused = done.lines, refused + done.refused
+        except Failure as failure:  # the other sources' views are written all the same
+            failures.append(failure)
+            lines = []
         for line in lines:
             _echo(line)
+    for each in failures[:-1]:
+        _echo(f"tidemark: {each}", err=True)
+    if failures:
+        raise failures[-1]
     command.check_named()
     if refused:
         sys.exit(1)
@@ -511,7 +521,8 @@ class _LogFile(RotatingFileHandler):
         super().emit(record)
         if self._fails is not before:
             now = "can't be written" if self._fails else "is written again"
-            _echo(f"tidemark: the log {now}: {LOG}.", err=True)
+            with suppress(OSError):  # the screen may be a file on the same disk
+                _echo(f"tidemark: the log {now}: {LOG}.", err=True)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002, N802  # logging's name
         self._fails = True

@@ -65,10 +65,14 @@ def selected(name: str, patterns: Collection[str]) -> bool:
     )
 
 
+def matching(name: str) -> str:
+    """The pattern that matches just `name`."""
+    return re.sub(r"[*?[]", r"[\g<0>]", name)
+
+
 def excluding(name: str) -> str:
     """The pattern that excludes just `name`, as it is written in sources.yml."""
-    literal = re.sub(r"[*?[]", r"[\g<0>]", name)
-    return json.dumps(f"{_EXCLUDES}{literal}".replace("$", "$$"), ensure_ascii=False)
+    return json.dumps(f"{_EXCLUDES}{matching(name)}".replace("$", "$$"), ensure_ascii=False)
 
 
 def _pattern(pattern: str) -> str:

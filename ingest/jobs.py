@@ -5,6 +5,7 @@ The sources share only the lake. The jobs of a source that fails are reported an
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 # How often a process with --until-caught-up looks whether it has caught up.
 LOOK_SECONDS = 0.5
+# With a timeout, jobs that were told to end are waited for this long: commits take seconds, and a server that does not
+# answer would hold up the command for ever.
+END_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ class Jobs:
         """Starts the jobs; on exit stops them, waits for them, and raises what a source has failed with.
 
         Entered when the jobs of one source run, or those of all sources have been tried. timeout: seconds after which
-        the jobs are told to end.
+        the jobs are told to end; then a job that does not end, as its server does not answer, is left behind.
         """
         timer = threading.Timer(timeout, self._time_out) if timeout is not None else None
         try:
@@ -107,9 +111,16 @@ class Jobs:
             if timer:
                 timer.cancel()
             self.end()
-            for supervisor in self._supervisors:
-                supervisor.join()
+            self._join(None if timeout is None else END_SECONDS)
         self.raise_failed()
+
+    def _join(self, seconds: float | None) -> None:
+        """Wait until the jobs have ended, for so many seconds at most (None: without a limit)."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for supervisor in self._supervisors:
+            if not supervisor.join(None if deadline is None else max(0.0, deadline - time.monotonic())):
+                said = "its jobs wait for the server and do not end; what they have not committed is read again"
+                _log.warning("source %s: %s", supervisor.name, said)
 
     def end(self) -> None:
         """Make `wait` return, and the jobs end after the commits in progress."""

@@ -1,9 +1,10 @@
 """The dbt project, called in process: parsed once, then run on the Spark session that is already warm.
 
-A failure is one line for each node that failed. What dbt prints goes to `logs/dbt.log`.
+A failure is one line for each node that failed; the command's log file has all that dbt said of it.
 """
 
 import json
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -19,11 +20,13 @@ from dbt.contracts.graph.manifest import Manifest
 from dbt_common.events.base_types import EventMsg
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from ingest import spark
 from ingest.errors import Failure, UsageError, one_line
 from ingest.lake.commit import CONFLICT
-from ingest.unavailable import unavailable_text
+from ingest.unavailable import disk_fails, unavailable_text
 
-# dbt says on the screen what the one line of a Failure says, with the whole plan of a query; its log keeps it.
+# dbt says on the screen what the one line of a Failure says, with the whole plan of a query. It then writes no
+# `logs/dbt.log` either, which would grow with each run of a warm process.
 QUIETLY = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
 DEFINITIONS = ("bucket", "bucket_parameters")
@@ -39,6 +42,17 @@ _OVERTAKEN = re.compile(
     "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
+
+
+# An OSError of Python: dbt's own files, as all of the lake's are written by Java.
+_OF_PYTHON = re.compile(r"\[Errno \d+\]")
+
+# Not one of the loggers that show on the screen.
+_details = logging.getLogger("dbt details")
+
+
+# A line of Java's stack, or the heading that py4j puts above it.
+_OF_STACK = re.compile(r"\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|An error occurred while calling \w+\.\w+)")
 
 
 class Overtaken(Failure):
@@ -75,9 +89,11 @@ class Project:
         self._options = ["--project-dir", str(folder), "--profiles-dir", profiles]
         if target:
             self._options += ["--target", target]
+        self._lake = spark.lake_place(target, profiles)
         found = dbtRunner().invoke([*QUIETLY, "parse", *self._options])
         if not isinstance(found.result, Manifest):
-            raise _failure(str(found.exception), "the dbt project can't be parsed", "dbt_project.yml", _said(found))
+            what, where = "the dbt project can't be parsed", "dbt_project.yml"
+            raise _failure(str(found.exception), what, where, _said(found), lake=self._lake)
         self.manifest = found.result
 
     def renewed(self) -> "Project":
@@ -100,10 +116,10 @@ class Project:
             said = "; ".join(f"{_path(result)}: {_brief(first_line(str(result.message)))}" for result in failed)
             told = " ".join(str(result.message) for result in failed)
             hint = "Mend it and run again; what does not hang on it goes on"
-            failure = _failure(told, said, f"dbt {command}", hint)
+            failure = _failure(told, said, f"dbt {command}", hint, lake=self._lake)
         elif not done.success:
-            said = _said(done)
-            failure = _failure(said, f"dbt did not finish ({said})", f"dbt {command}")
+            what = f"dbt did not finish ({_said(done)})"
+            failure = _failure(_told(done), what, f"dbt {command}", lake=self._lake)
         return [_outcome(result) for result in results], failure
 
     def compile_views(self) -> None:
@@ -120,8 +136,8 @@ class Project:
         called = [*QUIETLY, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
         done = dbtRunner(manifest=self.manifest, callbacks=[heard]).invoke(called)
         if not done.success:
-            told = " ".join(heard.errors) or _said(done)
-            raise _failure(told, _brief(told), f"macro {macro}")
+            told = " ".join(heard.errors) or _told(done)
+            raise _failure(told, _brief(told), f"macro {macro}", lake=self._lake)
         return heard.lines
 
     @property
@@ -179,12 +195,19 @@ def _folders(settings: Path) -> Iterator[str]:
         yield from map(str, named) if isinstance(named, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
 
 
-def _failure(told: str, what: str, where: str, hint: str = "") -> Failure:
-    """What to raise: Overtaken or Unavailable if the text that dbt has `told` is of that kind, else Failure."""
+def _failure(told: str, what: str, where: str, hint: str = "", *, lake: str) -> Failure:
+    """What to raise: Overtaken or Unavailable if the text that dbt has `told` is of that kind, else Failure.
+
+    lake: its place, named if the text names no folder.
+    """
+    place = "target/" if _OF_PYTHON.search(told) else lake
+    if found := disk_fails(told, place):  # Iceberg may say of that, too, that a commit failed
+        return found
     if _OVERTAKEN.search(told):
         return Overtaken(what, where, "Run it again")
-    if found := unavailable_text(told, where):
+    if found := unavailable_text(told, place):
         return found
+    _details.error("%s: dbt said", where, exc_info=(RuntimeError, RuntimeError(told), None))
     return Failure(what, where, hint)
 
 
@@ -211,11 +234,16 @@ def first_line(message: str) -> str:
     return next(told, message)
 
 
+def _told(result: dbtRunnerResult) -> str:
+    return str(result.exception) if result.exception else "it did not say why"
+
+
 def _said(result: dbtRunnerResult) -> str:
-    return _brief(str(result.exception)) if result.exception else "See logs/dbt.log"
+    return _brief(_told(result))
 
 
 def _brief(message: str) -> str:
-    """A message on one line, cut if it is long: `logs/dbt.log` has all of it."""
-    line = one_line(message)
+    """A message on one line, without Java's stack, cut if it is long."""
+    lines = [line for line in message.splitlines() if not _OF_STACK.match(line)]
+    line = one_line(" ".join(lines))
     return line if len(line) <= MESSAGE_LENGTH else f"{line[:MESSAGE_LENGTH]} ..."

@@ -1,6 +1,9 @@
-"""Logs a problem that repeats as one: when it begins, then less and less often with a count, and when it is over."""
+"""Logs what repeats as one: a problem when it begins, then less and less often with a count, and when it is over; a
+state when it has changed.
+"""
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -8,6 +11,15 @@ from dataclasses import dataclass
 
 # Seconds between two lines about one problem: the first pause, doubled each time, and the longest.
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
+
+# What differs each time that a statement fails: ids in hexadecimal, numbers that stand alone (of Spark's stages and
+# tasks, of rows), and objects of py4j. The digits of a name such as `t1` are kept.
+_VARYING = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
+
+
+def shape(message: str) -> str:
+    """A message without what differs each time: the same for the same problem."""
+    return _VARYING.sub("#", message)
 
 
 @dataclass
@@ -32,13 +44,14 @@ class Repeats:
     ) -> None:
         """Logs the problem, unless the next line about it is not due yet.
 
-        key: identifies the problem (default: `message`). cause: an error to log with its traceback.
+        key: identifies the problem (default: the `shape` of the message). cause: an error to log with its traceback.
         """
         now = self._clock()
+        key = key or shape(message)
         with self._lock:
-            problem = self._problems.get(key or message)
+            problem = self._problems.get(key)
             if problem is None:
-                self._problems[key or message] = _Problem(now, 1, now + FIRST_SECONDS, FIRST_SECONDS)
+                self._problems[key] = _Problem(now, 1, now + FIRST_SECONDS, FIRST_SECONDS)
                 line = message
             else:
                 problem.count += 1
@@ -60,3 +73,17 @@ class Repeats:
             seconds = self._clock() - min(problem.begun for problem in problems)
             times = "once" if count == 1 else f"{count} times"
             self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")
+
+
+class States:
+    """The states of some subjects, told by jobs that start again and again. Safe to use from several threads."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: dict[str, str] = {}
+
+    def tell(self, subject: str, message: str, level: int = logging.INFO) -> None:
+        """Logs the state of a subject, unless it is what was told before."""
+        if self._told.get(subject) != message:
+            self._told[subject] = message
+            self._log.log(level, "%s", message)

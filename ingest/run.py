@@ -20,6 +20,7 @@ from ingest.lake import Lake
 from ingest.project import Outcome, Project, repeated_if_overtaken
 from ingest.repeats import Repeats
 from ingest.stream import Landing
+from ingest.supervision import backoff
 from ingest.upkeep import maintain
 
 _log = logging.getLogger(__name__)
@@ -193,14 +194,18 @@ class Pipeline:
         return failure
 
     def _failed(self, failure: Failure) -> None:
-        pause = min(RETRY_SECONDS * 2**self._failed_runs, LONGEST_RETRY_SECONDS)
         self._failed_runs += 1
-        self._retry_at = time.monotonic() + pause
+        self._retry_at = time.monotonic() + backoff(self._failed_runs, RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         if isinstance(failure, Unavailable):
             self._repeats.occurred(f"{failure} Retrying.", key=failure.what)
         else:
-            self._unsettled = self._unfinished(self._seen)
             self._repeats.occurred(str(failure), logging.ERROR)
+            try:
+                self._unsettled = self._unfinished(self._seen)
+            except Exception as error:
+                if kinds.unavailable(error, self._lake.location) is None:
+                    raise
+                self._unsettled = True
 
     def _stored(self, landing: Landing) -> None:
         """In a writer's thread. A position without rows is news only if something waits for it: a snapshot, a new or

@@ -94,6 +94,16 @@ def has_lake(found: Mapping[str, str]) -> bool:
     return all(file.exists() for file in files if file)
 
 
+def lake_place(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
+    """The folder or the address of the lake's files, by the settings of `target`, for messages."""
+    try:
+        found = settings(target, profiles_dir)
+    except UsageError:
+        return "the lake"  # of another connection, or a profile of which dbt says itself what is wrong
+    catalog = found.get("spark.sql.defaultCatalog")
+    return found.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
+
+
 def _mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
     found = within.get(name) if isinstance(within, dict) else None
     if not isinstance(found, dict):

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from ingest.config import matching
 from ingest.lake.sql import literal
 from ingest.stagingrecord import Record
 from ingest.viewnames import jinja_safe, quoted
@@ -68,8 +69,7 @@ def write(
             elif before is None or force:
                 differing.append((path, text))
             else:
-                again = f"`tidemark codegen --force {shlex.quote(view.table)}` writes over it"
-                done.lines.append(f"left {path}, which differs; {again}")
+                done.lines.append(f"left {path}, which differs; `{_forcing(view, record)}` writes over it")
         if view.sql in (text for _, text in differing) and (why := problem(view.sql)):
             done.refused.append(view.table)
             done.lines.append(f"left out {view.table}: Spark refuses its view ({why})")
@@ -78,6 +78,14 @@ def write(
             path.write_bytes(text.encode())
             done.lines.append(f"wrote {path}")
     return done
+
+
+def _forcing(view: View, record: Record) -> str:
+    """The command that writes over the files of this view alone."""
+    source, _ = record.tables.get(view.model, ("", ""))
+    is_shared = len({of for of, table in record.tables.values() if table == view.table}) > 1
+    only = f" --source {source}" if is_shared and source else ""
+    return f"tidemark codegen{only} --force {shlex.quote(matching(view.table))}"
 
 
 def diff(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:

@@ -179,8 +179,13 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
         else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
         tables=tables,
         writers=_writers(lake, name),
-        **{**found, "problem": " ".join(filter(None, [_failure(lake, name), found.get("problem")]))},
+        **{**found, "problem": _problem(_failure(lake, name), found.get("problem", ""))},
     )
+
+
+def _problem(failure: str, problem: str) -> str:
+    """What the jobs fail with and what the source says now, once if it is the same."""
+    return failure if problem in failure else f"{failure} {problem}".strip()
 
 
 def _failure(lake: Lake, name: str) -> str:

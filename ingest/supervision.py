@@ -13,15 +13,25 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 
 from ingest.errors import TidemarkError, Unavailable, one_line, redact, text_of
-from ingest.repeats import Repeats
+from ingest.repeats import Repeats, shape
 
 _log = logging.getLogger(__name__)
 
 # Seconds before failed jobs are restarted: the first and the longest pause after a failure of the environment; the
 # pause after a failure that needs manual action.
 FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
-# Jobs that have run for this long count as recovered.
-STEADY_SECONDS = 10.0
+# Jobs that have run for this long count as recovered. Doubled each time the same failure comes back sooner than the
+# longest after that: else a log with an event that always fails after a while would be a new problem each time.
+STEADY_SECONDS, LONGEST_STEADY_SECONDS = 10.0, 600.0
+
+
+# More doublings than any pause has before it is the longest. A float overflows after 1023.
+_DOUBLINGS = 60
+
+
+def backoff(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row (1 or more): `first`, doubled each time, up to `longest`."""
+    return min(first * 2.0 ** min(failures - 1, _DOUBLINGS), longest)
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,9 @@ class Supervisor:
         self._on_change = on_change
         self._repeats = Repeats(_log)
         self._is_open = False
+        self._steady = STEADY_SECONDS
+        self._failed_with = ""
+        self._recovered_at: float | None = None
         self._stopping = threading.Event()
         self._jobs: Sequence[Job] = ()
         self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
@@ -78,10 +91,11 @@ class Supervisor:
         self._stopping.set()
         self._stop_jobs()
 
-    def join(self) -> None:
-        """Wait until all has ended."""
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all has ended, for so many seconds at most (None: without a limit); whether it has."""
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         tries = 0
@@ -93,17 +107,25 @@ class Supervisor:
                 if self._is_open:
                     self._set_error(None)
                 return
-            tries = 1 if time.monotonic() - began >= STEADY_SECONDS else tries + 1
+            tries = 1 if time.monotonic() - began >= self._steady else tries + 1
             found = self._explain(error)
-            pause = MEND_SECONDS if found is None else self._pause(tries)
+            self._adapt(found or error)
+            pause = MEND_SECONDS
+            if found is not None:
+                pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
             if not self._stopping.is_set():
                 self._say(found or error)
             self._set_error(found or error)
             self._stopping.wait(pause)
 
-    @staticmethod
-    def _pause(tries: int) -> float:
-        return float(min(LONGEST_SECONDS, FIRST_SECONDS * 2 ** (tries - 1)) * random.uniform(0.5, 1.0))  # noqa: S311
+    def _adapt(self, failure: BaseException) -> None:
+        """How long the jobs have to run after this failure until they count as recovered."""
+        kind = shape(failure.what if isinstance(failure, TidemarkError) else unforeseen(failure))
+        if self._recovered_at is not None:
+            is_soon = time.monotonic() - self._recovered_at < LONGEST_STEADY_SECONDS
+            is_same = is_soon and kind == self._failed_with
+            self._steady = min(2 * self._steady, LONGEST_STEADY_SECONDS) if is_same else STEADY_SECONDS
+        self._failed_with, self._recovered_at = kind, None
 
     def _attempt(self) -> BaseException | None:
         """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
@@ -124,7 +146,7 @@ class Supervisor:
 
     def _watch(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
         failure: BaseException | None = None
-        steady: float | None = STEADY_SECONDS
+        steady: float | None = self._steady
         running = len(self._jobs)
         while running:
             try:
@@ -155,6 +177,7 @@ class Supervisor:
     def _set_error(self, error: BaseException | None) -> None:
         before, self.error = self.error, error
         if error is None:
+            self._recovered_at = time.monotonic() if before is not None else self._recovered_at
             self._repeats.over(f"source {self.name}: its jobs run again")
         if error is not before:
             self._on_change(self)

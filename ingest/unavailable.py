@@ -6,6 +6,7 @@ By the number of an `OSError`, else by the text of an error of Java, SQLite, pya
 
 import errno
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError
@@ -24,7 +25,7 @@ class _Cause:
     fix: str
 
 
-_CAUSES = (
+_OF_DISKS = (
     _Cause(
         (errno.ENOSPC,),
         re.compile(r"No space left on device|SQLITE_FULL|database or disk is full"),
@@ -54,13 +55,12 @@ _CAUSES = (
     ),
     _Cause(
         (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENOTCONN),
-        re.compile(
-            r"Input/output error|SQLITE_IOERR|Stale "
-            r"file handle"
-        ),
+        re.compile(r"Input/output error|SQLITE_IOERR|Stale file handle"),
         "the disk or its mount fails",
         "Check the disk, the mount and the kernel's log",
     ),
+)
+_OF_SERVICES = (
     _Cause(
         (),
         re.compile(r"SQLITE_BUSY|SQLITE_LOCKED|database is locked"),
@@ -81,6 +81,7 @@ _CAUSES = (
         "Check that it runs and can be reached",
     ),
 )
+_CAUSES = (*_OF_DISKS, *_OF_SERVICES)
 # An absolute path, as it stands in messages of Java, pyarrow and SQLite.
 _PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
 # A path is looked for this many characters around the match of a cause.
@@ -106,7 +107,16 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
 
 def unavailable_text(text: str, where: str) -> Unavailable | None:
     """The same for the text of an error, which may contain a stack trace."""
-    for cause in _CAUSES:
+    return _found(_CAUSES, text, where)
+
+
+def disk_fails(text: str, where: str) -> Unavailable | None:
+    """The same for a disk or folder only: not if a service, or a lock on the catalog, is the cause."""
+    return _found(_OF_DISKS, text, where)
+
+
+def _found(causes: Iterable[_Cause], text: str, where: str) -> Unavailable | None:
+    for cause in causes:
         if sign := cause.text.search(text):
             return Unavailable(cause.what, _folder(_path(text, sign.start())) or where, cause.fix)
     return None

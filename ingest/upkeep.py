@@ -13,14 +13,16 @@ from pyspark.errors import PySparkException
 from ingest.errors import Failure, one_line
 from ingest.lake import Lake
 from ingest.lake.purge import compact_raw, purge_raw
-from ingest.project import Project, repeated_if_overtaken
+from ingest.project import Project, first_line, repeated_if_overtaken
 from ingest.settings import JobSettings
+from ingest.unavailable import unavailable
 
 
 def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
     """Does what is due; gives a line for each thing done.
 
-    Raises Overtaken if runs publish first again and again, Failure for what Spark or Iceberg refuse.
+    Raises Overtaken if runs publish first again and again, Unavailable if a disk or the catalog fails, Failure for what
+    Spark or Iceberg refuse.
     """
     yield from _maintain_models(settings, project)
     try:
@@ -28,8 +30,10 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
         yield from compact_raw(lake.spark, settings.compact_files)
         expired = lake.expire_snapshots(settings.keep_snapshots_seconds)
         folders = lake.remove_empty_folders()
-    except (PySparkException, Py4JJavaError) as error:
-        raise Failure(f"upkeep has failed ({one_line(str(error))[:500]})", "the raw tables") from error
+    except (PySparkException, Py4JJavaError, OSError) as error:
+        if found := unavailable(error, lake.location):
+            raise found from error
+        raise Failure(f"upkeep has failed ({one_line(first_line(str(error)))[:500]})", "the raw tables") from error
     if expired:
         age = f"{settings.keep_snapshots_seconds:.0f} s"
         yield f"{len(expired)} tables: {sum(expired.values())} Iceberg snapshots older than {age} expired"

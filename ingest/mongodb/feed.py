@@ -26,10 +26,12 @@ from ingest.mongodb.events import Namespace
 from ingest.mongodb.reader import Reader
 from ingest.mongodb.scope import Scope
 from ingest.positions import Position
-from ingest.repeats import Repeats
+from ingest.repeats import Repeats, States
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
+# The jobs of a source that fails come here with each new attempt.
+_states = States(_log)
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
@@ -45,7 +47,8 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     if stored is not None:
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
-            _log.info("source %s: all is landed up to %s", source.name, clustertime.readable(stored.position))
+            landed = clustertime.readable(stored.position)
+            _states.tell(source.name, f"source {source.name}: all is landed up to {landed}")
             return stored
         _log.warning("source %s: the stream is of %s now, before of %s", source.name, scope.slot, stored.slot)
         before = Scope.of(stored.slot)

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import psycopg
 
-from ingest.config import PostgresSource
+from ingest.config import PostgresSource, matching
 from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED, QUEUED
 from ingest.postgres import catalog, publications, sharing
@@ -149,7 +149,8 @@ class Survey:
                 told = f"of type {now} now, before of {column.type}; its staging view may not read that"
             else:
                 continue
-            hint = f"`tidemark codegen --force {shlex.quote(row.table_name)}` writes the view again"
+            pattern = shlex.quote(matching(row.table_name))
+            hint = f"`tidemark codegen --source {row.source} --force {pattern}` writes the view again"
             _log.warning("%s: column %s is %s (%s)", row.table_name, column.name, told, hint)
 
     def _last_of(self, table_name: str) -> SourceTable | None:

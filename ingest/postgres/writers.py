@@ -20,10 +20,12 @@ from ingest.postgres import catalog, continuity, publications, sharing, slots
 from ingest.postgres.catalog import CatalogTable
 from ingest.postgres.connection import Connection, connect, impatient, locked_tables
 from ingest.postgres.slots import Held, System
-from ingest.repeats import Repeats
+from ingest.repeats import Repeats, States
 from ingest.settings import JobSettings
 
 _log = logging.getLogger(__name__)
+# The jobs of a source that fails come here with each new attempt.
+_states = States(_log)
 
 
 def open_writers(
@@ -199,12 +201,11 @@ def _say_what_is_left_over(
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers
         if is_numbered and name not in known and not found["active"] and slots.is_ours(connection, found):
-            _log.warning(
-                "source %s: slot %s is of none of its writers, and keeps the log; if nobody else reads it, "
-                "SELECT pg_drop_replication_slot('%s')",
-                source.name,
-                name,
-                name,
+            _states.tell(
+                f"{source.name}, {name}",
+                f"source {source.name}: slot {name} is of none of its writers, and keeps the log; if nobody else reads "
+                f"it, SELECT pg_drop_replication_slot('{name}')",
+                logging.WARNING,
             )
 
 
@@ -215,11 +216,11 @@ def _check_slot(connection: Connection, at: Position, found: dict[str, Any] | No
     except Failure as error:
         if is_run:
             raise
-        _log.warning("%s", error)
+        _states.tell(f"{at.source}, {at.slot}", str(error), logging.WARNING)
 
 
 def _say(source: PostgresSource, positions: Mapping[int, Position]) -> None:
     """What was loaded, for whoever reads the log."""
     at = ", ".join(f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items()))
     lowest = min(position.position for position in positions.values())
-    _log.info("source %s: %s; all is landed up to %s", source.name, at, format_lsn(lowest))
+    _states.tell(source.name, f"source {source.name}: {at}; all is landed up to {format_lsn(lowest)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from jinja2 import Environment
 from psycopg import sql
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ingest.cli import cli
 from ingest.codegen import Codegen
 from ingest.config import PostgresSource
-from ingest.errors import UsageError
+from ingest.errors import Failure, UsageError
 from ingest.lake.sql import literal
 from ingest.postgres import catalog, copytext
 from ingest.postgres.codegen import domains, staging_models
@@ -535,6 +536,25 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
         error = run.invoke(cli, ["codegen", *arguments]).exception
         assert isinstance(error, UsageError)
         assert said in str(error)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_source_that_can_not_be_reached_does_not_keep_the_views_of_others_from_being_written(
+    database: Database, source: PostgresSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table a (id int primary key)")
+    for part in ("macros", "profiles"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    shutil.copy(ROOT / "dbt_project.yml", tmp_path)
+    file = write_sources(tmp_path, source)
+    away = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
+    sources = {"away": away, **yaml.safe_load(file.read_text())["sources"]}
+    file.write_text(yaml.safe_dump({"sources": sources}, sort_keys=False))
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["codegen"])
+    assert f"wrote models/staging/stg_{source.name}__a.sql" in done.output
+    assert isinstance(done.exception, Failure)
+    assert "can't connect to Postgres" in str(done.exception)
 
 
 # The last millisecond of a BC year, the first of year 1, and so on.

@@ -138,6 +138,23 @@ def test_a_definition_that_fails_is_tried_again_with_pauses_logged_once_and_does
     assert len([message for message in caplog.messages if f"never_{definition}" in message]) == 1
 
 
+def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew(
+    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    view, _ = numbers(replica, database)
+    query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
+    definition = replica.definition("shares", query, bucket_by=[], object_id="id", evaluate="rows")
+    pipeline = replica.pipeline()
+    monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
+    monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
+    with pipeline.running():
+        pipeline.loop()
+    told = [message for message in caplog.messages if definition in message]
+    assert len(told) == 1
+    assert "DIVIDE_BY_ZERO" in told[0]
+
+
 _SLOW = pytest.mark.slow(reason="a process of its own; the other two moments are in CI")
 
 

@@ -165,6 +165,39 @@ def test_a_server_that_sends_nothing_is_reported(
     jobs.assert_equal("public.t")
 
 
+def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
+    lake: Lake,
+    new_source: NewSource,
+    settings: JobSettings,
+    database: Database,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database.execute("create table t (id int primary key); insert into t values (1)")
+    source = new_source(dsn=make_conninfo(database.dsn, options="-c wal_sender_timeout=2s"))
+    often = settings.model_copy(update={"catalogue_seconds": 0.05})
+    jobs = AllJobs(lake, Settings(sources={source.name: source}, settings=often))
+    monkeypatch.setattr("ingest.jobs.END_SECONDS", 1.0)
+    backends = "select pid from pg_stat_activity where application_name = 'tidemark' and datname = current_database()"
+    frozen: list[int] = []
+    try:
+        with caplog.at_level(logging.INFO), jobs.running(timeout=600):
+            jobs.wait(until_caught_up=True)
+            frozen += [pid for (pid,) in database.execute(backends)]
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            said(caplog, "the server has sent nothing for 2 s")
+        assert "its jobs wait for the server and do not end" in caplog.text
+    finally:
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+    assert all(supervisor.join(120) for supervisor in jobs._supervisors)  # else the slot stays in use
+    database.execute("insert into t values (2)")
+    again = Jobs(lake, source, settings)
+    again.settle()
+    again.assert_equal("public.t")
+
+
 def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Waits until a message with `text` is logged."""
     until(lambda: text in caplog.text)

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
@@ -164,3 +165,20 @@ def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureF
         assert "\\n2026-01-01 00:00:00 INFO forged\\x1b[2J" in text
         assert "\x1b" not in text
         assert not any(line.startswith("2026-01-01 00:00:00 INFO forged") for line in text.splitlines())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk_under_log_and_screen_fails_nobody_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    logger = logging.getLogger("a logger of its own")
+    logger.addHandler(handler := cli._LogFile("/dev/full"))
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    with Path("/dev/full").open("w", buffering=1) as screen:
+        monkeypatch.setattr("sys.stderr", screen)
+        try:
+            logger.warning("something")
+            assert handler._fails
+        finally:
+            logger.removeHandler(handler)
+            monkeypatch.undo()
+            with suppress(OSError):
+                screen.close()

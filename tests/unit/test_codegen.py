@@ -1,6 +1,7 @@
 """Staging views from a catalogue: their text, their names, and what `write` leaves alone."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from dbt_extractor import (  # type: ignore[import-untyped]
 from jinja2 import Environment
 from pydantic import SecretStr
 
-from ingest.config import PostgresSource
+from ingest.config import PostgresSource, selected
 from ingest.lake.tables import Column
 from ingest.postgres import codegen
 from ingest.postgres.catalog import CatalogTable
@@ -235,6 +236,24 @@ def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
     assert sql.read_text() == "select 1"
     assert written(force=True) == ([f"wrote {sql}"], 1)
     assert sql.read_text() == view.sql
+
+
+def test_the_advice_to_write_over_a_view_is_of_that_view_alone(tmp_path: Path) -> None:
+    web = SHOP.model_copy(update={"name": "web"})
+    views = [
+        view for of in (SHOP, web) for view in codegen.staging_models(of, [table("a*"), table("abc")], {}, Record())
+    ]
+    write(views, Record(), lambda _: "", tmp_path)
+    for view in views:
+        file = tmp_path / f"{view.model}.sql"
+        file.write_text(file.read_text() + "-- edited\n")
+    lines = write(views, read(tmp_path), lambda _: "", tmp_path).lines
+    commands = [shlex.split(line.split("`")[1]) for line in lines]
+    assert len(commands) == len(views)
+    for view, (*_, source, force, pattern) in zip(views, commands, strict=True):
+        assert force == "--force"
+        forced = [each for each in views if selected(each.table, [pattern]) and f"'{source}'" in each.sql]
+        assert forced == [view]
 
 
 def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from ingest.project import Overtaken, _failure
         ("org.apache.iceberg.exceptions.ValidationException: Cannot commit, missing data files: [a.parquet]", True),
         ("ValidationException: Found conflicting files that can contain records matching true: [a.parquet]", True),
         ("UncheckedSQLException: Failed to update table; [SQLITE_BUSY] database is locked", True),
+        ("UncheckedSQLException: Failed to update table; [SQLITE_FULL] database or disk is full", False),
         ("ValidationException: Cannot find source column: total", False),
         ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
     ],
 )
 def test_a_conflict_with_another_commit_can_be_repeated(said: str, is_overtaken: bool) -> None:
-    assert isinstance(_failure(said, said, "macro prune"), Overtaken) == is_overtaken
+    assert isinstance(_failure(said, said, "macro prune", lake="/lake"), Overtaken) == is_overtaken

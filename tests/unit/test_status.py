@@ -5,7 +5,7 @@ from datetime import datetime, timezone
 import pytest
 
 from ingest.config import Settings
-from ingest.status import SourceStatus, Status, render
+from ingest.status import SourceStatus, Status, _problem, render
 
 
 def test_names_and_messages_are_shown_as_they_are(
@@ -27,3 +27,17 @@ def test_names_and_messages_are_shown_as_they_are(
     assert "core.events has failed since 2026-11-27 00:00:00 UTC: no\\ncolumn [x]" in shown
     assert "2026-11-27 00:00:00 full (new), PUT 1,200, REMOVE 0" in shown
     assert "failed since 2026-11-27 00:00:00: no\\ncolumn [x]" in shown
+
+
+@pytest.mark.parametrize(
+    ("failure", "problem", "shown"),
+    [
+        ("", "", ""),
+        ("", "no server", "no server"),
+        ("Its jobs have failed since noon: no server", "", "Its jobs have failed since noon: no server"),
+        ("Its jobs have failed since noon: no server", "no server", "Its jobs have failed since noon: no server"),
+        ("Its jobs have failed since noon: no slot", "no server", "Its jobs have failed since noon: no slot no server"),
+    ],
+)
+def test_a_problem_that_the_jobs_report_too_is_shown_once(failure: str, problem: str, shown: str) -> None:
+    assert _problem(failure, problem) == shown

@@ -7,7 +7,7 @@ import pytest
 
 from ingest import supervision
 from ingest.errors import Failure, Unavailable
-from ingest.supervision import Job, Supervisor
+from ingest.supervision import Job, Supervisor, backoff
 
 
 class Tries:
@@ -100,3 +100,72 @@ def test_jobs_that_are_told_to_end_while_they_are_opened_end() -> None:
     supervisor.join()
     assert stopped.is_set()
     assert supervisor.error is None
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(1, 2.0), (2, 4.0), (8, 256.0), (9, 300.0), (5000, 300.0)])
+def test_pauses_double_up_to_the_longest_however_often_it_fails(failures: int, seconds: float) -> None:
+    assert backoff(failures, 2.0, 300.0) == seconds
+
+
+def test_jobs_that_have_failed_for_days_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(supervision, "STEADY_SECONDS", 1.0)  # else an attempt may count as recovered
+    tries = Tries(*[Unavailable("no primary answers")] * 1100)
+    tries.supervisor.start()
+    tries.until(lambda: tries.opened == 1101 and tries.errors[-1] is None)
+    tries.end()
+
+
+def test_jobs_have_to_run_for_longer_each_time_the_same_failure_comes_back() -> None:
+    """Else a log with an event that can't be landed would be a new problem each time it is read again."""
+    failures = [Failure("event 1 can't be landed")] * 5 + [Failure("the slot is lost")]
+    recovered: list[threading.Event] = []
+    steady: list[float] = []
+    opened = threading.Condition()
+
+    def open_jobs() -> list[Job]:
+        stopped, mine = threading.Event(), threading.Event()
+        failure = failures[len(recovered)] if len(recovered) < len(failures) else None
+        with opened:
+            recovered.append(mine)
+            steady.append(supervisor._steady)
+            opened.notify_all()
+
+        def run() -> None:
+            if failure:
+                mine.wait()
+                raise failure
+            stopped.wait()
+
+        return [Job("stream", run, stopped.set)]
+
+    def on_change(supervisor: Supervisor) -> None:
+        if supervisor.error is None:
+            recovered[-1].set()
+
+    supervisor = Supervisor("shop", open_jobs, lambda _: None, on_change)
+    supervisor.start()
+    with opened:
+        assert opened.wait_for(lambda: len(steady) == 7, 30)
+    supervisor.stop()
+    supervisor.join()
+    # The first failure came before any recovery.
+    assert steady == [0.01, 0.01, 0.02, 0.04, 0.08, 0.16, 0.01]
+
+
+def test_a_job_that_does_not_end_is_waited_for_as_long_as_was_said() -> None:
+    opened, answered = threading.Event(), threading.Event()
+
+    def wait_for_the_server() -> None:
+        opened.set()
+        answered.wait()
+
+    supervisor = Supervisor(
+        "shop", lambda: [Job("snapshot", wait_for_the_server, lambda: None)], lambda _: None, lambda _: None
+    )
+    supervisor.start()
+    assert opened.wait(30)
+    supervisor.stop()
+    assert not supervisor.join(0.01)
+    answered.set()
+    assert supervisor.join()
