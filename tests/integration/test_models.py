@@ -97,7 +97,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("at_once", [3, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three at once is in CI"))])
 def test_every_run_equals_the_source(replica: Replica, database: Database, at_once: int) -> None:
     replica.sync()
     assert_equal(replica, database)
@@ -185,7 +185,7 @@ def test_rows_are_found_whatever_their_keys_are(replica: Replica, database: Data
     assert replica.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the changes of a definition that is in CI")
 def test_buckets_swap_rows_and_rows_share_an_object(replica: Replica, database: Database) -> None:
     view = f"stg_{replica.source.name}__orders"
     query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(replica, "by_customer")
@@ -210,7 +210,7 @@ def test_buckets_swap_rows_and_rows_share_an_object(replica: Replica, database: 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="the same changes run by run are in CI")
 def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
     replica.sync()
     for change in CHANGES:
@@ -226,7 +226,7 @@ def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="lacking values of moved rows are in CI in test_snapshot")
 def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_values(
     lake: Lake,
     source: PostgresSource,
@@ -282,7 +282,9 @@ def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_valu
     assert replica.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
 
-@pytest.mark.parametrize("scope", ["definition", pytest.param("source", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default scope is in CI"))]
+)
 def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
@@ -311,7 +313,7 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
         assert len(replica.bucket(name(replica, table), "id")) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="many runs; expiry is in CI in test_upkeep")
 def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: Database) -> None:
     replica.sync()
     database.execute(CHANGES[0])
@@ -551,7 +553,7 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a run for each place; the kills in CI are in test_partial_runs and test_run")
 @pytest.mark.parametrize("place", STATEMENTS)
 def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Database, place: str) -> None:
     replica.sync()
@@ -568,7 +570,7 @@ def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Databa
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
 def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(replica: Replica, database: Database) -> None:
     by_customer = name(replica, "by_customer")
     replica.land()
@@ -661,7 +663,7 @@ def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, dat
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
 def test_a_table_that_somebody_else_rewrites_under_a_run_does_not_jam_the_lake(
     replica: Replica, database: Database
 ) -> None:
@@ -741,7 +743,9 @@ def test_a_definition_is_pruned_while_a_run_publishes(replica: Replica, database
     assert [step for step in plan.make(replica.spark, folder=replica.folder) if step.state == "gone"] == []
 
 
-@pytest.mark.parametrize("schema", ["buckets", pytest.param("core", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "schema", ["buckets", pytest.param("core", marks=pytest.mark.slow(reason="one schema is in CI"))]
+)
 def test_tables_that_dbt_failed_to_list_are_not_made_anew(replica: Replica, database: Database, schema: str) -> None:
     replica.sync()
     database.execute("update orders set total = 0 where id < 20")
@@ -760,7 +764,7 @@ def test_tables_that_dbt_failed_to_list_are_not_made_anew(replica: Replica, data
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="repairs what no job of ours does")
 def test_tables_that_somebody_dropped_are_made_anew(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
@@ -781,7 +785,7 @@ def test_tables_that_somebody_dropped_are_made_anew(replica: Replica, database: 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
 def test_a_run_under_way_while_columns_change_their_types_publishes_nothing(
     replica: Replica, database: Database
 ) -> None:
@@ -841,7 +845,7 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the column edits that are in CI")
 def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Database) -> None:
     replica.sync()
     replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
@@ -872,7 +876,7 @@ def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Data
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="random")
 def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
     randomly = random.Random(7)
     replica.sync()
@@ -947,7 +951,7 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
         seen(user_id="7")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the lookup that is in CI")
 def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica, database: Database) -> None:
     database.execute(
         "create table members (user_id int primary key, customer int, status text);"
@@ -972,7 +976,7 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica,
     assert seen() == [f'{by_customer}["new"]']
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a rare edit of a project")
 def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: Replica, database: Database) -> None:
     replica.sync()
     totals = name(replica, "totals")
@@ -987,7 +991,7 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: 
     assert_equal(replica, database)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a model of the user, not of Tidemark")
 def test_an_incremental_model_over_a_bucket_keeps_its_rows(replica: Replica, database: Database) -> None:
     """Though it has all the columns of a bucket."""
     history = replica.write(
@@ -1003,7 +1007,7 @@ def test_an_incremental_model_over_a_bucket_keeps_its_rows(replica: Replica, dat
     assert replica.rows(f"select count(*) from buckets.{history}") == [(41,)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a variant of the column edits that are in CI")
 def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database: Database) -> None:
     replica.sync()
     by_customer = name(replica, "by_customer")
@@ -1053,7 +1057,7 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -
     assert not replica.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(reason="a rare edit of a project")
 def test_a_definition_that_was_another_kind_of_model_meanwhile_is_made_anew(
     replica: Replica, database: Database
 ) -> None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
+
 
 @dataclass(frozen=True)
 class Test:
@@ -41,6 +43,21 @@ def read(file: Path) -> Marks:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
             found.tests[node.name] = _test(node, names)
     return found
+
+
+def problem(named: str, root: Path = ROOT) -> str | None:
+    """What is wrong with the name of a test of `make test`.
+
+    It is `file::name`, or `file::name[value]` where other values of a parameter are left out.
+    """
+    file, _, name = named.rstrip("]").partition("::")
+    name, _, value = name.partition("[")
+    if not (root / file).is_file() or not (test := read(root / file).tests.get(name)):
+        return f"{named} does not exist"
+    if value and value not in map(str, test.quick_values | test.slow_values):
+        return f"{named} does not exist"
+    left_out = value not in map(str, test.quick_values) if value else test.slow_values
+    return f"{named} is marked slow, so it is not in `make test`" if test.slow or left_out else None
 
 
 def _test(function: ast.FunctionDef, names: set[str]) -> Test:

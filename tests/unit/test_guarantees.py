@@ -21,25 +21,10 @@ def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def problem(named: str, root: Path = ROOT) -> str | None:
-    """What is wrong with a test that a guarantee names.
-
-    It is `file::name`, or `file::name[value]` where other values of a parameter are left out.
-    """
-    file, _, name = named.rstrip("]").partition("::")
-    name, _, value = name.partition("[")
-    if not (root / file).is_file() or not (test := marks.read(root / file).tests.get(name)):
-        return f"{named} does not exist"
-    if value and value not in map(str, test.quick_values | test.slow_values):
-        return f"{named} does not exist"
-    left_out = value not in map(str, test.quick_values) if value else test.slow_values
-    return f"{named} is marked slow, so it is not in `make test`" if test.slow or left_out else None
-
-
 def test_every_guarantee_has_a_test_in_make_test() -> None:
     rows = guarantees(PAGE.read_text())
     assert len(rows) > 50
-    assert [found for _, _, tests in rows for named in tests if (found := problem(named))] == []
+    assert [found for _, _, tests in rows for named in tests if (found := marks.problem(named))] == []
     assert '$(PYTEST) $(PARALLEL) -m "not slow"' in (ROOT / "Makefile").read_text()
 
 
@@ -88,7 +73,7 @@ def test_numbers(n): ...
 )
 def test_what_is_missing_or_left_out_is_told(tmp_path: Path, named: str, told: str | None) -> None:
     (tmp_path / "sample.py").write_text(SAMPLE)
-    found = problem(f"sample.py::{named}", tmp_path)
+    found = marks.problem(f"sample.py::{named}", tmp_path)
     assert told in found if told and found else found == told
 
 
