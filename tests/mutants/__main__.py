@@ -21,6 +21,8 @@ from tests.mutants.faults import Fault, Stale, chosen, read
 ROOT = Path(__file__).parents[2]
 # A fault may have a test wait for what never comes.
 TIMEOUT_SECONDS = 600
+# A test's parameters may be whole messages.
+LONGEST_NAME = 150
 _FAILED = re.compile(r"^FAILED (\S.*?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -93,7 +95,8 @@ def tried(folder: Path, fault: Fault, *, all_tests: bool) -> bool:
             found = run_tests(folder, [])
     finally:
         file.write_text(text)
-    said = f"caught by {found.failed}" if found.failed else found.problem or "SURVIVED"
+    name = found.failed if len(found.failed) <= LONGEST_NAME else found.failed.partition("[")[0]
+    said = f"caught by {name}" if name else found.problem or "SURVIVED"
     click.echo(f"{fault.rule:4} {fault.id}: {said} ({time.monotonic() - began:.0f} s)")
     return bool(found.failed)
 
