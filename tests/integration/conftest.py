@@ -19,9 +19,9 @@ from ingest.lake import Lake
 from ingest.settings import JobSettings
 from ingest.spark import session
 from tests.conftest import Database
-from tests.integration.lakes import LakeFolder
-from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import Jobs
+from tests.harness.lakes import LakeFolder
+from tests.harness.mongodb_jobs import Client, MongoJobs
+from tests.harness.postgres_jobs import PostgresJobs
 
 PROJECT = Path(__file__).parents[2]
 
@@ -110,8 +110,8 @@ def role(database: Database) -> Iterator[str]:
 
 
 @pytest.fixture
-def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
-    found = Jobs(lake, source, settings)
+def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
+    found = PostgresJobs(lake, source, settings)
     yield found
     found.close()
 

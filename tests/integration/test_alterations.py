@@ -12,17 +12,17 @@ from ingest.lake import Lake, SourceTable
 from ingest.lake.tables import ENDED
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.alterations import Alteration, Outcome, Step
-from tests.integration.altered_columns import COLUMNS
-from tests.integration.altered_identities import IDENTITIES
-from tests.integration.altered_tables import LEFT_OUT, NAMES, PARTITIONS, VALUES
-from tests.integration.replay import Jobs
+from tests.harness.alterations import Alteration, Outcome, Step
+from tests.harness.altered_columns import COLUMNS
+from tests.harness.altered_identities import IDENTITIES
+from tests.harness.altered_tables import LEFT_OUT, NAMES, PARTITIONS, VALUES
+from tests.harness.postgres_jobs import PostgresJobs
 
 ALTERATIONS = (*COLUMNS, *IDENTITIES, *NAMES, *LEFT_OUT, *PARTITIONS, *VALUES)
 
 
 @dataclass
-class ReadOnce(Jobs):
+class ReadOnce(PostgresJobs):
     """What the lake has is read when it has settled, for all tables at once."""
 
     tables: dict[str, SourceTable] = field(default_factory=dict)

@@ -26,7 +26,8 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks, Landing, Progress, StreamWriter
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, call_once
+from tests.harness.kill_points import Killed, call_once
+from tests.harness.postgres_jobs import PostgresJobs
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def released(landed: threading.Semaphore) -> Callable[[Landing], None]:
     return tell
 
 
-def test_the_snapshot_is_queued_before_the_first_row_of_the_new_shape_lands(jobs: Jobs, orders: Database) -> None:
+def test_a_snapshot_is_queued_before_the_first_row_of_a_new_schema(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     orders.execute("alter table orders alter n type bigint; update orders set n = 2^40 where id = 1")
     jobs.stream()  # no snapshotter runs
@@ -61,7 +62,7 @@ FILLED = "alter table orders add c uuid default gen_random_uuid()"
 
 
 @pytest.mark.slow(reason="as the look for the stream, which is in CI")
-def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Jobs, orders: Database) -> None:
+def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     snapshotter = jobs.snapshotter()
     with ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
@@ -94,7 +95,7 @@ def test_a_table_that_was_unlogged_is_read_anew(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database
 ) -> None:
     orders.execute("create publication everything for all tables")
-    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs = PostgresJobs(lake, new_source(publication="everything"), settings)
     jobs.settle()
     before = jobs.table("public.orders")
     orders.execute("alter table orders set unlogged; update orders set n = -n")
@@ -114,11 +115,11 @@ def test_a_table_that_was_unlogged_is_read_anew(
         "alter table orders rename to orders_old; alter table orders_old drop constraint orders_pkey",
     ],
 )
-def test_a_table_renamed_away_that_is_not_replicated_under_its_new_name_leaves_the_old_one_to_its_successor(
+def test_a_table_renamed_out_of_scope_leaves_its_name_to_a_successor(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database, away: str
 ) -> None:
     orders.execute("create publication p for table orders")
-    jobs = Jobs(lake, new_source(publication="p", tables=("public.orders*",)), settings)
+    jobs = PostgresJobs(lake, new_source(publication="p", tables=("public.orders*",)), settings)
     jobs.settle()
     orders.execute(
         f"begin; {away}; create table orders (id int primary key, note text);"
@@ -140,7 +141,7 @@ def test_an_existing_publication_is_used_with_its_columns_and_rows(
     orders.execute(
         "create publication part for table orders (id, n) where (id > 5);create table unpublished (id int primary key)"
     )
-    jobs = Jobs(lake, new_source(publication="part"), settings)
+    jobs = PostgresJobs(lake, new_source(publication="part"), settings)
     jobs.settle()
     assert [c.name for c in jobs.table("public.orders").columns] == ["id", "n"]
     orders.execute("update orders set n = 100")
@@ -159,12 +160,12 @@ def test_partitions_under_their_root_are_refused_with_what_to_do(
 ) -> None:
     orders.execute("create publication rooted for table orders with (publish_via_partition_root)")
     with pytest.raises(Failure, match="publish_via_partition_root = false"):
-        Jobs(lake, new_source(publication="rooted"), settings).settle()
+        PostgresJobs(lake, new_source(publication="rooted"), settings).settle()
 
 
 @pytest.mark.slow(reason="needs another server; the embedded one's are in CI, in test_alterations")
 @pytest.mark.both_versions
-def test_generated_columns_are_in_neither(jobs: Jobs, database: Database) -> None:
+def test_generated_columns_are_in_neither(jobs: PostgresJobs, database: Database) -> None:
     database.execute(
         "create table g (id int primary key, n int, twice int generated always as (n * 2) stored);"
         "insert into g values (1, 1)"
@@ -195,7 +196,7 @@ def parts(database: Database) -> Database:
 
 
 @pytest.mark.slow(reason="as a table renamed unseen, which is in CI")
-def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: Database) -> None:
+def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed = threading.Semaphore(0)
     with jobs.streaming(Hooks(after_land=lambda _: landed.release())):
@@ -214,9 +215,7 @@ def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: Jobs, parts: 
 
 
 @pytest.mark.slow(reason="what a look costs, not what it brings")
-def test_a_partition_that_is_not_changed_after_a_column_was_renamed_asks_for_no_more_snapshots(
-    jobs: Jobs, parts: Database
-) -> None:
+def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: PostgresJobs, parts: Database) -> None:
     parts.execute("create table other (id int primary key)")
     jobs.settle()
     full = "alter table other replica identity full"
@@ -247,12 +246,12 @@ def test_a_partition_that_is_not_changed_after_a_column_was_renamed_asks_for_no_
         pytest.param("everything", marks=pytest.mark.slow(reason="as with a publication of ours, in CI")),
     ],
 )
-def test_a_partition_that_is_being_detached_concurrently_is_a_table_of_its_own(
+def test_a_partition_that_is_detached_concurrently_is_its_own_table(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], parts: Database, publication: str
 ) -> None:
     if publication == "everything":
         parts.execute("create publication everything for all tables")
-    jobs = Jobs(lake, new_source(publication=publication), settings)
+    jobs = PostgresJobs(lake, new_source(publication=publication), settings)
     jobs.settle()
     landed = threading.Semaphore(0)
     with jobs.streaming(Hooks(after_land=released(landed))):
@@ -276,7 +275,7 @@ def test_a_partition_that_is_being_detached_concurrently_is_a_table_of_its_own(
 
 @pytest.mark.slow(reason="a race of one look with who alters the table; what is altered unseen is in CI")
 def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
-    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "60s")
     jobs.settle()
@@ -301,13 +300,13 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     jobs.assert_equal("public.orders", "public.later")
 
 
-def test_columns_that_change_while_a_table_can_not_be_read_are_not_taken_for_the_old_ones(
+def test_columns_changed_while_a_table_is_unreadable_are_not_mistaken(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database, role: str
 ) -> None:
     orders.execute(f"create publication given for table orders; alter role {role} replication")
     orders.execute(f"grant select on orders to {role}")
     source = new_source(dsn=psycopg.conninfo.make_conninfo(orders.dsn, user=role), publication="given")
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     orders.execute(f"revoke select on orders from {role}; alter table orders rename n to m; update orders set m = 7")
     jobs.stream()
@@ -373,7 +372,7 @@ TYPES = {
 }
 
 
-def test_values_are_printed_alike_by_snapshot_and_stream(jobs: Jobs, database: Database) -> None:
+def test_values_are_printed_alike_by_snapshot_and_stream(jobs: PostgresJobs, database: Database) -> None:
     name = database.name
     for setting in (
         "datestyle = 'SQL, DMY'",
@@ -440,10 +439,10 @@ def _column(kind: str) -> str:
         ("alter table orders replica identity nothing", "alter table orders replica identity default"),
     ],
 )
-def test_what_a_short_run_streamed_of_a_table_without_a_key_is_read_when_it_has_one_again(
+def test_events_streamed_without_a_key_are_read_again_with_the_key(
     lake: Lake, source: PostgresSource, settings: JobSettings, orders: Database, there: str, back: str
 ) -> None:
-    jobs = Jobs(lake, source, settings.model_copy(update={"catalogue_seconds": 30.0}))
+    jobs = PostgresJobs(lake, source, settings.model_copy(update={"catalogue_seconds": 30.0}))
     jobs.settle()
     orders.execute(f"{there}; insert into orders values (77, 'x', 7)")
     jobs.stream()
@@ -454,7 +453,7 @@ def test_what_a_short_run_streamed_of_a_table_without_a_key_is_read_when_it_has_
 
 
 @contextmanager
-def streamed_until_killed(jobs: Jobs, after_store: Callable[[Landing], None]) -> Iterator[Future[Progress]]:
+def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Landing], None]) -> Iterator[Future[Progress]]:
     """The stream, which looks at nothing but what it lands."""
     position = jobs.positions()[1]
     settings = jobs.settings.model_copy(update={"catalogue_seconds": 300.0})
@@ -465,9 +464,7 @@ def streamed_until_killed(jobs: Jobs, after_store: Callable[[Landing], None]) ->
 
 
 @pytest.mark.slow(reason="a kill in a rare state of two processes")
-def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_not_lost_by_a_kill(
-    jobs: Jobs, orders: Database
-) -> None:
+def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     full, default = (f"alter table orders replica identity {identity}" for identity in ("full", "default"))
     landed = threading.Semaphore(0)
@@ -492,7 +489,7 @@ def test_what_was_streamed_of_a_generation_that_another_process_had_replaced_is_
 
 
 @pytest.mark.slow(reason="a kill in a rare state of two processes")
-def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Jobs, parts: Database) -> None:
+def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed, is_read = threading.Semaphore(0), threading.Event()
 
@@ -532,7 +529,7 @@ def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Jo
     ids=["identity", "column"],
 )
 def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
-    jobs: Jobs, orders: Database, statements: tuple[str, str, str]
+    jobs: PostgresJobs, orders: Database, statements: tuple[str, str, str]
 ) -> None:
     """The snapshot has its stamp, which nobody else knows of before it is told."""
     before, meanwhile, after = statements
@@ -559,7 +556,9 @@ def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
     ],
     ids=["plain", "partitioned"],
 )
-def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(jobs: Jobs, database: Database, table: str) -> None:
+def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(
+    jobs: PostgresJobs, database: Database, table: str
+) -> None:
     """The stream alone looks meanwhile; snapshots are taken now and then."""
     database.execute(
         "create table p (id int primary key, n int) partition by range (id);"
@@ -578,8 +577,8 @@ def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(jobs: Jobs, 
 
 
 @pytest.mark.slow(reason="a race of one look with who alters the table; what is altered unseen is in CI")
-def test_a_look_at_a_table_that_others_change_at_that_moment_is_not_forgotten(
-    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_poll_that_races_with_ddl_is_repeated(
+    jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
     put = SourceTables.put
@@ -607,7 +606,7 @@ def test_a_look_at_a_table_that_others_change_at_that_moment_is_not_forgotten(
 
 @pytest.mark.slow(reason="what a stop waits for")
 def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
-    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "200ms")
     orders.execute("create table other (id int primary key)")
@@ -647,7 +646,7 @@ def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
 ) -> None:
     orders.execute("create schema other; create publication everything for tables in schema public")
-    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs = PostgresJobs(lake, new_source(publication="everything"), settings)
     jobs.settle()
     before = jobs.table("public.orders")
     orders.execute("update orders set n = 0; alter table orders set (fillfactor = 70); analyze orders")
@@ -665,7 +664,7 @@ def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, parts: Database
 ) -> None:
     parts.execute("create publication everything for tables in schema public")
-    jobs = Jobs(lake, new_source(publication="everything"), settings)
+    jobs = PostgresJobs(lake, new_source(publication="everything"), settings)
     jobs.settle()
     before = jobs.table("public.p").snapshot_id
     for number in range(6):
@@ -685,7 +684,7 @@ def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
     """Postgres 15 tells nobody of it."""
     database.execute("create schema s; create table s.orders (id int primary key, n int)")
     database.execute("insert into s.orders values (1, 1)")
-    jobs = Jobs(lake, new_source(tables=("s.*", "t.*")), settings)
+    jobs = PostgresJobs(lake, new_source(tables=("s.*", "t.*")), settings)
     jobs.settle()
     landed = threading.Semaphore(0)
     snapshots = set()
@@ -705,7 +704,7 @@ def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
 
 
 @pytest.mark.slow(reason="what waits for a lock; nothing is lost by it")
-def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: Jobs, orders: Database) -> None:
+def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJobs, orders: Database) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
     landed = threading.Semaphore(0)
@@ -724,7 +723,7 @@ def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: Jobs, orde
 
 @pytest.mark.slow(reason="what a look costs, not what it brings")
 def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
-    jobs: Jobs, orders: Database, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
@@ -752,7 +751,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
 _UNHEARD = "delete from orders where id = 1; update orders set n = 0 where id = 2"
 
 
-def test_a_publication_given_other_options_and_back_has_its_tables_read_anew(jobs: Jobs, orders: Database) -> None:
+def test_changed_publication_options_need_new_snapshots(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     options = f"alter publication {jobs.source.publication} set (publish = "
     orders.execute(f"{options} 'insert')")
@@ -763,7 +762,7 @@ def test_a_publication_given_other_options_and_back_has_its_tables_read_anew(job
 
 
 @pytest.mark.slow(reason="as one given other options and back, which is in CI")
-def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: Jobs, orders: Database) -> None:
+def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     name = jobs.source.publication
     orders.execute(f"alter publication {name} rename to {name}_x")
@@ -779,7 +778,7 @@ def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: Jobs, ord
 
 @pytest.mark.slow(reason="one more kind that is left out and named")
 def test_tables_whose_names_are_written_alike_are_left_out_and_named(
-    jobs: Jobs, orders: Database, caplog: pytest.LogCaptureFixture
+    jobs: PostgresJobs, orders: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     orders.execute('create schema "public.a"; create table "public.a".b (id int primary key)')
     orders.execute('create table "a.b" (id int primary key)')
@@ -788,7 +787,7 @@ def test_tables_whose_names_are_written_alike_are_left_out_and_named(
     jobs.assert_equal("public.orders")
 
 
-def test_a_publication_that_leaves_out_changes_is_refused(jobs: Jobs, orders: Database) -> None:
+def test_a_publication_that_leaves_out_changes_is_refused(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     orders.execute(f"alter publication {jobs.source.publication} set (publish = 'insert')")
     with pytest.raises(Failure, match="does not send all kinds of changes"):

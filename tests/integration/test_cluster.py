@@ -17,9 +17,9 @@ from ingest.process import PATIENCE, POLL
 from ingest.settings import JobSettings
 from ingest.spark import settings as spark_settings
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, finished, write_sources
-from tests.integration.replica import Replica
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.project_copy import ROOT
 
 _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 
@@ -54,14 +54,14 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    replica = Replica(lake, source, settings, tmp_path)
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
     database.execute(
         "create table orders (id int primary key, customer int, status text, note text);"
         "alter table orders alter note set storage external;"
         "insert into orders select i, i % 5, 'open', repeat('x', 3000) from generate_series(1, 1000) i"
     )
-    view = replica.view("orders", {"id": "int", "customer": "int", "status": "string", "note": "string"})
-    name = replica.definition(
+    view = pipeline.view("orders", {"id": "int", "customer": "int", "status": "string", "note": "string"})
+    name = pipeline.definition(
         "open_orders",
         f"select _row_key, id, customer, length(note) as size from {{{{ rows('{view}') }}}} where status = 'open'",
         bucket_by=["customer"],
@@ -69,7 +69,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         object_id="id",
         evaluate="rows",
     )
-    write_sources(replica.folder, source)
+    write_sources(pipeline.folder, source)
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     (tmp_path / "lake").mkdir()
 
@@ -87,7 +87,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         database.execute("update orders set id = 2000 where id = 20; update orders set id = 2001 where id = 2000")
         tidemark("run", "--until-caught-up")
-        replica.definition(
+        pipeline.definition(
             "numbers",
             f"select _row_key, id, cast(status as int) as number from {{{{ rows('{view}') }}}}",
             bucket_by=[],

@@ -29,8 +29,8 @@ from ingest.settings import JobSettings
 from ingest.stagingrecord import Record
 from ingest.viewtrial import Trial
 from tests.conftest import Database
-from tests.integration.commands import write_sources
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import write_sources
+from tests.harness.project_copy import ROOT
 from tests.unit.calling import Macros
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import Environment
 from pyspark.sql import SparkSession
 
-from tests.integration.reader import Reader
-from tests.integration.skeleton import ROOT
+from tests.harness.bucket_client import BucketClient
+from tests.harness.project_copy import ROOT
 
 BUCKETS = 150
 ROUNDS = 3
@@ -45,8 +45,8 @@ class Log:
         self.kept.append(op)
 
 
-def read(ops: list[Op], bucket: str, reader: Reader | None = None) -> Reader:
-    reader = copy.deepcopy(reader) if reader else Reader()
+def read(ops: list[Op], bucket: str, reader: BucketClient | None = None) -> BucketClient:
+    reader = copy.deepcopy(reader) if reader else BucketClient()
     for op in ops:
         if op["bucket"] == bucket and op["op_id"] > reader.after:
             reader.apply(op)
@@ -64,7 +64,7 @@ def compacted(spark: SparkSession, ops: list[Op]) -> list[Op]:
 def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> None:
     log = Log(random.Random(5))
     buckets = [f"d[{number}]" for number in range(BUCKETS)]
-    readers: list[tuple[str, Reader]] = []
+    readers: list[tuple[str, BucketClient]] = []
     for _ in range(ROUNDS):
         for bucket in buckets * 6:
             if log.draw.random() < 0.7:

@@ -10,16 +10,16 @@ from click.testing import CliRunner
 from ingest.cli import cli
 from ingest.config import PostgresSource
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, finished, write_sources
-from tests.integration.replay import Jobs
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.project_copy import ROOT
 
 NAME = "two\n00:00:00 lines \x1b[31m\u202e"
 ESCAPED = r"public.two\n00:00:00 lines \x1b[31m\u202e"
 
 
 def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
-    jobs: Jobs,
+    jobs: PostgresJobs,
     source: PostgresSource,
     tmp_path: Path,
     database: Database,

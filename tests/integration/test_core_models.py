@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.core_models import CoreModels
+from tests.harness.core_models import CoreModels
 
 PLACE = "struct<commit_lsn: bigint, change_lsn: bigint, commit_index: int>"
 COLUMNS = "map<string, string>"

@@ -8,13 +8,16 @@ from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import Replica, watched
+from tests.harness.kill_points import watched
+from tests.harness.pipeline import SourcePipeline
 
 MANY = 30_000
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+def pipeline(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> SourcePipeline:
     """A large table, and small ones with a definition each."""
     database.execute(
         f"""
@@ -30,30 +33,30 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
         insert into brief values (1, 'v')
         """
     )
-    replica = Replica(lake, source, settings, tmp_path)
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
     for table in ("large", "small", "keyless"):
-        view = replica.view(table, {"id": "int", "v": "string"})
-        replica.definition(
+        view = pipeline.view(table, {"id": "int", "v": "string"})
+        pipeline.definition(
             table,
             f"select _row_key, id, v from {{{{ rows('{view}') }}}}",
             bucket_by=[],
             object_id="id",
             evaluate="rows",
         )
-    replica.sync()
-    return replica
+    pipeline.sync()
+    return pipeline
 
 
-def read_by(replica: Replica) -> int:
+def read_by(pipeline: SourcePipeline) -> int:
     """How many rows, of all tables of the lake, a run reads."""
-    before = _stages(replica)
-    replica.model()
-    return sum(rows for stage, rows in _stages(replica).items() if stage not in before)
+    before = _stages(pipeline)
+    pipeline.model()
+    return sum(rows for stage, rows in _stages(pipeline).items() if stage not in before)
 
 
-def _stages(replica: Replica) -> dict[int, int]:
+def _stages(pipeline: SourcePipeline) -> dict[int, int]:
     """The rows that each stage of this Spark has read."""
-    context = replica.spark.sparkContext
+    context = pipeline.spark.sparkContext
     assert context._gateway is not None
     context._jsc.sc().listenerBus().waitUntilEmpty()
     no_quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
@@ -71,19 +74,21 @@ CHANGES = [
 ]
 
 
-def test_of_tables_that_have_not_changed_nothing_is_read(replica: Replica, database: Database) -> None:
+def test_of_tables_that_have_not_changed_nothing_is_read(pipeline: SourcePipeline, database: Database) -> None:
     for change in CHANGES:
         database.execute(change)
-        replica.land()
-        assert (change, 0) < (change, read_by(replica)) < (change, MANY)
+        pipeline.land()
+        assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
 
 
-def test_a_change_is_looked_for_in_the_whole_of_its_table_by_numbers(replica: Replica, database: Database) -> None:
+def test_a_change_is_looked_for_in_the_whole_of_its_table_by_numbers(
+    pipeline: SourcePipeline, database: Database
+) -> None:
     database.execute("update large set v = 'w' where id = 1")
-    replica.land()
+    pipeline.land()
     appends: list[str] = []
     with watched(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
-        read = read_by(replica)
+        read = read_by(pipeline)
     # In `row_state` and in the definition, and once more to delete it there; not again for keys that are no number.
     assert 3 * MANY < read < 4 * MANY
     # Of the rows evaluated, and of those that they are compared with, by both ways.

@@ -19,7 +19,7 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.verify import verify_all
 from tests.conftest import Database
-from tests.integration.replay import Jobs
+from tests.harness.postgres_jobs import PostgresJobs
 
 NewSource = Callable[..., PostgresSource]
 
@@ -45,7 +45,7 @@ def elsewhere(orders: Database, postgres_server: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("command", ["verify", "snapshot", "stream"])
 def test_another_database_behind_the_dsn_is_refused_and_changes_nothing(
-    jobs: Jobs, elsewhere: str, command: str
+    jobs: PostgresJobs, elsewhere: str, command: str
 ) -> None:
     jobs.settle()
     before = jobs.lake.tables.read(jobs.source.name)
@@ -66,7 +66,7 @@ def test_another_database_behind_the_dsn_is_refused_and_changes_nothing(
         assert connection.execute("select pubname from pg_publication").fetchall() == []
 
 
-def test_another_cluster_is_refused_by_verify(jobs: Jobs, orders: Database) -> None:
+def test_another_cluster_is_refused_by_verify(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     mine = current(jobs.lake.positions(jobs.source.name))[jobs.source.name, 1]
     # As if all that is stored had come from elsewhere.
@@ -82,13 +82,13 @@ def test_a_slot_of_another_source_is_not_made_anew(
     lake: Lake, settings: JobSettings, new_source: NewSource, orders: Database
 ) -> None:
     first = new_source(slot="shared_slot", publication="shared")
-    jobs = Jobs(lake, first, settings)
+    jobs = PostgresJobs(lake, first, settings)
     jobs.settle()
     orders.execute("insert into orders values (2, 'streamed')")
     dsn = make_conninfo(orders.dsn, application_name="written otherwise")
     second = new_source(dsn=dsn, slot="shared_slot", publication="shared")
     with pytest.raises(Failure, match=f"slot is that of source {first.name}.*Name another slot"):
-        Jobs(lake, second, settings).open()
+        PostgresJobs(lake, second, settings).open()
     jobs.stream()
     jobs.assert_equal("public.orders")
     jobs.close()
@@ -99,7 +99,7 @@ def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     lake: Lake, settings: JobSettings, new_source: NewSource, orders: Database
 ) -> None:
     source: PostgresSource = new_source(writers=2)
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     second = current(lake.positions(source.name))[source.name, 2]
     lake.store(replace(second, source=f"other_{source.name}", system_id="77"))
@@ -126,7 +126,7 @@ def test_executors_that_are_not_let_in_are_tried_again_with_pauses(
     orders.execute(f"alter role {role} replication; grant select on orders to {role}")
     orders.execute("create publication given for table orders")
     source = new_source(dsn=make_conninfo(orders.dsn, user=role), publication="given")
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.stream()
     jobs.close()
     limits = iter([1])

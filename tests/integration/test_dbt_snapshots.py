@@ -9,7 +9,7 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import Replica
+from tests.harness.pipeline import SourcePipeline
 
 SNAPSHOT = """
 snapshots:
@@ -30,32 +30,34 @@ def test_a_dbt_snapshot_over_a_definition_keeps_what_was(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table orders (id int primary key, total int); insert into orders values (1, 10), (2, 20)")
-    replica = Replica(lake, source, settings, tmp_path)
-    view = replica.view("orders", {"id": "int", "total": "int"})
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("orders", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
-    definition = replica.definition("kept", query, bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition("kept", query, bucket_by=[], object_id="id", evaluate="rows")
     kept = f"history_{source.name}"
-    replica.write(f"snapshots/{kept}.yml", SNAPSHOT.format(name=kept, definition=definition))
+    pipeline.write(f"snapshots/{kept}.yml", SNAPSHOT.format(name=kept, definition=definition))
     versions = f"select id, total, dbt_valid_to is null from history.{kept}"
     after_release = ("build", "--exclude", "resource_type:unit_test", "resource_type:snapshot")
 
-    replica.land()
-    replica.model(*after_release)
-    replica.model("snapshot")
-    assert replica.rows(versions) == [(1, 10, True), (2, 20, True)]
+    pipeline.land()
+    pipeline.model(*after_release)
+    pipeline.model("snapshot")
+    assert pipeline.rows(versions) == [(1, 10, True), (2, 20, True)]
     database.execute("update orders set total = 11 where id = 1; delete from orders where id = 2")
-    replica.land()
-    replica.model(*after_release)
-    replica.model("snapshot")
-    assert replica.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
+    pipeline.land()
+    pipeline.model(*after_release)
+    pipeline.model("snapshot")
+    assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
 
     # In the same build the snapshot reads what the run has staged. A failed test of the definition skips it.
-    refused = replica.write(f"tests/data_tests/refuse_{definition}.sql", f"select 1 from {{{{ ref('{definition}') }}}}")
+    refused = pipeline.write(
+        f"tests/data_tests/refuse_{definition}.sql", f"select 1 from {{{{ ref('{definition}') }}}}"
+    )
     database.execute("update orders set total = 12 where id = 1")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match=refused):
-        replica.model()
-    assert replica.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
-    replica.remove(f"tests/data_tests/{refused}.sql")
-    replica.model()
-    assert replica.rows(versions) == [(1, 10, False), (1, 11, False), (1, 12, True), (2, 20, False)]
+        pipeline.model()
+    assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
+    pipeline.remove(f"tests/data_tests/{refused}.sql")
+    pipeline.model()
+    assert pipeline.rows(versions) == [(1, 10, False), (1, 11, False), (1, 12, True), (2, 20, False)]

@@ -15,7 +15,8 @@ from ingest.lake import Lake
 from ingest.settings import JobSettings
 from ingest.stream import Hooks
 from tests.conftest import TEST_SETTINGS, Database
-from tests.integration.replay import Jobs, Killed, kill
+from tests.harness.kill_points import Killed, kill
+from tests.harness.postgres_jobs import PostgresJobs
 
 MEBIBYTE = 1 << 20
 
@@ -43,8 +44,8 @@ def accounts(server: PostgresServer) -> Database:
 @pytest.fixture
 def jobs(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
-) -> Iterator[Jobs]:
-    found = Jobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"landing_bytes": MEBIBYTE}))
+) -> Iterator[PostgresJobs]:
+    found = PostgresJobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"landing_bytes": MEBIBYTE}))
     found.settle()
     yield found
     found.close()
@@ -85,7 +86,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
     server.start()
 
 
-def land_half(jobs: Jobs, accounts: Database) -> str:
+def land_half(jobs: PostgresJobs, accounts: Database) -> str:
     """Half of a transaction is landed when the stream dies; where the log was before it."""
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
@@ -102,13 +103,13 @@ def write_past(accounts: Database) -> None:
         accounts.execute("select pg_switch_wal()")
 
 
-def assert_only_updates(jobs: Jobs) -> None:
+def assert_only_updates(jobs: PostgresJobs) -> None:
     assert [e["op"] for e in jobs.events()] == ["update"] * 3
     jobs.assert_equal("public.accounts")
 
 
-def test_half_a_landed_transaction_that_the_new_timeline_lacks_is_never_seen(
-    jobs: Jobs, server: PostgresServer, accounts: Database
+def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
+    jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
     fail_over(server, standby, land_half(jobs, accounts))
@@ -117,7 +118,9 @@ def test_half_a_landed_transaction_that_the_new_timeline_lacks_is_never_seen(
     assert_only_updates(jobs)
 
 
-def test_nor_is_it_after_the_stream_was_begun_anew(jobs: Jobs, server: PostgresServer, accounts: Database) -> None:
+def test_nor_is_it_after_the_stream_was_begun_anew(
+    jobs: PostgresJobs, server: PostgresServer, accounts: Database
+) -> None:
     standby = copy_of(server)
     fail_over(server, standby, land_half(jobs, accounts))
     jobs.resnapshot()
@@ -127,7 +130,7 @@ def test_nor_is_it_after_the_stream_was_begun_anew(jobs: Jobs, server: PostgresS
 
 
 def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
-    jobs: Jobs, server: PostgresServer, accounts: Database
+    jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
     before = log_end(accounts)
@@ -142,8 +145,8 @@ def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
     jobs.assert_equal("public.accounts")
 
 
-def test_a_writer_that_waited_meanwhile_deletes_nothing_of_the_new_timeline(
-    jobs: Jobs, server: PostgresServer, accounts: Database
+def test_a_writer_that_waited_deletes_nothing_of_the_new_timeline(
+    jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
     fail_over(server, standby, log_end(accounts))
@@ -156,7 +159,7 @@ def test_a_writer_that_waited_meanwhile_deletes_nothing_of_the_new_timeline(
 
 
 def test_a_timeline_that_began_before_what_is_stored_is_refused(
-    jobs: Jobs, server: PostgresServer, accounts: Database
+    jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
     before = log_end(accounts)

@@ -16,10 +16,10 @@ from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, write_sources
-from tests.integration.disks import small_disk
-from tests.integration.replica import Replica
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import TIDEMARK, write_sources
+from tests.harness.disks import small_disk
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.project_copy import ROOT
 
 # Shorter than any line with a Java stack trace.
 LONGEST_LINE = 1500
@@ -33,10 +33,10 @@ def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 400) as disk:
         # Lake, logs/ and target/ are all on it.
-        replica = Replica(lake, source, settings, disk.outside)
-        view = replica.view("t", {"id": "int", "v": "string"})
+        pipeline = SourcePipeline(lake, source, settings, disk.outside)
+        view = pipeline.view("t", {"id": "int", "v": "string"})
         query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-        rows = replica.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+        rows = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
         write_sources(disk.outside, source, settings.model_dump(mode="json"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_LAKE": str(disk.folder / "lake")}
         shown = tmp_path / "shown"

@@ -10,16 +10,16 @@ from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, write_sources
-from tests.integration.replay import Jobs
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import TIDEMARK, write_sources
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.project_copy import ROOT
 
 
 def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     write_sources(tmp_path, source)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DBT_PROFILES_DIR": str(ROOT / "profiles")}

@@ -8,17 +8,17 @@ import pytest
 
 from ingest.config import PostgresSource
 from ingest.settings import JobSettings
-from tests.integration.commands import finished, write_sources
-from tests.integration.skeleton import write_skeleton
+from tests.harness.commands import finished, write_sources
+from tests.harness.project_copy import copy_project
 
 
 @pytest.mark.slow(reason="a Java of its own with a small heap, five times: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
-    write_skeleton(tmp_path)
+    copy_project(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))
     process = finished(
         tmp_path,
-        *(sys.executable, "-m", "tests.integration.large_rows"),
+        *(sys.executable, "-m", "tests.harness.large_rows"),
         TIDEMARK_LAKE=str(tmp_path / "lake"),
         TIDEMARK_DRIVER_MEMORY="1g",
     )

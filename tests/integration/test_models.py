@@ -19,25 +19,28 @@ from ingest.project import Overtaken
 from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs, in_chunks
-from tests.integration.replay import Killed as KilledJob
-from tests.integration.replica import Killed, Replica, another_dbt, during, in_order, killed_at, meanwhile, watched
+from tests.harness.kill_points import StatementKilled, another_dbt, during, killed_at, meanwhile, watched
+from tests.harness.kill_points import StatementKilled as KilledJob
+from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.postgres_jobs import PostgresJobs, in_chunks
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+def pipeline(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> SourcePipeline:
     """Orders in the source, a definition per customer and one that adds up."""
     database.execute(
         "create table orders (id bigint primary key, customer int, status text, total numeric(12, 2), note text);"
         "alter table orders alter note set storage external;"
         "insert into orders select i, i % 5, 'new', i, repeat('x', 3000) from generate_series(1, 40) i"
     )
-    replica = Replica(lake, source, settings, tmp_path)
-    view = replica.view("orders", {**ORDERS, "note": "string"})
-    replica.definition(
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("orders", {**ORDERS, "note": "string"})
+    pipeline.definition(
         "by_customer",
         f"select _row_key, {COLUMNS} from {{{{ rows('{view}') }}}} where status <> 'archived'",
         bucket_by=["customer"],
@@ -45,41 +48,41 @@ def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path:
         object_id="id",
         evaluate="rows",
     )
-    replica.definition(
+    pipeline.definition(
         "totals",
         f"select customer, sum(total) as total, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
         key=["customer"],
     )
-    return replica
+    return pipeline
 
 
-def name(replica: Replica, definition: str) -> str:
-    return f"{definition}_{replica.source.name}"
+def name(pipeline: SourcePipeline, definition: str) -> str:
+    return f"{definition}_{pipeline.source.name}"
 
 
-def assert_equal(replica: Replica, database: Database, condition: str = "status <> 'archived'") -> None:
+def assert_equal(pipeline: SourcePipeline, database: Database, condition: str = "status <> 'archived'") -> None:
     """Everything in the lake is what SQL on the source says."""
     view, by_customer, totals = (
-        f"staging.stg_{replica.source.name}__orders",
-        name(replica, "by_customer"),
-        name(replica, "totals"),
+        f"staging.stg_{pipeline.source.name}__orders",
+        name(pipeline, "by_customer"),
+        name(pipeline, "totals"),
     )
     key = str
-    assert replica.rows(f"select {COLUMNS}, note from {view}") == sorted(
+    assert pipeline.rows(f"select {COLUMNS}, note from {view}") == sorted(
         database.execute(f"select {COLUMNS}, note from orders"), key=lambda r: tuple((v is not None, key(v)) for v in r)
     )
-    assert replica.bucket(by_customer, COLUMNS) == sorted(
+    assert pipeline.bucket(by_customer, COLUMNS) == sorted(
         database.execute(f"""select '{by_customer}["' || customer || '"]', {COLUMNS} from orders where {condition}"""),
         key=lambda r: tuple((v is not None, key(v)) for v in r),
     )
-    assert replica.bucket(totals, "customer, total, orders") == sorted(
+    assert pipeline.bucket(totals, "customer, total, orders") == sorted(
         database.execute(f"select '{totals}[]', customer, sum(total), count(*) from orders group by customer"),
         key=lambda r: tuple((v is not None, key(v)) for v in r),
     )
     for definition in (by_customer, totals):
-        assert replica.replayed(definition) == replica.logged_rows(definition)
+        assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
 CHANGES = [
@@ -98,31 +101,31 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three at once is in CI"))])
-def test_every_run_equals_the_source(replica: Replica, database: Database, at_once: int) -> None:
-    replica.sync()
-    assert_equal(replica, database)
+def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Database, at_once: int) -> None:
+    pipeline.sync()
+    assert_equal(pipeline, database)
     for first in range(0, len(CHANGES), at_once):
         for change in CHANGES[first : first + at_once]:
             database.execute(change)
-        replica.sync()
-        assert_equal(replica, database)
+        pipeline.sync()
+        assert_equal(pipeline, database)
 
 
-def test_what_changes_no_value_of_a_definition_makes_no_op(replica: Replica, database: Database) -> None:
-    view = f"stg_{replica.source.name}__orders"
+def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
+    view = f"stg_{pipeline.source.name}__orders"
     path = f"models/staging/{view}.sql"
-    replica.write(path, (replica.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
+    pipeline.write(path, (pipeline.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
     query = f"select _row_key, id, _columns from {{{{ rows('{view}') }}}}"
-    texts = replica.definition("texts", query, bucket_by=[], object_id="id", evaluate="rows")
-    replica.sync()
-    logs = [f"buckets.{definition}__ops" for definition in (texts, name(replica, "by_customer"))]
-    ops = [replica.snapshot_ids(log) for log in logs]
+    texts = pipeline.definition("texts", query, bucket_by=[], object_id="id", evaluate="rows")
+    pipeline.sync()
+    logs = [f"buckets.{definition}__ops" for definition in (texts, name(pipeline, "by_customer"))]
+    ops = [pipeline.snapshot_ids(log) for log in logs]
     # The notes are not sent.
     database.execute("update orders set total = total where id < 20")
     database.execute("insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101")
-    replica.sync()
-    assert [replica.snapshot_ids(log) for log in logs] == ops
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert [pipeline.snapshot_ids(log) for log in logs] == ops
+    assert_equal(pipeline, database)
 
 
 # Keys that are numbers, by which rows are looked for, and keys that at most read like one.
@@ -130,7 +133,7 @@ NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
 
-def test_rows_are_found_whatever_their_keys_are(replica: Replica, database: Database) -> None:
+def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table named (k text primary key, v int);"
         "create table pairs (k int, l text, v int, primary key (k, l));"
@@ -146,23 +149,23 @@ def test_rows_are_found_whatever_their_keys_are(replica: Replica, database: Data
         "counted": {"k": "int"},
     }
     for table, columns in tables.items():
-        query = f"select _row_key, {', '.join(columns)} from {{{{ rows('{replica.view(table, columns)}') }}}}"
-        replica.definition(table, query, bucket_by=[], object_id="k", evaluate="rows")
-    path = replica.folder / f"models/staging/stg_{replica.source.name}__counted.sql"
+        query = f"select _row_key, {', '.join(columns)} from {{{{ rows('{pipeline.view(table, columns)}') }}}}"
+        pipeline.definition(table, query, bucket_by=[], object_id="k", evaluate="rows")
+    path = pipeline.folder / f"models/staging/stg_{pipeline.source.name}__counted.sql"
     copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
     path.write_text(copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where"))
 
     def equal() -> None:
         for table, columns in tables.items():
-            full, selected = name(replica, table), ", ".join(columns)
+            full, selected = name(pipeline, table), ", ".join(columns)
             expected = in_order((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
-            assert replica.bucket(full, selected) == expected
-            assert replica.replayed(full) == replica.logged_rows(full)
+            assert pipeline.bucket(full, selected) == expected
+            assert pipeline.replayed(full) == pipeline.logged_rows(full)
 
-    replica.sync()
+    pipeline.sync()
     equal()
-    numbered = f"select k, cast(_key_number as string) from buckets.{name(replica, 'named')}"
-    assert replica.rows(numbered) == in_order([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
+    numbered = f"select k, cast(_key_number as string) from buckets.{name(pipeline, 'named')}"
+    assert pipeline.rows(numbered) == in_order([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
     for change in (
         (
             "update named set v = 1 where k not in ('7', '07', '7 '); delete from named where k in ('7', '07', '7 ');"
@@ -175,59 +178,59 @@ def test_rows_are_found_whatever_their_keys_are(replica: Replica, database: Data
         ),
     ):
         database.execute(change)
-        replica.sync()
+        pipeline.sync()
         equal()
     # An earlier Tidemark made tables without it.
-    replica.spark.sql(f"alter table buckets.{name(replica, 'named')} drop column _key_number")
+    pipeline.spark.sql(f"alter table buckets.{name(pipeline, 'named')} drop column _key_number")
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
-    replica.sync()
+    pipeline.sync()
     equal()
-    assert replica.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
+    assert pipeline.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 
 @pytest.mark.slow(reason="a variant of the changes of a definition that is in CI")
-def test_buckets_swap_rows_and_rows_share_an_object(replica: Replica, database: Database) -> None:
-    view = f"stg_{replica.source.name}__orders"
-    query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(replica, "by_customer")
+def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, database: Database) -> None:
+    view = f"stg_{pipeline.source.name}__orders"
+    query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(pipeline, "by_customer")
     # Rows that are one object by its id are told apart by their keys.
-    shared = replica.definition("shared", query, bucket_by=[], object_id="customer", evaluate="rows")
-    replica.sync()
+    shared = pipeline.definition("shared", query, bucket_by=[], object_id="customer", evaluate="rows")
+    pipeline.sync()
     database.execute(
         "update orders set customer = 3 - customer where customer in (1, 2); delete from orders where id = 3"
     )
-    done = replica.sync()
+    done = pipeline.sync()
     assert done[by_customer].message == "inputs changed, PUT 16, REMOVE 17"
-    assert replica.rows(f"select cast(object_id as int), id from buckets.{shared}") == in_order(
+    assert pipeline.rows(f"select cast(object_id as int), id from buckets.{shared}") == in_order(
         database.execute("select customer, id from orders")
     )
-    assert replica.replayed(shared) == replica.logged_rows(shared)
-    assert_equal(replica, database)
+    assert pipeline.replayed(shared) == pipeline.logged_rows(shared)
+    assert_equal(pipeline, database)
     for bucket_by in ("status", "customer"):
         query = f"select _row_key, {COLUMNS} from {{{{ rows('{view}') }}}} where status <> 'archived'"
         settings = {"object_type": "order", "object_id": "id", "evaluate": "rows"}
-        replica.definition("by_customer", query, bucket_by=[bucket_by], **settings)
-        assert replica.model()[by_customer].message == "definition changed, PUT 39, REMOVE 39"
-    assert_equal(replica, database)
+        pipeline.definition("by_customer", query, bucket_by=[bucket_by], **settings)
+        assert pipeline.model()[by_customer].message == "definition changed, PUT 39, REMOVE 39"
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="the same changes run by run are in CI")
-def test_one_run_over_all_changes_equals_the_source(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_one_run_over_all_changes_equals_the_source(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     for change in CHANGES:
         database.execute(change)
     database.execute(
         "begin; insert into orders values (300, 1, 'lost', 1, ''); truncate orders; "
         "insert into orders values (1, 1, 'only', 2, 'one'); commit"
     )
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
     database.execute("insert into orders select i, 1, 'new', 1, 'n' from generate_series(10, 20) i")
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="lacking values of moved rows are in CI in test_snapshot")
-def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_values(
+def test_rows_that_moved_between_chunks_keep_all_their_values(
     lake: Lake,
     source: PostgresSource,
     settings: JobSettings,
@@ -245,12 +248,12 @@ def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_valu
     )
     database.execute("delete from big where id < 20")
     database.execute("vacuum big")
-    replica = Replica(lake, source, settings, tmp_path)
-    view = replica.view("big", {"id": "int", "filler": "string", "note": "string"})
-    replica.definition("all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("big", {"id": "int", "filler": "string", "note": "string"})
+    pipeline.definition("all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
     monkeypatch.setattr("ingest.snapshot.KEYS_AT_ONCE", 2)
     small = in_chunks(settings, 1, lease_seconds=1.0)
-    jobs = Jobs(lake, source, small)
+    jobs = PostgresJobs(lake, source, small)
 
     def die_after_two(chunks: Sequence[Chunk]) -> None:
         if chunks[0].chunk == 1:
@@ -276,10 +279,10 @@ def test_rows_that_moved_between_chunks_of_different_moments_keep_all_their_valu
     with jobs.streaming():
         jobs.snapshot(SnapshotHooks(after_claim=moves_again))
     jobs.close()
-    replica.sync()
+    pipeline.sync()
     assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(asked)
     rows = database.execute("select id, filler, note from big")
-    assert replica.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
+    assert pipeline.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
 
 @pytest.mark.parametrize(
@@ -294,59 +297,61 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
     scope: str,
 ) -> None:
     source = new_source(checkpoint_scope=scope)
-    replica = Replica(lake, source, settings, tmp_path)
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
     for table in ("a", "b"):
         database.execute(f"create table {table} (id int primary key); insert into {table} values (1)")
-        view = replica.view(table, {"id": "int"})
-        replica.definition(table, f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
-    replica.sync()
+        view = pipeline.view(table, {"id": "int"})
+        pipeline.definition(table, f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
+    pipeline.sync()
     assert lake.tables.queue(source.name, "asked for", ["public.a"]) == ["public.a"]
     database.execute("insert into a values (2); insert into b values (2)")
-    stream = Jobs(lake, source, settings)
+    stream = PostgresJobs(lake, source, settings)
     stream.stream()
-    replica.model()
-    assert replica.bucket(name(replica, "a"), "id") == [(f"{name(replica, 'a')}[]", 1)]
-    assert len(replica.bucket(name(replica, "b"), "id")) == (2 if scope == "definition" else 1)
+    pipeline.model()
+    assert pipeline.bucket(name(pipeline, "a"), "id") == [(f"{name(pipeline, 'a')}[]", 1)]
+    assert len(pipeline.bucket(name(pipeline, "b"), "id")) == (2 if scope == "definition" else 1)
     stream.close()
-    replica.sync()
+    pipeline.sync()
     for table in ("a", "b"):
-        assert len(replica.bucket(name(replica, table), "id")) == 2
+        assert len(pipeline.bucket(name(pipeline, table), "id")) == 2
 
 
 @pytest.mark.slow(reason="many runs; expiry is in CI in test_upkeep")
-def test_old_snapshots_are_forgotten_and_runs_go_on(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_old_snapshots_are_forgotten_and_runs_go_on(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     database.execute(CHANGES[0])
-    replica.sync()
-    tables = replica.lake.expire_snapshots(0, keep=1)
-    assert {"core.`row_state`", f"buckets.`{name(replica, 'by_customer')}__ops`"} <= set(tables)
-    assert replica.rows("select count(*) from core.row_state.snapshots") == [(1,)]
+    pipeline.sync()
+    tables = pipeline.lake.expire_snapshots(0, keep=1)
+    assert {"core.`row_state`", f"buckets.`{name(pipeline, 'by_customer')}__ops`"} <= set(tables)
+    assert pipeline.rows("select count(*) from core.row_state.snapshots") == [(1,)]
     database.execute(CHANGES[1])
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
 
 
-def test_the_unit_tests_of_the_models_pass(replica: Replica) -> None:
-    replica.sync()
-    outcomes = replica.model("test", "--select", "resource_type:unit_test")
+def test_the_unit_tests_of_the_models_pass(pipeline: SourcePipeline) -> None:
+    pipeline.sync()
+    outcomes = pipeline.model("test", "--select", "resource_type:unit_test")
     statuses = [outcome.status for name, outcome in outcomes.items() if "-on-run-" not in name]
     assert statuses == ["pass"] * 4
 
 
-def test_rows_that_nothing_tells_apart_are_refused(replica: Replica) -> None:
-    view = f"stg_{replica.source.name}__orders"
+def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> None:
+    view = f"stg_{pipeline.source.name}__orders"
     query = f"select customer, status, count(*) as n from {{{{ ref('{view}') }}}} group by customer, status, id"
-    replica.definition("doubled", query, bucket_by=[], object_id="customer", key=["customer"])
+    pipeline.definition("doubled", query, bucket_by=[], object_id="customer", key=["customer"])
     with pytest.raises(Failure, match=r"Two rows of the bucket doubled_\w+\[\] have the id \d and the key"):
-        replica.sync()
-    assert replica.rows(f"select count(*) from buckets.{name(replica, 'doubled')}") == [(0,)]
+        pipeline.sync()
+    assert pipeline.rows(f"select count(*) from buckets.{name(pipeline, 'doubled')}") == [(0,)]
 
 
-def looking_up(replica: Replica, short: str, query: str, request: object) -> str:
+def looking_up(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
     """Adds a lookup of by_customer's buckets; gives its full name."""
-    full = replica.definition(short, query, request=request, definition=name(replica, "by_customer"))
+    full = pipeline.definition(short, query, request=request, definition=name(pipeline, "by_customer"))
     path = f"models/buckets/{full}.sql"
-    return replica.write(path, "{{ config(materialized='bucket_parameters') }}\n" + (replica.folder / path).read_text())
+    return pipeline.write(
+        path, "{{ config(materialized='bucket_parameters') }}\n" + (pipeline.folder / path).read_text()
+    )
 
 
 # In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
@@ -415,24 +420,24 @@ NOT_LOOKED_UP: list[tuple[object, str, str]] = [
 ]
 
 
-def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database: Database) -> None:
+def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("create table notes (word text); insert into notes values ('a'), ('a'), ('b')")
     database.execute("alter table notes replica identity full")
-    view, unkeyed = f"stg_{replica.source.name}__orders", replica.view("notes", {"word": "string"})
-    copies = (replica.folder / f"models/staging/{unkeyed}.sql").read_text()
+    view, unkeyed = f"stg_{pipeline.source.name}__orders", pipeline.view("notes", {"word": "string"})
+    copies = (pipeline.folder / f"models/staging/{unkeyed}.sql").read_text()
     copies = copies.replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
     copies = copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where")
-    replica.write(f"models/staging/{unkeyed}.sql", copies)
-    bare = replica.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
+    pipeline.write(f"models/staging/{unkeyed}.sql", copies)
+    bare = pipeline.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
     keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
-    made = replica.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
+    made = pipeline.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
     keys = "select _row_key, cast(0 as bigint) as _checkpoint_id, id"
-    own = replica.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
+    own = pipeline.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
     past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
-    young = replica.write(f"models/staging/young_{view}.sql", f"select _row_key, _checkpoint_id, id {past}")
+    young = pipeline.write(f"models/staging/young_{view}.sql", f"select _row_key, _checkpoint_id, id {past}")
     joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
-    of_raw = replica.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
+    of_raw = pipeline.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
     reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
@@ -442,58 +447,58 @@ def test_what_can_not_be_evaluated_is_refused_by_name(replica: Replica, database
     ]
     refusals += [(query, why, {"key": ["id"]}) for query, why in NOT_TO_BE_TOLD.items()]
     names = [
-        replica.definition(f"refused_{number}", query.format(**reads), bucket_by=[], object_id="id", **meta)
+        pipeline.definition(f"refused_{number}", query.format(**reads), bucket_by=[], object_id="id", **meta)
         for number, (query, _, meta) in enumerate(refusals)
     ]
-    by_customer = name(replica, "by_customer")
+    by_customer = name(pipeline, "by_customer")
     for request, depends, why in NOT_LOOKED_UP:
         query = f"{depends.format(by_customer)}\nselect customer from {{{{ ref('{view}') }}}}"
-        names.append(looking_up(replica, f"refused_{len(names)}", query, request))
+        names.append(looking_up(pipeline, f"refused_{len(names)}", query, request))
         refusals.append((query, why, {}))
     columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
     query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
-    words = replica.definition("words", query, bucket_by=[], object_id="word", evaluate="rows")
+    words = pipeline.definition("words", query, bucket_by=[], object_id="word", evaluate="rows")
     with pytest.raises(Failure) as failure:
-        replica.sync()
+        pipeline.sync()
     said = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
     for definition, (query, why, _) in zip(names, refusals, strict=True):
         assert why in said.get(definition, ""), query
-    assert replica.bucket(words, "word") == [(f"{words}[]", word) for word in "aab"]
-    assert replica.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
+    assert pipeline.bucket(words, "word") == [(f"{words}[]", word) for word in "aab"]
+    assert pipeline.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
 
 
-def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(replica: Replica) -> None:
+def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: SourcePipeline) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
-    query = f"select {columns} from {{{{ rows('stg_{replica.source.name}__orders') }}}}"
-    odd = replica.definition("odd", query, **options)
-    replica.sync()
+    query = f"select {columns} from {{{{ rows('stg_{pipeline.source.name}__orders') }}}}"
+    odd = pipeline.definition("odd", query, **options)
+    pipeline.sync()
 
     def change(query: str) -> str:
-        replica.definition("odd", query, **options)
-        return replica.model("run", "--select", odd)[odd].message
+        pipeline.definition("odd", query, **options)
+        return pipeline.model("run", "--select", odd)[odd].message
 
     assert change(query + " where id > 1") == "definition changed, PUT 0, REMOVE 1"
-    assert replica.bucket(odd, "`# of status`, folded, small")[0][1:] == ("new", "new", 10)
+    assert pipeline.bucket(odd, "`# of status`, folded, small")[0][1:] == ("new", "new", 10)
     assert change(query.replace("status as `# of status`,", "")) == "definition changed, PUT 40, REMOVE 0"
-    assert "# of status" not in replica.spark.table(f"buckets.{odd}").columns
+    assert "# of status" not in pipeline.spark.table(f"buckets.{odd}").columns
 
 
-def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
-    replica: Replica, database: Database
+def test_a_changed_definition_writes_the_difference_and_no_other_table(
+    pipeline: SourcePipeline, database: Database
 ) -> None:
     database.execute("update orders set status = 'archived' where id in (1, 2, 3)")
-    replica.sync()
-    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
+    pipeline.sync()
+    by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     others = [f"buckets.{totals}", f"buckets.{totals}__ops", "core.row_state", "core.events", "core.checkpoints"]
-    before = replica.snapshot_ids(*others)
-    view = f"stg_{replica.source.name}__orders"
+    before = pipeline.snapshot_ids(*others)
+    view = f"stg_{pipeline.source.name}__orders"
     settings = {"bucket_by": ["customer"], "object_type": "order", "object_id": "id", "evaluate": "rows"}
 
     def change(query: str) -> str:
-        replica.definition("by_customer", query, **settings)
-        done = replica.model()[by_customer].message
-        assert replica.replayed(by_customer) == replica.logged_rows(by_customer)
+        pipeline.definition("by_customer", query, **settings)
+        done = pipeline.model()[by_customer].message
+        assert pipeline.replayed(by_customer) == pipeline.logged_rows(by_customer)
         return done
 
     # White space and comments are no change.
@@ -506,39 +511,39 @@ def test_a_changed_definition_writes_the_difference_and_touches_nobody_else(
     assert change(wider) == "definition changed, PUT 10, REMOVE 0"
     other_case = wider.replace("status", "status as Status")
     assert change(other_case) == "definition changed, PUT 40, REMOVE 0"
-    assert "Status" in replica.spark.table(f"buckets.{by_customer}").columns
+    assert "Status" in pipeline.spark.table(f"buckets.{by_customer}").columns
     renamed = wider.replace("status", "status as state")
     assert change(renamed) == "definition changed, PUT 40, REMOVE 0"
-    assert "status" not in replica.spark.table(f"buckets.{by_customer}").columns
-    assert replica.bucket(by_customer, "id, state")[0][2] is not None
+    assert "status" not in pipeline.spark.table(f"buckets.{by_customer}").columns
+    assert pipeline.bucket(by_customer, "id, state")[0][2] is not None
     retyped = wider.replace("total", "cast(total as string) as total")
     assert change(retyped) == "definition changed, PUT 40, REMOVE 0"
     assert change(wider) == "definition changed, PUT 40, REMOVE 0"
     # A type that holds all that the one before did is no difference, and a raw string ends where it seems to.
     broader = wider.replace("total", "cast(total as decimal(20, 2)) as total")
     assert change(broader) == "definition changed, PUT 0, REMOVE 0"
-    assert dict(replica.spark.table(f"buckets.{by_customer}").dtypes)["total"] == "decimal(20,2)"
+    assert dict(pipeline.spark.table(f"buckets.{by_customer}").dtypes)["total"] == "decimal(20,2)"
     raw = broader + r" where status <> r'\' and status <> 'a  b -- ' and status <> '%s'"
     assert change(raw % "x") == "definition changed, PUT 0, REMOVE 0"
     assert change(raw % "new") == "definition changed, PUT 0, REMOVE 37"
     assert change(wider) == "definition changed, PUT 40, REMOVE 0"
-    assert replica.snapshot_ids(*others) == before
-    assert_equal(replica, database, "true")
+    assert pipeline.snapshot_ids(*others) == before
+    assert_equal(pipeline, database, "true")
 
 
-def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
+def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
     log = f"select * from buckets.{by_customer}__ops"
-    before = replica.rows(log)
-    replica.model("run", "--full-refresh", "--select", by_customer)
-    assert replica.rows(log) == before
+    before = pipeline.rows(log)
+    pipeline.model("run", "--full-refresh", "--select", by_customer)
+    assert pipeline.rows(log) == before
     with pytest.raises(Failure, match="with --empty or --sample the rows left out would be taken for deleted"):
-        replica.model("run", "--empty", "--full-refresh", "--select", by_customer)
+        pipeline.model("run", "--empty", "--full-refresh", "--select", by_customer)
     database.execute("delete from orders where id = 1")
-    replica.sync()
-    assert len(replica.rows(log)) == len(before) + 1
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert len(pipeline.rows(log)) == len(before) + 1
+    assert_equal(pipeline, database)
 
 
 STATEMENTS: dict[str, Callable[[str], bool]] = {
@@ -555,158 +560,156 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 
 @pytest.mark.slow(reason="a run for each place; the kills in CI are in test_partial_runs and test_run")
 @pytest.mark.parametrize("place", STATEMENTS)
-def test_killed_anywhere_the_next_run_repairs(replica: Replica, database: Database, place: str) -> None:
-    replica.sync()
+def test_killed_anywhere_the_next_run_repairs(pipeline: SourcePipeline, database: Database, place: str) -> None:
+    pipeline.sync()
     database.execute(";".join(CHANGES))
-    replica.land()
-    view = f"staging.stg_{replica.source.name}__orders"
-    before = replica.rows(f"select {COLUMNS} from {view}")
-    with pytest.raises((Failure, Killed)), killed_at(STATEMENTS[place]):
-        replica.model()
+    pipeline.land()
+    view = f"staging.stg_{pipeline.source.name}__orders"
+    before = pipeline.rows(f"select {COLUMNS} from {view}")
+    with pytest.raises((Failure, StatementKilled)), killed_at(STATEMENTS[place]):
+        pipeline.model()
     # Readers see all of the run's rows of a table, or none.
-    after = replica.rows(f"select {COLUMNS} from {view}")
+    after = pipeline.rows(f"select {COLUMNS} from {view}")
     assert after == before or "fast" in place or place in ("between tables", "before the marks")
-    replica.model()
-    assert_equal(replica, database)
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
-def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(replica: Replica, database: Database) -> None:
-    by_customer = name(replica, "by_customer")
-    replica.land()
+def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(
+    pipeline: SourcePipeline, database: Database
+) -> None:
+    by_customer = name(pipeline, "by_customer")
+    pipeline.land()
     path = f"models/buckets/{by_customer}.sql"
-    definition = (replica.folder / path).read_text()
-    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
+    definition = (pipeline.folder / path).read_text()
+    pipeline.write(path, definition.replace(" from", ", total + 1 as more from"))
     with pytest.raises(Failure), killed_at(lambda sql: f"create table buckets.{by_customer}__ops" in sql):
-        replica.model()
-    replica.write(path, definition)
-    assert replica.model()[by_customer].message == "new, PUT 40, REMOVE 0"
-    assert "more" not in replica.spark.table(f"buckets.{by_customer}").columns
-    assert_equal(replica, database)
+        pipeline.model()
+    pipeline.write(path, definition)
+    assert pipeline.model()[by_customer].message == "new, PUT 40, REMOVE 0"
+    assert "more" not in pipeline.spark.table(f"buckets.{by_customer}").columns
+    assert_equal(pipeline, database)
 
 
-def test_a_failing_data_test_keeps_its_definition_unpublished(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
-    before = replica.rows(f"select * from buckets.{by_customer}")
+def test_a_failing_data_test_keeps_its_definition_unpublished(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
+    before = pipeline.rows(f"select * from buckets.{by_customer}")
     # The view that it reads too is not what it is a test of: `totals`, over the same, is published.
-    replica.write(
-        f"tests/data_tests/no_refunds_{replica.source.name}.sql",
+    pipeline.write(
+        f"tests/data_tests/no_refunds_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0 "
-        f"and id in (select id from {{{{ ref('stg_{replica.source.name}__orders') }}}})",
+        f"and id in (select id from {{{{ ref('stg_{pipeline.source.name}__orders') }}}})",
     )
     database.execute("update orders set total = -1 where id = 1")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match="no_refunds"):
-        replica.model()
-    assert replica.rows(f"select * from buckets.{by_customer}") == before
-    assert replica.bucket(totals, "customer, total") == sorted(
+        pipeline.model()
+    assert pipeline.rows(f"select * from buckets.{by_customer}") == before
+    assert pipeline.bucket(totals, "customer, total") == sorted(
         database.execute(f"select '{totals}[]', customer, sum(total) from orders group by customer"),
         key=lambda row: str(row[1]),
     )
     database.execute("update orders set total = 1 where id = 1")
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
 
 
-def test_values_that_a_view_can_not_read_fail_its_definitions_until_it_is_written_anew(
-    replica: Replica, database: Database
-) -> None:
-    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
-    view = f"stg_{replica.source.name}__orders"
+def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: SourcePipeline, database: Database) -> None:
+    by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
+    view = f"stg_{pipeline.source.name}__orders"
     query, options = f"select _row_key, id from {{{{ rows('{view}') }}}}", {"bucket_by": [], "object_id": "id"}
-    ids = replica.definition("ids", query, evaluate="rows", **options)
-    replica.sync()
-    before = replica.rows(f"select * from buckets.{by_customer}")
+    ids = pipeline.definition("ids", query, evaluate="rows", **options)
+    pipeline.sync()
+    before = pipeline.rows(f"select * from buckets.{by_customer}")
     database.execute("alter table orders alter customer type bigint")
     database.execute("update orders set customer = 3000000000 where id < 3; delete from orders where id = 7")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match=f"(?s){by_customer}.*3000000000.*INT") as failed:
-        replica.model()
+        pipeline.model()
     assert totals in str(failed.value)
-    assert replica.rows(f"select * from buckets.{by_customer}") == before
+    assert pipeline.rows(f"select * from buckets.{by_customer}") == before
     # What doesn't read the column goes on.
-    assert replica.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
-    replica.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
-    replica.model()
-    assert_equal(replica, database)
+    assert pipeline.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
+    pipeline.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
-def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(replica: Replica) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
+def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(pipeline: SourcePipeline) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
     path = f"models/buckets/{by_customer}.sql"
-    before, text = replica.rows(f"select * from buckets.{by_customer}"), (replica.folder / path).read_text()
-    replica.write(path, text.replace(" status,", " cast('x' || status as int) as status,"))
+    before, text = pipeline.rows(f"select * from buckets.{by_customer}"), (pipeline.folder / path).read_text()
+    pipeline.write(path, text.replace(" status,", " cast('x' || status as int) as status,"))
     with pytest.raises(Failure, match="xnew"):
-        replica.model()
-    assert replica.rows(f"select * from buckets.{by_customer}") == before
-    replica.write(path, text)
-    assert replica.model()[by_customer].message == "unchanged"
+        pipeline.model()
+    assert pipeline.rows(f"select * from buckets.{by_customer}") == before
+    pipeline.write(path, text)
+    assert pipeline.model()[by_customer].message == "unchanged"
 
 
-def late_copy(replica: Replica) -> Replica:
+def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
     """The same project in another folder, as another process has it."""
-    late = Replica(replica.lake, replica.source, replica.settings.settings, replica.folder / "late")
+    late = SourcePipeline(pipeline.lake, pipeline.source, pipeline.settings.settings, pipeline.folder / "late")
     for path in ("models/staging", "models/buckets"):
-        for file in (replica.folder / path).iterdir():
+        for file in (pipeline.folder / path).iterdir():
             late.write(f"{path}/{file.name}", file.read_text())
     return late
 
 
-def test_a_run_that_another_one_overtook_publishes_nothing(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_a_run_that_another_one_overtook_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     database.execute("delete from orders where id < 5")
-    replica.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", late_copy(replica).model):
-        replica.model()
-    assert_equal(replica, database)
+    pipeline.land()
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", late_copy(pipeline).model):
+        pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
-def test_a_table_that_somebody_else_rewrites_under_a_run_does_not_jam_the_lake(
-    replica: Replica, database: Database
-) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
+def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
 
     def rewrite() -> None:
         options = "options => map('rewrite-all', 'true')"
-        replica.spark.sql(f"call system.rewrite_data_files(table => 'buckets.{by_customer}', {options})")
+        pipeline.spark.sql(f"call system.rewrite_data_files(table => 'buckets.{by_customer}', {options})")
 
-    publications = replica.rows("select count(*) from core.publications")
+    publications = pipeline.rows("select count(*) from core.publications")
     database.execute("delete from orders where id < 5")
-    replica.land()
+    pipeline.land()
     refused = pytest.raises(Overtaken, match=f"{by_customer}.*: somebody else wrote to it")
     with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
-        replica.model()
-    assert replica.rows("select count(*) from core.publications") == publications
-    replica.model()
-    assert_equal(replica, database)
+        pipeline.model()
+    assert pipeline.rows("select count(*) from core.publications") == publications
+    pipeline.model()
+    assert_equal(pipeline, database)
     # In the moment after it has committed itself.
     database.execute("update orders set total = 5 where id < 9")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", rewrite):
-        replica.model()
+        pipeline.model()
     with pytest.raises(Failure, match="can not be finished") as failure:
-        replica.model()
+        pipeline.model()
     assert not isinstance(failure.value, Overtaken)
     (call,) = re.findall(r"call system\.set_current_snapshot\(.*?\)", str(failure.value))
-    replica.spark.sql(call)
+    pipeline.spark.sql(call)
     database.execute("delete from orders where id = 5")
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
 
 
-def test_a_definition_pruned_under_a_run_comes_back_whole(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
-    last_op = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
-    late = late_copy(replica)
+def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
+    last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
+    late = late_copy(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
     def gone() -> list[plan.Step]:
-        steps = plan.make(replica.spark, folder=late.folder)
+        steps = plan.make(pipeline.spark, folder=late.folder)
         return [step for step in steps if step.state == "gone" and step.definition == by_customer]
 
     def prune() -> None:
@@ -716,85 +719,87 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(replica: Replica, data
         assert gone() == []
 
     database.execute("delete from orders where id < 5")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", prune):
-        replica.model()
-    assert replica.model()[by_customer].message == "new, PUT 36, REMOVE 0"
-    assert replica.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
+        pipeline.model()
+    assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
+    assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
     with pytest.raises(Failure, match=f"op {last_op} is not in the log.*made anew: start over"):
-        next(ops.read(replica.spark, by_customer, f'{by_customer}["7"]', last_op))
-    assert_equal(replica, database)
+        next(ops.read(pipeline.spark, by_customer, f'{by_customer}["7"]', last_op))
+    assert_equal(pipeline, database)
 
 
-def test_a_definition_is_pruned_while_a_run_publishes(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
-    replica.remove(f"models/buckets/{by_customer}.sql")
-    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.state == "gone"]
+def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
+    pipeline.remove(f"models/buckets/{by_customer}.sql")
+    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"]
     assert [step.definition for step in steps] == [by_customer]
 
     def write_watermarks() -> None:
-        replica.spark.sql("insert overwrite core.progress select * from core.progress")
+        pipeline.spark.sql("insert overwrite core.progress select * from core.progress")
 
     with during("delete from core.progress", write_watermarks) as errors:
-        assert plan.prune(steps, folder=replica.folder) == [by_customer]
+        assert plan.prune(steps, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
-    assert replica.rows(f"select * from core.progress where model = '{by_customer}'") == []
-    assert [step for step in plan.make(replica.spark, folder=replica.folder) if step.state == "gone"] == []
+    assert pipeline.rows(f"select * from core.progress where model = '{by_customer}'") == []
+    assert [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"] == []
 
 
 @pytest.mark.parametrize(
     "schema", ["buckets", pytest.param("core", marks=pytest.mark.slow(reason="one schema is in CI"))]
 )
-def test_tables_that_dbt_failed_to_list_are_not_made_anew(replica: Replica, database: Database, schema: str) -> None:
-    replica.sync()
+def test_tables_that_dbt_failed_to_list_are_not_made_anew(
+    pipeline: SourcePipeline, database: Database, schema: str
+) -> None:
+    pipeline.sync()
     database.execute("update orders set total = 0 where id < 20")
-    replica.land()
+    pipeline.land()
 
     def one_goes_meanwhile(sql: str) -> None:
         if f"show table extended in {schema}" in sql:
             try:
-                replica.spark.table(f"{schema}.dropped_by_somebody").collect()
+                pipeline.spark.table(f"{schema}.dropped_by_somebody").collect()
             except AnalysisException as error:  # as dbt's cursor tells it: dbt takes it for a schema without tables
                 raise DbtRuntimeError(str(error)) from error
 
     with pytest.raises(Overtaken, match=f"tables of {schema} changed while dbt"), watched(one_goes_meanwhile):
-        replica.model()
-    replica.model()
-    assert_equal(replica, database)
+        pipeline.model()
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="repairs what no job of ours does")
-def test_tables_that_somebody_dropped_are_made_anew(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer, totals = name(replica, "by_customer"), name(replica, "totals")
-    last_op = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
-    replica.spark.sql(f"drop table buckets.{by_customer}")
-    # Killed between, before the new tables are published: they are not taken for the old ones.
+def test_tables_that_somebody_dropped_are_made_anew(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
+    last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
+    pipeline.spark.sql(f"drop table buckets.{by_customer}")
+    # StatementKilled between, before the new tables are published: they are not taken for the old ones.
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
-        replica.model()
-    assert replica.model()[by_customer].message == "definition changed, PUT 40, REMOVE 0"
-    assert replica.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
-    assert_equal(replica, database)
+        pipeline.model()
+    assert pipeline.model()[by_customer].message == "definition changed, PUT 40, REMOVE 0"
+    assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
+    assert_equal(pipeline, database)
     database.execute("update orders set total = 0 where id < 20")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure), killed_at(lambda sql: "fast_forward('lake.buckets." in sql):
-        replica.model()
-    replica.spark.sql(f"drop table buckets.{totals}__ops")
-    replica.model()
-    assert_equal(replica, database)
+        pipeline.model()
+    pipeline.spark.sql(f"drop table buckets.{totals}__ops")
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
-def test_a_run_under_way_while_columns_change_their_types_publishes_nothing(
-    replica: Replica, database: Database
+def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
+    pipeline: SourcePipeline, database: Database
 ) -> None:
-    replica.sync()
-    late = late_copy(replica)
+    pipeline.sync()
+    late = late_copy(pipeline)
     as_text = {"by_customer": ("total from", "cast(total as string) as total from")}
     as_text["totals"] = ("sum(total)", "cast(sum(total) as string)")
     for definition, texts in as_text.items():
-        path = f"models/buckets/{name(replica, definition)}.sql"
+        path = f"models/buckets/{name(pipeline, definition)}.sql"
         late.write(path, (late.folder / path).read_text().replace(*texts))
 
     def begin() -> None:
@@ -802,23 +807,23 @@ def test_a_run_under_way_while_columns_change_their_types_publishes_nothing(
             late.model()
 
     database.execute("delete from orders where id < 5")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", begin):
-        replica.model()
+        pipeline.model()
     late.model()
     for definition in as_text:
-        full = name(replica, definition)
-        assert dict(replica.spark.table(f"buckets.{full}").dtypes)["total"] == "string"
-        assert replica.replayed(full) == replica.logged_rows(full)
-    replica.model()
-    assert_equal(replica, database)
+        full = name(pipeline, definition)
+        assert dict(pipeline.spark.table(f"buckets.{full}").dtypes)["total"] == "string"
+        assert pipeline.replayed(full) == pipeline.logged_rows(full)
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
-def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, database: Database) -> None:
+def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipeline, database: Database) -> None:
     """The run ends what each of them has published, one after the other."""
-    view = f"stg_{replica.source.name}__orders"
+    view = f"stg_{pipeline.source.name}__orders"
     many = [
-        replica.definition(
+        pipeline.definition(
             f"totals_{number}",
             f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
             bucket_by=[],
@@ -827,8 +832,8 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
         )
         for number in range(3)
     ]
-    replica.sync()
-    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
+    pipeline.sync()
+    pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
     threads: list[int] = []
 
     def look(sql: str) -> None:
@@ -836,20 +841,20 @@ def test_a_cast_that_changes_many_definitions_is_one_run(replica: Replica, datab
             threads.append(threading.get_ident())
 
     with watched(look):
-        outcomes = replica.model()
+        outcomes = pipeline.model()
     assert threads[::2] == threads[1::2]
     assert len(set(threads)) > 1
-    for definition in [*many, name(replica, "by_customer"), name(replica, "totals")]:
+    for definition in [*many, name(pipeline, "by_customer"), name(pipeline, "totals")]:
         assert outcomes[definition].message.startswith("definition changed")
-        assert replica.replayed(definition) == replica.logged_rows(definition)
-    assert_equal(replica, database)
+        assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Database) -> None:
-    replica.sync()
-    replica.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
-    project, other = replica.project, late_copy(replica).project
+def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
+    project, other = pipeline.project, late_copy(pipeline).project
     tears: list[str] = []
     inserts: list[str] = []
     both = threading.Event()
@@ -866,20 +871,20 @@ def test_two_tears_of_a_run_are_both_remembered(replica: Replica, database: Data
                 both.set()
             both.wait(120)
         if both.is_set():
-            raise Killed(sql)
+            raise StatementKilled(sql)
 
-    with pytest.raises((Failure, Killed)), watched(look):
+    with pytest.raises((Failure, StatementKilled)), watched(look):
         project.invoke("build", "--exclude", "resource_type:unit_test")
-    done = replica.model()
+    done = pipeline.model()
     for definition, rows in (("by_customer", 40), ("totals", 5)):
-        assert done[name(replica, definition)].message == f"definition changed, PUT {rows}, REMOVE 0"
-    assert_equal(replica, database)
+        assert done[name(pipeline, definition)].message == f"definition changed, PUT {rows}, REMOVE 0"
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="random")
-def test_random_changes_in_several_runs_equal_the_source(replica: Replica, database: Database) -> None:
+def test_random_changes_in_several_runs_equal_the_source(pipeline: SourcePipeline, database: Database) -> None:
     randomly = random.Random(7)
-    replica.sync()
+    pipeline.sync()
     with database.connect(autocommit=False) as connection:
         for _ in range(4):
             for _ in range(40):
@@ -890,8 +895,8 @@ def test_random_changes_in_several_runs_equal_the_source(replica: Replica, datab
                     except Exception:  # noqa: BLE001  # a duplicate key
                         connection.execute("rollback to s")
                 (connection.rollback if randomly.random() < 0.1 else connection.commit)()
-            replica.sync()
-            assert_equal(replica, database)
+            pipeline.sync()
+            assert_equal(pipeline, database)
 
 
 def _random_change(randomly: random.Random) -> str:
@@ -908,29 +913,31 @@ def _random_change(randomly: random.Random) -> str:
     )
 
 
-def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, database: Database) -> None:
+def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int, customer int, primary key (user_id, customer));"
         "insert into members values (7, 1), (7, 2), (8, 2)"
     )
-    members = replica.view("members", {"user_id": "int", "customer": "int"})
-    by_customer = name(replica, "by_customer")
+    members = pipeline.view("members", {"user_id": "int", "customer": "int"})
+    by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0"
-    lookup = looking_up(replica, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
-    file = replica.folder / f"models/buckets/{lookup}.sql"
+    lookup = looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    file = pipeline.folder / f"models/buckets/{lookup}.sql"
 
     def seen(**request: str) -> list[str]:
-        return [grant.bucket for grant in resolve(replica.spark, request, folder=replica.folder)]
+        return [grant.bucket for grant in resolve(pipeline.spark, request, folder=pipeline.folder)]
 
-    replica.sync()
+    pipeline.sync()
     assert seen(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
-    assert set(seen(user_id="7")) <= {bucket for (bucket,) in replica.rows(f"select bucket from buckets.{by_customer}")}
+    assert set(seen(user_id="7")) <= {
+        bucket for (bucket,) in pipeline.rows(f"select bucket from buckets.{by_customer}")
+    }
     database.execute("delete from members where customer = 1; insert into members values (8, 3)")
-    replica.sync()
+    pipeline.sync()
     assert seen(user_id="7") == [f'{by_customer}["2"]']
     assert seen(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
     assert seen(user_id="9") == []
-    assert replica.replayed(lookup) == replica.logged_rows(lookup)
+    assert pipeline.replayed(lookup) == pipeline.logged_rows(lookup)
     text = file.read_text()
     file.write_text(text.replace("user_id", "customer").replace("select customer, customer", "select customer"))
     with pytest.raises(Failure, match=r"published of \w+ asks for user_id, the project for customer"):
@@ -938,134 +945,136 @@ def test_a_lookup_says_which_buckets_a_request_may_see(replica: Replica, databas
     file.write_text(text)
     with pytest.raises(UsageError, match="no lookup asks for role"):
         seen(user_id="7", role="admin")
-    replica.remove(f"models/buckets/{lookup}.sql")
+    pipeline.remove(f"models/buckets/{lookup}.sql")
     # The lake is the session's: other tests' definitions are gone too.
-    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == lookup]
+    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == lookup]
     assert [step.state for step in steps] == ["gone"]
-    assert plan.prune(steps, folder=replica.folder) == [lookup]
-    assert not replica.spark.catalog.tableExists(f"buckets.{lookup}__ops")
-    assert lookup not in {step.definition for step in plan.make(replica.spark, folder=replica.folder)}
-    replica.sync()
-    replica.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
+    assert plan.prune(steps, folder=pipeline.folder) == [lookup]
+    assert not pipeline.spark.catalog.tableExists(f"buckets.{lookup}__ops")
+    assert lookup not in {step.definition for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    pipeline.sync()
+    pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.request is missing"):
         seen(user_id="7")
 
 
 @pytest.mark.slow(reason="a variant of the lookup that is in CI")
-def test_a_lookup_that_is_behind_its_definition_grants_nothing(replica: Replica, database: Database) -> None:
+def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int primary key, customer int, status text);"
         "insert into members values (7, 1, 'new')"
     )
-    members = replica.view("members", {"user_id": "int", "customer": "int", "status": "string"})
-    by_customer = name(replica, "by_customer")
+    members = pipeline.view("members", {"user_id": "int", "customer": "int", "status": "string"})
+    by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer, status from {{{{ ref('{members}') }}}}"
-    looking_up(replica, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
     def seen() -> list[str]:
-        return [grant.bucket for grant in resolve(replica.spark, {"user_id": "7"}, folder=replica.folder)]
+        return [grant.bucket for grant in resolve(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]
 
-    replica.sync()
+    pipeline.sync()
     assert seen() == [f'{by_customer}["1"]']
     path = f"models/buckets/{by_customer}.sql"
-    replica.write(path, (replica.folder / path).read_text().replace("['customer']", "['status']"))
-    replica.model("run", "--select", by_customer)
+    pipeline.write(path, (pipeline.folder / path).read_text().replace("['customer']", "['status']"))
+    pipeline.model("run", "--select", by_customer)
     with pytest.raises(Failure, match=f"names buckets of {by_customer} by other columns"):
         seen()
-    replica.model()
+    pipeline.model()
     assert seen() == [f'{by_customer}["new"]']
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(replica: Replica, database: Database) -> None:
-    replica.sync()
-    totals = name(replica, "totals")
+def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(
+    pipeline: SourcePipeline, database: Database
+) -> None:
+    pipeline.sync()
+    totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
-    definition = (replica.folder / path).read_text()
-    replica.write(path, "{{ config(materialized='incremental', meta={}) }} select 1 as id")
+    definition = (pipeline.folder / path).read_text()
+    pipeline.write(path, "{{ config(materialized='incremental', meta={}) }} select 1 as id")
     for number in (1, 2):
-        replica.model()
-        assert replica.rows(f"select * from buckets.{totals}") == [(1,)] * number
-    replica.write(path, definition)
-    replica.model()
-    assert_equal(replica, database)
+        pipeline.model()
+        assert pipeline.rows(f"select * from buckets.{totals}") == [(1,)] * number
+    pipeline.write(path, definition)
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a model of the user, not of Tidemark")
-def test_an_incremental_model_over_a_bucket_keeps_its_rows(replica: Replica, database: Database) -> None:
+def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipeline, database: Database) -> None:
     """Though it has all the columns of a bucket."""
-    history = replica.write(
-        f"models/buckets/history_{replica.source.name}.sql",
+    history = pipeline.write(
+        f"models/buckets/history_{pipeline.source.name}.sql",
         "{{ config(materialized='incremental', incremental_strategy='append', meta={}) }}\n"
-        f"select * from {{{{ ref('{name(replica, 'by_customer')}') }}}}\n"
+        f"select * from {{{{ ref('{name(pipeline, 'by_customer')}') }}}}\n"
         "{% if is_incremental() %} where _op_id > (select max(_op_id) from {{ this }}) {% endif %}",
     )
-    replica.sync()
-    assert replica.rows(f"select count(*) from buckets.{history}") == [(40,)]
+    pipeline.sync()
+    assert pipeline.rows(f"select count(*) from buckets.{history}") == [(40,)]
     database.execute("update orders set total = 0 where id = 1; delete from orders where id = 2")
-    replica.sync()
-    assert replica.rows(f"select count(*) from buckets.{history}") == [(41,)]
+    pipeline.sync()
+    assert pipeline.rows(f"select count(*) from buckets.{history}") == [(41,)]
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_a_column_of_an_edit_that_was_taken_back_goes(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer = name(replica, "by_customer")
-    before = replica.spark.table(f"buckets.{by_customer}").columns
-    path, test = f"models/buckets/{by_customer}.sql", f"tests/data_tests/none_{replica.source.name}.sql"
-    definition = (replica.folder / path).read_text()
-    replica.write(path, definition.replace(" from", ", total + 1 as more from"))
-    replica.write(test, f"select * from {{{{ ref('{by_customer}') }}}}")
+def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
+    before = pipeline.spark.table(f"buckets.{by_customer}").columns
+    path, test = f"models/buckets/{by_customer}.sql", f"tests/data_tests/none_{pipeline.source.name}.sql"
+    definition = (pipeline.folder / path).read_text()
+    pipeline.write(path, definition.replace(" from", ", total + 1 as more from"))
+    pipeline.write(test, f"select * from {{{{ ref('{by_customer}') }}}}")
     with pytest.raises(Failure):
-        replica.model()
-    replica.remove(test)
-    replica.write(path, definition)
-    assert replica.model()[by_customer].message == "unchanged"
-    assert "more" in replica.spark.table(f"buckets.{by_customer}").columns
+        pipeline.model()
+    pipeline.remove(test)
+    pipeline.write(path, definition)
+    assert pipeline.model()[by_customer].message == "unchanged"
+    assert "more" in pipeline.spark.table(f"buckets.{by_customer}").columns
     database.execute("update orders set total = 0 where id = 1")
-    replica.sync()
-    assert replica.spark.table(f"buckets.{by_customer}").columns == before
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert pipeline.spark.table(f"buckets.{by_customer}").columns == before
+    assert_equal(pipeline, database)
 
 
-def test_a_definition_that_goes_before_it_was_published_can_be_pruned(replica: Replica) -> None:
-    view = f"stg_{replica.source.name}__orders"
+def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: SourcePipeline) -> None:
+    view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
-    early = replica.definition("early", query, bucket_by=[], object_id="id", key=["id"])
+    early = pipeline.definition("early", query, bucket_by=[], object_id="id", key=["id"])
     with pytest.raises(Failure, match="no such"):
-        replica.sync()
-    replica.remove(f"models/buckets/{early}.sql")
-    published = replica.rows("select max(publication_id) from core.publications")
-    (step,) = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == early]
+        pipeline.sync()
+    pipeline.remove(f"models/buckets/{early}.sql")
+    published = pipeline.rows("select max(publication_id) from core.publications")
+    (step,) = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == early]
     assert (step.state, step.reason) == ("gone", "its model is no longer there; what it left stays until --prune")
-    assert plan.prune([step], folder=replica.folder) == [early]
-    assert early not in {step.definition for step in plan.make(replica.spark, folder=replica.folder)}
-    assert not replica.rows(f"show tables in buckets like '{early}*'")
-    assert replica.rows("select max(publication_id) from core.publications") == published
+    assert plan.prune([step], folder=pipeline.folder) == [early]
+    assert early not in {step.definition for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    assert not pipeline.rows(f"show tables in buckets like '{early}*'")
+    assert pipeline.rows("select max(publication_id) from core.publications") == published
 
 
-def test_a_table_that_is_another_models_by_now_is_not_pruned(replica: Replica) -> None:
-    replica.sync()
-    totals = name(replica, "totals")
-    replica.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
-    steps = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == totals]
+def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePipeline) -> None:
+    pipeline.sync()
+    totals = name(pipeline, "totals")
+    pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
+    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == totals]
     assert [step.reason for step in steps] == ["its model is no definition any more; what it left stays until --prune"]
-    replica.spark.sql(f"drop table buckets.{totals}")
-    replica.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
-    assert plan.prune(steps, folder=replica.folder) == [totals]
-    assert replica.spark.catalog.tableExists(f"buckets.{totals}")
-    assert not replica.spark.catalog.tableExists(f"buckets.{totals}__ops")
+    pipeline.spark.sql(f"drop table buckets.{totals}")
+    pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
+    assert plan.prune(steps, folder=pipeline.folder) == [totals]
+    assert pipeline.spark.catalog.tableExists(f"buckets.{totals}")
+    assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_was_another_kind_of_model_meanwhile_is_made_anew(
-    replica: Replica, database: Database
+def test_a_definition_that_was_another_kind_of_model_is_created_again(
+    pipeline: SourcePipeline, database: Database
 ) -> None:
-    replica.sync()
-    totals = name(replica, "totals")
+    pipeline.sync()
+    totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
-    definition = (replica.folder / path).read_text()
-    late = late_copy(replica)
+    definition = (pipeline.folder / path).read_text()
+    late = late_copy(pipeline)
 
     def other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
         late.write(path, f"{{{{ config(materialized='{kind}', meta={{}}) }}}}\n{query}")
@@ -1073,40 +1082,40 @@ def test_a_definition_that_was_another_kind_of_model_meanwhile_is_made_anew(
 
     def again(total: int) -> None:
         """The definition, after other changes of the source."""
-        (last_op,) = replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
+        (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
         database.execute(f"update orders set total = {total} where id < 5")
-        replica.sync()
-        assert_equal(replica, database)
-        assert replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0][0] > last_op
+        pipeline.sync()
+        assert_equal(pipeline, database)
+        assert pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0][0] > last_op
 
     for number, kind in enumerate(("table", "view", "table")):
-        log = replica.rows(f"select * from buckets.{totals}__ops")
+        log = pipeline.rows(f"select * from buckets.{totals}__ops")
         other_kind(kind)
         other_kind(kind)
-        assert replica.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
-        assert replica.rows(f"select * from buckets.{totals}__ops") == log
+        assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
+        assert pipeline.rows(f"select * from buckets.{totals}__ops") == log
         again(number)
     # One that could not be made.
     with pytest.raises(Failure, match="no such"):
         other_kind("table", "select raise_error('no such') as id")
-    assert replica.rows(f"select count(*) from buckets.{totals}") == [(5,)]
+    assert pipeline.rows(f"select count(*) from buckets.{totals}") == [(5,)]
     again(10)
     # A run that was under way.
     database.execute("update orders set total = 11 where id < 5")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: other_kind("table")):
-        replica.model()
+        pipeline.model()
     again(12)
     # Pruned; never published.
     other_kind("table")
     (step,) = [step for step in plan.make(late.spark, folder=late.folder) if step.definition == totals]
-    (last_op,) = replica.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
+    (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
     assert plan.prune([step], folder=late.folder) == [totals]
     late.write(path, definition)
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()
     other_kind("table")
-    assert replica.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
-    replica.sync()
-    assert_equal(replica, database)
-    assert replica.rows(f"select min(op_id) from buckets.{totals}__ops") == [(last_op + 1,)]
+    assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
+    pipeline.sync()
+    assert_equal(pipeline, database)
+    assert pipeline.rows(f"select min(op_id) from buckets.{totals}__ops") == [(last_op + 1,)]

@@ -33,8 +33,9 @@ from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from ingest.verify import verify_all
 from ingest.viewtrial import Trial
-from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import Killed, call_once, in_chunks, kill
+from tests.harness.kill_points import Killed, call_once, kill
+from tests.harness.mongodb_jobs import Client, MongoJobs
+from tests.harness.postgres_jobs import in_chunks
 
 Shop = Database[dict[str, Any]]
 
@@ -404,7 +405,7 @@ def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jo
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_what_is_no_longer_selected_leaves_and_is_read_anew_when_it_is_again(
+def test_a_deselected_collection_leaves_and_returns_with_a_snapshot(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -424,9 +425,7 @@ def test_what_is_no_longer_selected_leaves_and_is_read_anew_when_it_is_again(
     jobs.assert_same(mongo, *names(jobs, "a", "b"))
 
 
-def test_an_id_replaced_by_an_equal_one_of_another_type_is_the_same_document(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_an_equal_id_of_another_type_is_the_same_document(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": Int64(1), "v": 0}, {"_id": 2.0, "v": 0}, {"_id": {"n": Int64(3)}, "v": 0}])
     jobs.settle()
@@ -478,7 +477,7 @@ def test_an_update_of_a_large_field_lands_with_its_post_image(mongo: Client, mon
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_an_event_that_the_server_cannot_tell_says_so_and_a_new_snapshot_is_the_way_out(
+def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -705,7 +704,7 @@ def test_a_stream_that_was_begun_anew_elsewhere_ends(
         writer.run(until=jobs.watermark())
 
 
-def test_a_server_that_is_restarted_is_read_on_and_one_that_is_restored_is_refused(
+def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
     server = MongoServer(tmp_path / "mongodb")
@@ -752,9 +751,7 @@ def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
         client.close()
 
 
-def test_the_least_privileged_role_of_the_docs_is_enough_and_its_lack_is_named(
-    lake: Lake, settings: JobSettings, tmp_path: Path
-) -> None:
+def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: JobSettings, tmp_path: Path) -> None:
     name = f"m{uuid.uuid4().hex[:12]}"
     with MongoServer(tmp_path / "mongodb") as server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 0})

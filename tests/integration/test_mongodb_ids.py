@@ -12,8 +12,8 @@ from pymongo.errors import DuplicateKeyError, WriteError
 from ingest.mongodb import elements, keys
 from ingest.mongodb.elements import Value
 from ingest.settings import JobSettings
-from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import in_chunks
+from tests.harness.mongodb_jobs import Client, MongoJobs
+from tests.harness.postgres_jobs import in_chunks
 from tests.unit.mongo_ids import GROUPS, text, value
 
 # Enough for several chunks of a megabyte.
@@ -53,7 +53,7 @@ def test_the_server_takes_the_ids_of_a_group_for_equal_and_no_others(mongo: Clie
     assert collection.count_documents({}) == len(GROUPS)
 
 
-def test_each_document_is_one_row_by_snapshot_and_by_stream_until_it_is_deleted(
+def test_each_document_is_one_row_by_snapshot_and_by_stream(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs

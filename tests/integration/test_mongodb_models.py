@@ -16,25 +16,25 @@ from ingest.settings import JobSettings
 from ingest.verify import verify_all
 from ingest.viewtrial import Trial
 from tests.conftest import Database
-from tests.integration.mongo import Client
-from tests.integration.replica import Replica, in_order
+from tests.harness.mongodb_jobs import Client
+from tests.harness.pipeline import SourcePipeline, in_order
 
 
 @pytest.fixture
-def replica(
+def pipeline(
     lake: Lake,
     source: PostgresSource,
     mongo_source: MongoSource,
     settings: JobSettings,
     database: Database,
     tmp_path: Path,
-) -> Replica:
+) -> SourcePipeline:
     database.execute("create table customers (id int primary key, name text, credit numeric(10,2))")
-    return Replica(lake, source, settings, tmp_path, mongo_source)
+    return SourcePipeline(lake, source, settings, tmp_path, mongo_source)
 
 
 def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
-    replica: Replica, database: Database, mongo: Client, mongo_source: MongoSource, settings: JobSettings
+    pipeline: SourcePipeline, database: Database, mongo: Client, mongo_source: MongoSource, settings: JobSettings
 ) -> None:
     shop = mongo[mongo_source.name]
     placed = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=timezone.utc)
@@ -48,22 +48,22 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
         ]
     )
     database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
-    customers = replica.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
-    Codegen(Trial(lambda: replica.spark).problem, replica.folder / "models/staging").write(mongo_source, settings)
+    customers = pipeline.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
+    Codegen(Trial(lambda: pipeline.spark).problem, pipeline.folder / "models/staging").write(mongo_source, settings)
     # What codegen has not seen, and no folder can be called.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
     # A document that looks like a binary, and is none.
     shop.files.insert_one({"_id": 3, "data": {"$binary": {"base64": "a", "subType": "00"}}})
     orders = f"stg_{mongo_source.name}__orders"
-    by_customer = replica.definition(
+    by_customer = pipeline.definition(
         "by_customer",
         f"select _row_key, customer_id, _id, total, placed, open from {{{{ rows('{orders}') }}}} where open",
         bucket_by=["customer_id"],
         object_id="_id",
         evaluate="rows",
     )
-    totals = replica.definition(
+    totals = pipeline.definition(
         "totals",
         f"select c.id, c.name, sum(o.total) as total, count(o._id) as orders from {{{{ ref('{customers}') }}}} c "
         f"left join {{{{ ref('{orders}') }}}} o on c.id = o.customer_id group by c.id, c.name",
@@ -86,16 +86,16 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
 
     def assert_equal() -> None:
         rows, sums = expected()
-        assert replica.bucket(by_customer, "_id, total, open") == rows
-        assert replica.rows(f"select name, total, orders from buckets.{totals}") == sums
+        assert pipeline.bucket(by_customer, "_id, total, open") == rows
+        assert pipeline.rows(f"select name, total, orders from buckets.{totals}") == sums
         for definition in (by_customer, totals):
-            assert replica.replayed(definition) == replica.logged_rows(definition)
+            assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
-    replica.sync()
+    pipeline.sync()
     assert_equal()
-    (moment,) = replica.rows(f"select distinct placed from buckets.{by_customer}")
+    (moment,) = pipeline.rows(f"select distinct placed from buckets.{by_customer}")
     assert moment[0].replace(tzinfo=timezone.utc) == placed
-    files = replica.rows(f"select _id, ref, data from staging.stg_{mongo_source.name}__files order by _id")
+    files = pipeline.rows(f"select _id, ref, data from staging.stg_{mongo_source.name}__files order by _id")
     assert files == [(0, str(UUID(int=5)), b""), (1, str(UUID(int=5)), b"\x00\xff"), (2, None, None), (3, None, None)]
     with mongo.start_session() as session, session.start_transaction():
         shop.orders.update_one({"_id": 1}, {"$set": {"customer.id": 3}}, session=session)
@@ -105,43 +105,43 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
         shop.orders.insert_one(new, session=session)
     database.execute("update customers set name = 'renamed', credit = 5 where id = 1")
     database.execute("delete from customers where id = 2")
-    replica.sync()
+    pipeline.sync()
     assert_equal()
-    checkpoints = replica.rows("select distinct source from core.checkpoints")
-    assert {(replica.source.name,), (mongo_source.name,)} <= set(checkpoints)
-    assert replica.rows(f"select credit from staging.{customers} where id = 1") == [(Decimal("5.00"),)]
+    checkpoints = pipeline.rows("select distinct source from core.checkpoints")
+    assert {(pipeline.source.name,), (mongo_source.name,)} <= set(checkpoints)
+    assert pipeline.rows(f"select credit from staging.{customers} where id = 1") == [(Decimal("5.00"),)]
 
 
 def test_the_lake_is_verified_against_the_deployment(
-    replica: Replica, mongo: Client, mongo_source: MongoSource
+    pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource
 ) -> None:
     shop = mongo[mongo_source.name]
     shop.a.insert_many([{"_id": n, "v": [n, {"x": None}]} for n in range(50)])
     shop.a.update_one({"_id": 7}, {"$set": {"v": 8}})
-    replica.sync()
-    with replica.jobs().running():
-        (verdict,) = verify_all(replica.lake, replica.settings, 60, source=mongo_source.name)
+    pipeline.sync()
+    with pipeline.jobs().running():
+        (verdict,) = verify_all(pipeline.lake, pipeline.settings, 60, source=mongo_source.name)
     assert verdict.is_equal
     assert verdict.rows == 50
 
 
 def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
-    replica: Replica, mongo: Client, mongo_source: MongoSource, settings: JobSettings
+    pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource, settings: JobSettings
 ) -> None:
     shop = mongo[mongo_source.name]
     shop.a.insert_many([{"_id": n, "v": n} for n in range(5)])
-    Codegen(Trial(lambda: replica.spark).problem, replica.folder / "models/staging").write(mongo_source, settings)
-    every = replica.definition(
+    Codegen(Trial(lambda: pipeline.spark).problem, pipeline.folder / "models/staging").write(mongo_source, settings)
+    every = pipeline.definition(
         "every",
         f"select _row_key, _id, v from {{{{ rows('stg_{mongo_source.name}__a') }}}}",
         bucket_by=[],
         object_id="_id",
         evaluate="rows",
     )
-    replica.sync()
-    assert len(replica.bucket(every, "v")) == 5
+    pipeline.sync()
+    assert len(pipeline.bucket(every, "v")) == 5
     shop.a.drop()
     shop.a.insert_one({"_id": 1, "v": 100})
-    replica.sync()
-    assert replica.rows(f"select v from buckets.{every}") == [(100,)]
-    assert replica.replayed(every) == replica.logged_rows(every)
+    pipeline.sync()
+    assert pipeline.rows(f"select v from buckets.{every}") == [(100,)]
+    assert pipeline.replayed(every) == pipeline.logged_rows(every)

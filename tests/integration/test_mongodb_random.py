@@ -15,9 +15,9 @@ from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
 from ingest.settings import JobSettings
-from tests.integration.kills import KilledNowAndThen
-from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import in_chunks
+from tests.harness.mongodb_jobs import Client, MongoJobs
+from tests.harness.postgres_jobs import in_chunks
+from tests.harness.random_kills import RandomKills
 
 ROUNDS = 3
 NAMES = ("a", "b", "c")
@@ -135,7 +135,7 @@ def test_whatever_happens_the_lake_has_the_documents(
     mongo_jobs.settings = in_chunks(settings, chunks, workers=2, lease_seconds=1.0)
     try:
         for number in range(ROUNDS):
-            with KilledNowAndThen(mongo_jobs, random.Random(seed * ROUNDS + number)):
+            with RandomKills(mongo_jobs, random.Random(seed * ROUNDS + number)):
                 for _ in range(randomly.randint(5, 30)):
                     workload.change()
                     if randomly.random() < 0.1:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.integration.core_models import CoreModels
+from tests.harness.core_models import CoreModels
 
 NAME = "orders"
 COLUMNS = [{"name": "customer", "type": "int"}, {"name": "id", "type": "bigint"}, {"name": "total", "type": "string"}]

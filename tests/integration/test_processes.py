@@ -16,11 +16,11 @@ from ingest.lake import Chunk, Lake
 from ingest.lake.tables import DONE, RUNNING
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, write_sources
-from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
-from tests.integration.replay import Jobs
-from tests.integration.replica import Replica
-from tests.integration.skeleton import ROOT
+from tests.harness.commands import TIDEMARK, write_sources
+from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.project_copy import ROOT
 
 pytestmark = pytest.mark.slow(reason="processes of their own under load: minutes")
 
@@ -70,7 +70,7 @@ def test_two_snapshot_processes_and_a_stream_finish_one_snapshot_together(
 ) -> None:
     database.execute(BIG)
     sources, logs = sources_of(source, tmp_path), tmp_path / "logs"
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     with running(tidemark(logs, "stream", "--sources", sources)):
         snapshots = [tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources) for _ in range(2)]
         for n in range(1, 2000):
@@ -93,7 +93,7 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(BIG)
-    jobs = Jobs(lake, source, settings.model_copy(update={"lease_seconds": 2.0}))
+    jobs = PostgresJobs(lake, source, settings.model_copy(update={"lease_seconds": 2.0}))
     sources, logs = sources_of(source, tmp_path, lease=2), tmp_path / "logs"
     # Two processes read at two moments: the stream has to tell what changed between them.
     with running(tidemark(logs, "stream", "--sources", sources)):
@@ -119,7 +119,7 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
     jobs.close()
 
 
-def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: Jobs) -> dict[int, Chunk]:
+def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: PostgresJobs) -> dict[int, Chunk]:
     """Stops the process when it has named a chunk done and has claimed another; its table's chunks then."""
     while process.poll() is None:
         process.send_signal(signal.SIGSTOP)
@@ -145,7 +145,7 @@ def test_balances_agree_whichever_processes_are_killed(
     """
     pgbench_tables(database)
     source = new_source(writers=3)
-    replica = Replica(lake, source, settings, tmp_path / "project")
+    pipeline = SourcePipeline(lake, source, settings, tmp_path / "project")
     monkeypatch.setenv("TIDEMARK_DRIVER_MEMORY", "1g")
     sources, logs = sources_of(source, tmp_path, lease=5), tmp_path / "logs"
     commands = [("stream", "--writer", "1"), ("stream", "--writer", "2", "--writer", "3"), ("snapshot",), ("snapshot",)]
@@ -162,9 +162,9 @@ def test_balances_agree_whichever_processes_are_killed(
             for _ in range(KILLS):
                 before = checked[-1:]
                 while checked[-1:] == before:  # whoever was killed is back at work
-                    replica.model()
-                    if are_ready(replica, 4):
-                        checked.append(balances(replica))
+                    pipeline.model()
+                    if are_ready(pipeline, 4):
+                        checked.append(balances(pipeline))
                         assert len(set(checked[-1].values())) == 1, checked[-1]
                     stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}
                     assert all(stored[one] >= position for one, position in positions.items())
@@ -184,8 +184,8 @@ def test_balances_agree_whichever_processes_are_killed(
             for process in processes:
                 process.kill()
                 process.wait()
-    replica.sync()
-    assert_pgbench_equals(replica, database)
+    pipeline.sync()
+    assert_pgbench_equals(pipeline, database)
     now_landed = {(c.snapshot_id, c.chunk): c for c in lake.chunks.read({chunk.snapshot_id for chunk in landed})}
     assert all(now_landed.get((c.snapshot_id, c.chunk), c) == c for c in landed), "what had landed was read again"
 

@@ -16,10 +16,11 @@ from ingest.lake import Lake
 from ingest.lake.tables import DONE
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.kills import KilledNowAndThen
-from tests.integration.replay import Jobs, Row, in_chunks
-from tests.integration.replica import Replica, in_order, killed_at
-from tests.integration.workload import Workload
+from tests.harness.kill_points import killed_at
+from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.postgres_jobs import PostgresJobs, Row, in_chunks
+from tests.harness.random_kills import RandomKills
+from tests.harness.workload import Workload
 
 ROUNDS = 3
 ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
@@ -32,12 +33,12 @@ def test_whatever_happens_everything_equals_the_source(
     randomly = random.Random(seed)
     workload = Workload(randomly, database)
     workload.create(randomly.randint(2, 4))
-    replica = replica_of_orders(lake, source, settings, tmp_path, database)
+    pipeline = replica_of_orders(lake, source, settings, tmp_path, database)
     small = in_chunks(settings, randomly.choice([1, 1 << 20]), workers=2, lease_seconds=1.0)
-    jobs = Jobs(lake, source, small)
+    jobs = PostgresJobs(lake, source, small)
     try:
         for number in range(ROUNDS):
-            with KilledNowAndThen(jobs, random.Random(seed * ROUNDS + number)):
+            with RandomKills(jobs, random.Random(seed * ROUNDS + number)):
                 for _ in range(randomly.randint(3, 12)):
                     workload.change()
                     change_orders(database, randomly)
@@ -46,10 +47,10 @@ def test_whatever_happens_everything_equals_the_source(
             if randomly.random() < 0.3:
                 assert lake.tables.queue(source.name, "asked for", [f"public.{workload.tables[0].name}"]) is not None
             if randomly.random() < 0.5:
-                replica.land()
-                kill_dbt(replica, randomly.randint(1, 30))
-            replica.sync()
-            assert_equal(jobs, replica, workload, database)
+                pipeline.land()
+                kill_dbt(pipeline, randomly.randint(1, 30))
+            pipeline.sync()
+            assert_equal(jobs, pipeline, workload, database)
     except BaseException:
         sys.stderr.write("\n".join(line[:300] for line in workload.said))
         raise
@@ -59,30 +60,30 @@ def test_whatever_happens_everything_equals_the_source(
 
 def replica_of_orders(
     lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path, database: Database
-) -> Replica:
+) -> SourcePipeline:
     """A table whose shape stays, with a definition of each kind."""
     database.execute(
         "create table orders (id int primary key, customer int, status text, note text);"
         "alter table orders alter note set storage external;"
         "insert into orders select i, i % 5, 'new', repeat('x', 3000) from generate_series(1, 30) i"
     )
-    replica = Replica(lake, source, settings, folder)
-    view = replica.view("orders", ORDERS)
-    replica.definition(
+    pipeline = SourcePipeline(lake, source, settings, folder)
+    view = pipeline.view("orders", ORDERS)
+    pipeline.definition(
         "by_customer",
         f"select _row_key, id, customer, status, note from {{{{ rows('{view}') }}}} where status <> 'archived'",
         bucket_by=["customer"],
         object_id="id",
         evaluate="rows",
     )
-    replica.definition(
+    pipeline.definition(
         "counts",
         f"select customer, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
         key=["customer"],
     )
-    return replica
+    return pipeline
 
 
 def change_orders(database: Database, randomly: random.Random) -> None:
@@ -101,7 +102,7 @@ def change_orders(database: Database, randomly: random.Random) -> None:
     )
 
 
-def kill_dbt(replica: Replica, statement: int) -> None:
+def kill_dbt(pipeline: SourcePipeline, statement: int) -> None:
     """dbt dies at its n-th statement that changes something."""
     seen: list[str] = []
 
@@ -110,10 +111,10 @@ def kill_dbt(replica: Replica, statement: int) -> None:
         return len(seen) > statement
 
     with pytest.raises(Failure), killed_at(is_next):
-        replica.model()
+        pipeline.model()
 
 
-def assert_equal(jobs: Jobs, replica: Replica, workload: Workload, database: Database) -> None:
+def assert_equal(jobs: PostgresJobs, pipeline: SourcePipeline, workload: Workload, database: Database) -> None:
     """Landed rows, row state, bucket rows and replayed logs are what SQL on the source says."""
     tables = [f"public.{table.name}" for table in workload.tables] + ["public.orders"]
     for table_name in tables:
@@ -122,8 +123,8 @@ def assert_equal(jobs: Jobs, replica: Replica, workload: Workload, database: Dat
         jobs.assert_equal(table_name)
         names = [column.name for column in table.columns]
         found: Counter[Row] = Counter()
-        for row in replica.spark.sql(
-            f"select columns, copies from core.row_state where source = '{replica.source.name}' "
+        for row in pipeline.spark.sql(
+            f"select columns, copies from core.row_state where source = '{pipeline.source.name}' "
             f"and table_id = '{table.table_id}' and not deleted"
         ).collect():
             found[tuple(row.columns.get(name) for name in names)] += row.copies
@@ -131,15 +132,15 @@ def assert_equal(jobs: Jobs, replica: Replica, workload: Workload, database: Dat
         assert found == expected, (
             f"row_state of {table_name}: only lake {found - expected}, only source {expected - found}"
         )
-    by_customer, counts = (f"{name}_{replica.source.name}" for name in ("by_customer", "counts"))
-    assert replica.bucket(by_customer, "id, customer, status, note") == in_order(
+    by_customer, counts = (f"{name}_{pipeline.source.name}" for name in ("by_customer", "counts"))
+    assert pipeline.bucket(by_customer, "id, customer, status, note") == in_order(
         database.execute(
             f"""select '{by_customer}["' || customer || '"]', id, customer, status, note from orders
                 where status <> 'archived'"""
         )
     )
-    assert replica.bucket(counts, "customer, orders") == in_order(
+    assert pipeline.bucket(counts, "customer, orders") == in_order(
         database.execute(f"select '{counts}[]', customer, count(*) from orders group by customer")
     )
     for definition in (by_customer, counts):
-        assert replica.replayed(definition) == replica.logged_rows(definition)
+        assert pipeline.replayed(definition) == pipeline.logged_rows(definition)

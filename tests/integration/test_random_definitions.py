@@ -18,10 +18,11 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.definitions import Definitions
-from tests.integration.reader import Reader
-from tests.integration.replay import Jobs
-from tests.integration.replica import Killed, Replica, in_order, watched
+from tests.harness.bucket_client import BucketClient
+from tests.harness.kill_points import StatementKilled, watched
+from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.random_definitions import Definitions
 
 pytestmark = pytest.mark.slow(reason="random, by seed: for `make soak`")
 
@@ -39,30 +40,30 @@ def test_definitions_equal_the_source_whatever_is_made_of_them(
 ) -> None:
     draw = random.Random(seed)
     database.execute(SCHEMA)
-    replica = Replica(lake, source, settings, tmp_path)
-    definitions = Definitions(draw, replica)
-    readers: dict[str, dict[str, Reader]] = defaultdict(lambda: defaultdict(Reader))
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    definitions = Definitions(draw, pipeline)
+    readers: dict[str, dict[str, BucketClient]] = defaultdict(lambda: defaultdict(BucketClient))
     said = [definitions.change()]
     try:
         for _ in range(ROUNDS):
-            replica.sync()
-            assert_equal(replica, definitions, database, readers)
+            pipeline.sync()
+            assert_equal(pipeline, definitions, database, readers)
             said += [definitions.change() for _ in range(draw.randint(0, 2))]
             for _ in range(draw.randint(0, 8)):
                 said.append(change(draw))
                 database.execute(said[-1])
             if draw.random() < 0.2:
                 said.append("resnapshot")
-                replica.lake.tables.queue(source.name, "asked for", ["public.orders"])
+                pipeline.lake.tables.queue(source.name, "asked for", ["public.orders"])
             if draw.random() < 0.4:
                 said.append("dbt is killed")
-                replica.land()
-                dies(draw, replica.model)
+                pipeline.land()
+                dies(draw, pipeline.model)
             if draw.random() < 0.7:
                 said.append("upkeep")
-                upkeep(draw, replica, definitions)
-        replica.sync()
-        assert_equal(replica, definitions, database, readers)
+                upkeep(draw, pipeline, definitions)
+        pipeline.sync()
+        assert_equal(pipeline, definitions, database, readers)
     except BaseException:
         sys.stderr.write("\n".join(said))
         raise
@@ -87,15 +88,15 @@ def change(draw: random.Random) -> str:
     )
 
 
-def upkeep(draw: random.Random, replica: Replica, definitions: Definitions) -> None:
+def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
     """Some of what `tidemark maintain` does, on everything of this source, killed now and then."""
 
     def work() -> None:
-        operation = replica.project.operation
+        operation = pipeline.project.operation
         for name in sorted(definitions.known):
             model = definitions.full(name)
             table, log = f"buckets.{model}", f"buckets.{model}__ops"
-            if not all(map(replica.spark.catalog.tableExists, (table, log))):  # killed between the two
+            if not all(map(pipeline.spark.catalog.tableExists, (table, log))):  # killed between the two
                 continue
             operation("compact_log", model=model, log_table=log, superseded_share=0.01)
             for each in (table, log):
@@ -115,23 +116,23 @@ def dies(draw: random.Random, work: Callable[[], object]) -> None:
     def look(sql: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise Killed(sql)
+            raise StatementKilled(sql)
 
     with watched(look), suppress(Failure):
         work()
 
 
 def assert_equal(
-    replica: Replica, definitions: Definitions, database: Database, readers: dict[str, dict[str, Reader]]
+    pipeline: SourcePipeline, definitions: Definitions, database: Database, readers: dict[str, dict[str, BucketClient]]
 ) -> None:
     for name in definitions.present:
         full = definitions.full(name)
         assert definitions.found(name) == definitions.expected(name, database), name
-        replayed = replica.replayed(full)
-        assert replayed == replica.logged_rows(full), name
+        replayed = pipeline.replayed(full)
+        assert replayed == pipeline.logged_rows(full), name
         # Readers that stood wherever the last look left them.
         copies = readers[full]
-        for op in replica.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
+        for op in pipeline.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
             if op.op_id > copies[op.bucket].after:
                 copies[op.bucket].apply(op.asDict())
         kept = [
@@ -139,7 +140,7 @@ def assert_equal(
         ]
         assert in_order(kept) == replayed, name
         sums = f"select bucket, sum(checksum) % 4294967296 from buckets.{full}__ops group by bucket"
-        assert dict(replica.rows(sums)) == {bucket: reader.checksum for bucket, reader in copies.items()}
+        assert dict(pipeline.rows(sums)) == {bucket: reader.checksum for bucket, reader in copies.items()}
 
 
 RUNS = 50
@@ -155,12 +156,12 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
     """Three sources of one database: what is landed of each at once is modelled at once."""
     draw = random.Random(1)
     database.execute(SCHEMA)
-    modelled = Replica(lake, new_source(), settings, tmp_path)
+    modelled = SourcePipeline(lake, new_source(), settings, tmp_path)
     replicas = [copy.copy(modelled) for _ in range(3)]
-    for replica in replicas:
-        replica.source = new_source()
-        orders = replica.view("orders", {"id": "int", "customer": "int", "status": "string", "total": "int"})
-        replica.definition(
+    for pipeline in replicas:
+        pipeline.source = new_source()
+        orders = pipeline.view("orders", {"id": "int", "customer": "int", "status": "string", "total": "int"})
+        pipeline.definition(
             "by_customer",
             f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
             bucket_by=["customer"],
@@ -168,7 +169,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             object_id="id",
             evaluate="rows",
         )
-        replica.definition(
+        pipeline.definition(
             "sums",
             f"select customer, sum(total) as total from {{{{ ref('{orders}') }}}} group by customer",
             bucket_by=[],
@@ -176,7 +177,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             object_id="customer",
             key=["customer"],
         )
-    jobs = [Jobs(lake, replica.source, settings) for replica in replicas]
+    jobs = [PostgresJobs(lake, pipeline.source, settings) for pipeline in replicas]
     for each in jobs:
         each.open()
     often, twice, once = jobs
@@ -193,7 +194,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
     modelled.model()
     for each in jobs:
         each.close()
-    first, *others = [outcome(replica) for replica in replicas]
+    first, *others = [outcome(pipeline) for pipeline in replicas]
     assert first["runs"] == [(RUNS,)]
     # The first run saw of each where its slot begins, and nothing else.
     assert [other["runs"] for other in others] == [[(1 + 2,)], [(1 + 1,)]]
@@ -202,17 +203,19 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             assert other[what] == first[what], what
 
 
-def outcome(replica: Replica) -> dict[str, list[tuple[object, ...]]]:
-    name = replica.source.name
+def outcome(pipeline: SourcePipeline) -> dict[str, list[tuple[object, ...]]]:
+    name = pipeline.source.name
     mine = f"where source = '{name}'"
     rows = "object_id, row_key, _checksum"
     return {
-        "runs": replica.rows(f"select count(*) from core.checkpoints {mine}"),
-        "events": replica.rows(
+        "runs": pipeline.rows(f"select count(*) from core.checkpoints {mine}"),
+        "events": pipeline.rows(
             "select rank() over (order by seq), commit_lsn, change_lsn, commit_index, op, table_name, row_key, "
             f"prev_row_key, columns from core.events {mine}"
         ),
-        "rows": replica.rows(f"select table_name, row_key, columns, copies from core.row_state {mine} and not deleted"),
-        "by_customer": replica.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
-        "sums": replica.rows(f"select {rows} from buckets.sums_{name}"),
+        "rows": pipeline.rows(
+            f"select table_name, row_key, columns, copies from core.row_state {mine} and not deleted"
+        ),
+        "by_customer": pipeline.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
+        "sums": pipeline.rows(f"select {rows} from buckets.sums_{name}"),
     }

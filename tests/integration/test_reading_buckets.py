@@ -13,8 +13,8 @@ from ingest.config import PostgresSource
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.replica import Replica
-from tests.integration.skeleton import ROOT
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.project_copy import ROOT
 
 
 def documented() -> Any:
@@ -25,48 +25,48 @@ def documented() -> Any:
     return SimpleNamespace(**found)
 
 
-def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
+def test_the_documented_client_reads_a_bucket_through_compaction(
     lake: Lake, lake_folder: Path, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(
         "create table orders (id int primary key, customer int, total int);"
         "insert into orders select i, i % 2, i from generate_series(1, 6) i"
     )
-    replica = Replica(lake, source, settings, tmp_path)
-    view = replica.view("orders", {"id": "int", "customer": "int", "total": "int"})
-    definition = replica.definition(
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("orders", {"id": "int", "customer": "int", "total": "int"})
+    definition = pipeline.definition(
         "read",
         f"select _row_key, id, customer, total from {{{{ rows('{view}') }}}}",
         bucket_by=["customer"],
         object_id="id",
         evaluate="rows",
     )
-    never = replica.definition(
+    never = pipeline.definition(
         "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", key=["id"]
     )
     name = ops.bucket_name(definition, "1")
     docs = documented()
-    replica.sync()
+    pipeline.sync()
     by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
     catalog, snapshots = docs.open_lake(str(lake_folder)), {}
-    docs.read_with_spark(replica.spark, docs.moment(replica.spark), definition, name, late)
+    docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, late)
     for change in ("update orders set total = 0 where id < 4", "delete from orders where id = 1", ""):
-        pinned = docs.moment(replica.spark)
+        pinned = docs.moment(pipeline.spark)
         assert docs.moment_with_pyiceberg(catalog) == pinned
         if change:
             database.execute(change)
-            replica.sync()
+            pipeline.sync()
         else:
             log_table = f"buckets.{definition}__ops"
-            assert replica.project.operation(
+            assert pipeline.project.operation(
                 "compact_log", model=definition, log_table=log_table, superseded_share=0.01
             )
         before = docs.Bucket()
-        docs.read_with_spark(replica.spark, pinned, definition, name, before)
-        snapshots = docs.moment(replica.spark)
-        docs.read_with_spark(replica.spark, snapshots, definition, name, by_spark)
+        docs.read_with_spark(pipeline.spark, pinned, definition, name, before)
+        snapshots = docs.moment(pipeline.spark)
+        docs.read_with_spark(pipeline.spark, snapshots, definition, name, by_spark)
         docs.read_with_pyiceberg(catalog, snapshots, definition, name, by_pyiceberg)
-        for line in ops.read(replica.spark, definition, name, by_ops.op_id):
+        for line in ops.read(pipeline.spark, definition, name, by_ops.op_id):
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
         assert (before == by_spark) == (not change)
@@ -76,62 +76,62 @@ def test_the_code_of_the_page_reads_a_bucket_while_it_changes_and_is_compacted(
     nobody = docs.Bucket()
     docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', nobody)
     assert nobody == docs.Bucket()
-    docs.read_with_spark(replica.spark, snapshots, never, f"{never}[]", nobody)
+    docs.read_with_spark(pipeline.spark, snapshots, never, f"{never}[]", nobody)
     docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", nobody)
     assert nobody == docs.Bucket()
 
 
-def test_a_table_that_was_dropped_and_made_anew_is_told_from_the_one_before(
+def test_a_table_that_was_created_again_has_another_id(
     lake: Lake, lake_folder: Path, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table orders (id int primary key); insert into orders values (1), (2)")
-    replica = Replica(lake, source, settings, tmp_path)
-    query = f"select _row_key, id from {{{{ rows('{replica.view('orders', {'id': 'int'})}') }}}}"
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    query = f"select _row_key, id from {{{{ rows('{pipeline.view('orders', {'id': 'int'})}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
-    definition = replica.definition("read", query, **options)
+    definition = pipeline.definition("read", query, **options)
     rows, log, path = f"buckets.{definition}", f"buckets.{definition}__ops", f"models/buckets/{definition}.sql"
     name = f"{definition}[]"
     docs = documented()
     catalog = docs.open_lake(str(lake_folder))
 
     def moment() -> dict[str, int]:
-        found: dict[str, int] = docs.moment(replica.spark)
+        found: dict[str, int] = docs.moment(pipeline.spark)
         assert docs.moment_with_pyiceberg(catalog) == found
         return found
 
     def read(snapshots: dict[str, int], copy: Any) -> Any:
-        docs.read_with_spark(replica.spark, snapshots, definition, name, copy)
+        docs.read_with_spark(pipeline.spark, snapshots, definition, name, copy)
         return copy
 
     def refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
-        for reads, lakes in ((docs.read_with_spark, replica.spark), (docs.read_with_pyiceberg, catalog)):
+        for reads, lakes in ((docs.read_with_spark, pipeline.spark), (docs.read_with_pyiceberg, catalog)):
             with pytest.raises(ValueError, match=why):
                 reads(lakes, snapshots, definition, name, copy)
 
-    replica.sync()
+    pipeline.sync()
     before = moment()
     old = read(before, docs.Bucket())
     assert len(old.objects) == 2
     # Its rows are a plain table's, its log stays.
-    replica.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
-    replica.model()
+    pipeline.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
+    pipeline.model()
     assert rows not in moment()
     assert read(moment(), docs.Bucket()) == old
-    replica.remove(path)
-    (step,) = [step for step in plan.make(replica.spark, folder=replica.folder) if step.definition == definition]
-    plan.prune([step], folder=replica.folder)
+    pipeline.remove(path)
+    (step,) = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == definition]
+    plan.prune([step], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
     refused(before, docs.Bucket(), "is gone: take a new one")
     # Anew, without a row: there is nothing in its log.
-    replica.definition("read", query + " where id > 2", **options)
-    replica.sync()
+    pipeline.definition("read", query + " where id > 2", **options)
+    pipeline.sync()
     anew = moment()
     assert log not in anew
-    assert replica.rows(f"select count(*) from {rows} version as of {anew[rows]}") == [(0,)]
+    assert pipeline.rows(f"select count(*) from {rows} version as of {anew[rows]}") == [(0,)]
     refused(before, docs.Bucket(), "is gone: take a new one")
     refused(anew, old, "was dropped: start over")
     assert read(anew, docs.Bucket()) == docs.Bucket()
     database.execute("insert into orders values (3)")
-    replica.sync()
+    pipeline.sync()
     refused(moment(), old, "start over")
     assert len(read(moment(), docs.Bucket()).objects) == 1

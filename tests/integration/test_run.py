@@ -17,14 +17,14 @@ from ingest.lake.tables import DONE, SourceTable
 from ingest.run import ModelRun
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.commands import finished, write_sources
-from tests.integration.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
-from tests.integration.replica import Replica
+from tests.harness.commands import finished, write_sources
+from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
+from tests.harness.pipeline import SourcePipeline
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path) -> Replica:
-    return Replica(lake, source, settings, tmp_path)
+def pipeline(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path) -> SourcePipeline:
+    return SourcePipeline(lake, source, settings, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -38,118 +38,120 @@ def test_balances_agree_at_every_checkpoint(
     database: Database,
     writers: int,
 ) -> None:
-    replica = Replica(lake, new_source(writers=writers), settings, tmp_path)
+    pipeline = SourcePipeline(lake, new_source(writers=writers), settings, tmp_path)
     pgbench_tables(database)
-    view = replica.view("pgbench_tellers", {"tid": "int", "bid": "int", "tbalance": "int"})
-    tellers = replica.definition(
+    view = pipeline.view("pgbench_tellers", {"tid": "int", "bid": "int", "tbalance": "int"})
+    tellers = pipeline.definition(
         "tellers",
         f"select _row_key, tid, bid, tbalance from {{{{ rows('{view}') }}}}",
         bucket_by=["bid"],
         object_id="tid",
         evaluate="rows",
     )
-    pipeline = replica.pipeline()
+    run_loop = pipeline.run_loop()
     checked: list[dict[str, int]] = []
 
     def check(run: ModelRun) -> None:
-        found = balances(replica)
+        found = balances(pipeline)
         # The tellers' definition may be ready before the accounts' snapshot is.
-        if not run.waiting and len(found) == 4 and are_ready(replica, 4):
+        if not run.waiting and len(found) == 4 and are_ready(pipeline, 4):
             checked.append(found)
             assert len(set(found.values())) == 1, found
         if len(checked) == 4:
-            pipeline.stop()
+            run_loop.stop()
 
-    with pgbench(database, clients=4, rate=60), pipeline.running():
-        pipeline.loop(check)
+    with pgbench(database, clients=4, rate=60), run_loop.running():
+        run_loop.loop(check)
     assert checked[-1] != checked[0]
-    replica.sync()
-    assert_pgbench_equals(replica, database)
-    assert sorted(replica.bucket(tellers, "tid, tbalance")) == sorted(
+    pipeline.sync()
+    assert_pgbench_equals(pipeline, database)
+    assert sorted(pipeline.bucket(tellers, "tid, tbalance")) == sorted(
         database.execute(f"""select '{tellers}["' || bid || '"]', tid, tbalance from pgbench_tellers""")
     )
-    assert replica.replayed(tellers) == replica.logged_rows(tellers)
+    assert pipeline.replayed(tellers) == pipeline.logged_rows(tellers)
 
 
-def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(replica: Replica, database: Database) -> None:
+def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
+    pipeline: SourcePipeline, database: Database
+) -> None:
     database.execute("create table t (id int primary key)")
-    pipeline = replica.pipeline()
-    jobs = {f"stream {replica.source.name} 1", f"snapshot {replica.source.name}"}
+    run_loop = pipeline.run_loop()
+    jobs = {f"stream {pipeline.source.name} 1", f"snapshot {pipeline.source.name}"}
 
     def ended(_: ModelRun) -> None:
         running = [thread for thread in threading.enumerate() if thread.name in jobs]
         assert len(running) == 2
-        pipeline.stop()
+        run_loop.stop()
         for thread in running:
             thread.join(60)
         assert not any(thread.is_alive() for thread in running)
 
-    with pipeline.running():
-        pipeline.loop(ended)
+    with run_loop.running():
+        run_loop.loop(ended)
 
 
-def numbers(replica: Replica, database: Database) -> tuple[str, str]:
+def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
     """A table in the source, landed, and the view and a definition of it."""
     database.execute(
         "create table t (id int primary key, total int); insert into t select i, i from generate_series(1, 4) i"
     )
-    view = replica.view("t", {"id": "int", "total": "int"})
+    view = pipeline.view("t", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
-    definition = replica.definition("numbers", query, bucket_by=[], object_id="id", evaluate="rows")
-    replica.land()
+    definition = pipeline.definition("numbers", query, bucket_by=[], object_id="id", evaluate="rows")
+    pipeline.land()
     return view, definition
 
 
-def test_the_warm_loop_tests_what_a_run_of_dbt_tests(replica: Replica, database: Database) -> None:
-    view, definition = numbers(replica, database)
-    replica.write(
+def test_the_warm_loop_tests_what_a_run_of_dbt_tests(pipeline: SourcePipeline, database: Database) -> None:
+    view, definition = numbers(pipeline, database)
+    pipeline.write(
         f"models/buckets/{definition}.yml",
         f"models:\n  - name: {definition}\n    columns:\n      - name: total\n        data_tests:\n"
         f"          - relationships:\n              arguments: {{to: ref('{view}'), field: id}}\n",
     )
-    pipeline = replica.pipeline()
-    (first,) = pipeline.model().changes
+    run_loop = pipeline.run_loop()
+    (first,) = run_loop.model().changes
     assert first.startswith(f"{definition}: ")
-    assert first.endswith(f", PUT {len(replica.bucket(definition, 'id'))}, REMOVE 0")
-    assert pipeline.model().changes == []
+    assert first.endswith(f", PUT {len(pipeline.bucket(definition, 'id'))}, REMOVE 0")
+    assert run_loop.model().changes == []
     database.execute("update t set total = 99 where id = 1")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match="relationships"):
-        pipeline.model()
-    assert (f"{definition}[]", 1, 1) in replica.bucket(definition, "id, total")
+        run_loop.model()
+    assert (f"{definition}[]", 1, 1) in pipeline.bucket(definition, "id, total")
 
 
-def test_a_definition_that_fails_is_tried_again_with_pauses_logged_once_and_does_not_hold_up_upkeep(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, definition = numbers(replica, database)
-    replica.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
-    pipeline = replica.pipeline()
+    _, definition = numbers(pipeline, database)
+    pipeline.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
+    run_loop = pipeline.run_loop()
     runs: list[ModelRun] = []
     monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
     monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
+    monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
-        pipeline.model()
+        run_loop.model()
     database.execute("insert into t values (5, 5)")
-    with pipeline.running():
-        pipeline.loop(runs.append)  # until the fourth, two of which nothing but a pause brings about
+    with run_loop.running():
+        run_loop.loop(runs.append)  # until the fourth, two of which nothing but a pause brings about
     assert runs == []
     assert len([message for message in caplog.messages if f"never_{definition}" in message]) == 1
 
 
 def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    view, _ = numbers(replica, database)
+    view, _ = numbers(pipeline, database)
     query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
-    definition = replica.definition("shares", query, bucket_by=[], object_id="id", evaluate="rows")
-    pipeline = replica.pipeline()
+    definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluate="rows")
+    run_loop = pipeline.run_loop()
     monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
     monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(pipeline, "maintain", pipeline.stop)
-    with pipeline.running():
-        pipeline.loop()
+    monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
+    with run_loop.running():
+        run_loop.loop()
     told = [message for message in caplog.messages if definition in message]
     assert len(told) == 1
     assert "DIVIDE_BY_ZERO" in told[0]
@@ -161,51 +163,51 @@ _SLOW = pytest.mark.slow(reason="a process of its own; the other two moments are
 @pytest.mark.parametrize(
     "place", ["storing", "publishing", pytest.param("landing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
 )
-def test_killed_with_sigkill_the_next_run_goes_on(replica: Replica, database: Database, place: str) -> None:
+def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, database: Database, place: str) -> None:
     database.execute(
         "create table t (id int primary key, v text); insert into t select i, 'a' from generate_series(1, 9) i"
     )
-    view = replica.view("t", {"id": "int", "v": "string"})
-    rows = replica.definition(
+    view = pipeline.view("t", {"id": "int", "v": "string"})
+    rows = pipeline.definition(
         "rows", f"select _row_key, id, v from {{{{ rows('{view}') }}}}", bucket_by=[], object_id="id", evaluate="rows"
     )
-    replica.sync()
+    pipeline.sync()
     database.execute("update t set v = 'b' where id < 5; delete from t where id = 5; insert into t values (10, 'c')")
-    write_sources(replica.folder, replica.source)
-    victim = finished(replica.folder, sys.executable, "-m", "tests.integration.victim", place)
+    write_sources(pipeline.folder, pipeline.source)
+    victim = finished(pipeline.folder, sys.executable, "-m", "tests.harness.killed_run", place)
     assert victim.returncode == -signal.SIGKILL, victim.stderr
     database.execute("insert into t values (11, 'd')")
-    replica.sync()
-    assert sorted(replica.bucket(rows, "id, v")) == sorted(database.execute(f"select '{rows}[]', id, v from t"))
-    assert replica.replayed(rows) == replica.logged_rows(rows)
+    pipeline.sync()
+    assert sorted(pipeline.bucket(rows, "id, v")) == sorted(database.execute(f"select '{rows}[]', id, v from t"))
+    assert pipeline.replayed(rows) == pipeline.logged_rows(rows)
 
 
 def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
-    view = replica.view("t", {"id": "int"})
+    view = pipeline.view("t", {"id": "int"})
     options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
     query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
-    replica.definition("broken", query.format("no_such_column as id"), **options)
-    whole = replica.definition("whole", query.format("id"), **options)
-    pipeline = replica.pipeline()
-    has_landed, asked = pipeline.jobs.has_landed, count()
+    pipeline.definition("broken", query.format("no_such_column as id"), **options)
+    whole = pipeline.definition("whole", query.format("id"), **options)
+    run_loop = pipeline.run_loop()
+    has_landed, asked = run_loop.jobs.has_landed, count()
     maintained = threading.Event()
-    monkeypatch.setattr(pipeline, "maintain", maintained.set)
+    monkeypatch.setattr(run_loop, "maintain", maintained.set)
     # The first time a run is due, as if more were still to come.
-    monkeypatch.setattr(pipeline.jobs, "has_landed", lambda targets: next(asked) > 1 and has_landed(targets))
-    with pytest.raises(Failure, match="no_such_column"), pipeline.running():
-        pipeline.loop(until_caught_up=True)
+    monkeypatch.setattr(run_loop.jobs, "has_landed", lambda targets: next(asked) > 1 and has_landed(targets))
+    with pytest.raises(Failure, match="no_such_column"), run_loop.running():
+        run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
-    assert replica.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
+    assert pipeline.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
 
 
-def test_a_snapshot_that_is_done_after_the_models_have_passed_its_end_is_in_the_outputs(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
-    view, tables = replica.view("t", {"id": "int"}), replica.lake.tables
+    view, tables = pipeline.view("t", {"id": "int"}), pipeline.lake.tables
     put, passed = tables.put, threading.Event()
     ends: list[int] = []
 
@@ -218,13 +220,13 @@ def test_a_snapshot_that_is_done_after_the_models_have_passed_its_end_is_in_the_
         return put(source, rows)
 
     def ran(_: ModelRun) -> None:
-        at = f"select max(lsn) from core.checkpoints where source = '{replica.source.name}'"
-        if ends and replica.rows(at)[0][0] > ends[0]:
+        at = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
+        if ends and pipeline.rows(at)[0][0] > ends[0]:
             passed.set()
 
     monkeypatch.setattr(tables, "put", put_late)
-    pipeline = replica.pipeline()
-    with pipeline.running():
-        pipeline.loop(ran, until_caught_up=True)
+    run_loop = pipeline.run_loop()
+    with run_loop.running():
+        run_loop.loop(ran, until_caught_up=True)
     assert passed.is_set()
-    assert replica.rows(f"select id from staging.{view}") == [(1,), (2,), (3,), (4,)]
+    assert pipeline.rows(f"select id from staging.{view}") == [(1,), (2,), (3,), (4,)]

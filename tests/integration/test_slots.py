@@ -51,7 +51,7 @@ def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[st
         slots.create(database.dsn, "one_more", {})
 
 
-def test_who_waits_for_another_process_says_for_which_and_gives_up_when_told(
+def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
     database: Database, source: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sharing, "_SAY_SECONDS", 0)

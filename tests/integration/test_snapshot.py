@@ -22,16 +22,17 @@ from ingest.settings import JobSettings
 from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks
 from tests.conftest import Database
-from tests.integration.replay import Jobs, Killed, call_once, in_chunks, kill
+from tests.harness.kill_points import Killed, call_once, kill
+from tests.harness.postgres_jobs import PostgresJobs, in_chunks
 
 PAGES = 8192
 
 
 @pytest.fixture
-def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[Jobs]:
+def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
     """Chunks of two blocks, one at a time."""
     small = in_chunks(settings, 2 * PAGES)
-    found = Jobs(lake, source, small)
+    found = PostgresJobs(lake, source, small)
     yield found
     found.close()
 
@@ -59,7 +60,7 @@ def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
 PLACES = ("after_plan", "after_claim", "before_land", "after_land")
 
 
-def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: Jobs, accounts: Database) -> None:
+def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, accounts: Database) -> None:
     """Deleted, updated, inserted and moved before their chunk is read, while it is, and after; other rows each time."""
 
     def change(moment: int) -> None:
@@ -79,7 +80,7 @@ def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: Jobs, accounts
     chunked.assert_equal("public.accounts")
 
 
-def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Database) -> None:
+def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: PostgresJobs, accounts: Database) -> None:
     """The sum of all balances is the same at the stamp and at every later moment."""
 
     def transfer(_: object) -> None:
@@ -94,7 +95,7 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: Jobs, accounts: Da
     chunked.assert_equal("public.accounts")
 
 
-def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: Jobs, accounts: Database) -> None:
+def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = 11")
     accounts.execute("delete from accounts where id > 200")
@@ -112,7 +113,7 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     """Rows without a key are read at once, however many. Two workers would have both cores of the tests' Spark."""
     database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
     database.execute("alter table keyless replica identity full")
-    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, lease_seconds=1.0))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, lease_seconds=1.0))
     claimed: list[Chunk] = []
     with database.connect(autocommit=False) as connection:
 
@@ -134,7 +135,7 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
 
 @pytest.mark.slow(reason="as with the slot of a stream, in test_stream")
 def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
-    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
     with psycopg.connect(accounts.dsn) as connection:
@@ -151,7 +152,7 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
 
 @pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
 def test_a_locked_table_is_waited_for_and_named(
-    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By snapshotter and stream, which has a change of it from before; both can be told to end."""
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
@@ -177,7 +178,7 @@ def test_a_locked_table_is_waited_for_and_named(
 
 @pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
 def test_a_locked_table_is_named_by_a_process_that_starts(
-    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
     start = threading.Thread(target=jobs.open)
@@ -209,7 +210,7 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
     quick = in_chunks(settings, 2 * PAGES, lease_seconds=0.5)
-    jobs = Jobs(lake, source, quick)
+    jobs = PostgresJobs(lake, source, quick)
     calls: list[object] = []
 
     def third(_: object) -> None:
@@ -230,7 +231,7 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
 
 
 @pytest.mark.slow(reason="as after a kill, which is in CI")
-def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Jobs, accounts: Database) -> None:
+def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: PostgresJobs, accounts: Database) -> None:
     holder = "datname = current_database() and state = 'idle in transaction'"
 
     def cut() -> None:
@@ -243,14 +244,14 @@ def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Job
     chunked.assert_equal("public.accounts")
 
 
-def done_chunks(jobs: Jobs) -> dict[int, int]:
+def done_chunks(jobs: PostgresJobs) -> dict[int, int]:
     """Of the running or done snapshot: the attempts that were named done, by chunk."""
     tables = jobs.lake.tables.read(jobs.source.name).values()
     chunks = jobs.lake.chunks.read(str(table.snapshot_id) for table in tables)
     return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
 
 
-def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts: Database) -> None:
+def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.open()
     first, second = chunked.snapshotter(), chunked.snapshotter()
     failures: list[BaseException] = []
@@ -276,7 +277,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: Jobs, accounts:
     chunked.assert_equal("public.accounts")
 
 
-def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Jobs, accounts: Database) -> None:
+def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
     """One process begins a table, another goes on with it, whose own snapshot is older."""
     accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
     chunked.open()
@@ -287,7 +288,7 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Job
         chunked.queue("public.late")
         quick = chunked.settings.model_copy(update={"lease_seconds": 0.1})
         with pytest.raises(Killed):
-            Jobs(chunked.lake, chunked.source, quick).snapshot(SnapshotHooks(after_claim=kill))
+            PostgresJobs(chunked.lake, chunked.source, quick).snapshot(SnapshotHooks(after_claim=kill))
         assert chunked.table("public.late").state == RUNNING
 
     with chunked.streaming():
@@ -302,7 +303,7 @@ def test_one_paused_past_its_lease_does_not_count(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     quick = settings.model_copy(update={"lease_seconds": 0.5})
-    jobs = Jobs(lake, source, quick)
+    jobs = PostgresJobs(lake, source, quick)
     jobs.open()
 
     def another(_: object) -> None:
@@ -322,7 +323,7 @@ def test_one_paused_past_its_lease_does_not_count(
     jobs.close()
 
 
-def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: Jobs, accounts: Database) -> None:
+def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
     snapshots: list[str] = []
 
     def again(chunks: Any) -> None:
@@ -351,7 +352,7 @@ REWRITES = (
 )
 
 
-def test_tables_altered_between_chunks_are_read_anew(chunked: Jobs, accounts: Database) -> None:
+def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, accounts: Database) -> None:
     """Each after the first of its chunks was landed."""
     rewrites = {f"t{number}": statement for number, statement in enumerate(REWRITES)}
     copy_accounts(accounts, *rewrites)
@@ -382,14 +383,14 @@ def copy_accounts(accounts: Database, *names: str) -> None:
         )
 
 
-def by_name(jobs: Jobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
+def by_name(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
     """Chunks with the names of their tables in `public`."""
     tables = jobs.lake.tables.read(jobs.source.name)
     return [(tables[chunk.table_id].table_name.removeprefix("public."), chunk) for chunk in chunks]
 
 
 @pytest.mark.slow(reason="one more alteration between chunks")
-def test_a_chunk_that_is_read_while_columns_have_other_names_does_not_count(chunked: Jobs, accounts: Database) -> None:
+def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: PostgresJobs, accounts: Database) -> None:
     accounts.execute("alter table accounts add other int not null default 3")
     swap = "; ".join(
         f"alter table accounts rename {name} to {other}"
@@ -422,7 +423,7 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
         "alter table t alter big set storage external; insert into t "
         "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
     )
-    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
     landed: list[object] = []
 
     def kill_second(chunks: object) -> None:
@@ -441,7 +442,7 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
 
 
 @pytest.mark.slow(reason="as between two chunks, which is in CI")
-def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, accounts: Database) -> None:
+def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
     jobs.settle()
@@ -449,7 +450,7 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: Jobs, account
     jobs.assert_equal("public.accounts")
 
 
-def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: Jobs, accounts: Database) -> None:
+def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: PostgresJobs, accounts: Database) -> None:
     """At each moment one that is gone then, and one that is made anew at once; all are read together."""
     places = ("after_plan", "after_claim", "before_land", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
@@ -494,7 +495,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
         "create publication shared for table accounts, secrets"
     )
     dsn = psycopg.conninfo.make_conninfo(accounts.dsn, user=role)
-    jobs = Jobs(lake, new_source(dsn=dsn, publication="shared"), settings)
+    jobs = PostgresJobs(lake, new_source(dsn=dsn, publication="shared"), settings)
     try:
         jobs.settle()
         assert "public.secrets is left out: no permission" in caplog.text
@@ -510,7 +511,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
 
 
 def test_tables_without_a_usable_key_are_named_and_left_out(
-    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture
+    jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts.execute(
         "create table keyless (a int);"
@@ -555,7 +556,7 @@ def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
         'insert into "S.p""ä"."T.x""y" values (1, \'x\')'
     )
     names = [*KEYS, "pairs"]
-    jobs = Jobs(lake, new_source(tables=("public.*", "S.p*")), settings)
+    jobs = PostgresJobs(lake, new_source(tables=("public.*", "S.p*")), settings)
     jobs.settle()
     assert jobs.table("public.empty").row_count == 0
     for name in names:
@@ -571,7 +572,7 @@ def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
 
 
 @pytest.mark.slow(reason="what a snapshot costs, not what it brings")
-def test_many_small_tables_are_begun_landed_and_done_together(jobs: Jobs, database: Database) -> None:
+def test_many_small_tables_are_begun_landed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
     groups: list[list[Chunk]] = []
@@ -581,12 +582,12 @@ def test_many_small_tables_are_begun_landed_and_done_together(jobs: Jobs, databa
     assert len({t.done_lsn for t in lake_tables(jobs)}) == 1
 
 
-def lake_tables(jobs: Jobs) -> list[Any]:
+def lake_tables(jobs: PostgresJobs) -> list[Any]:
     return list(jobs.lake.tables.read(jobs.source.name).values())
 
 
 @pytest.mark.slow(reason="what a stop leaves; that a kill loses nothing is in CI")
-def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: Jobs, accounts: Database) -> None:
+def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
     snapshotter._hooks.after_land = lambda _: snapshotter.stop()
     snapshotter.run(until_done=True)
@@ -609,7 +610,7 @@ def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, se
         reader.read([(1, {"folder": "nowhere"})])
 
 
-def naive_rows(jobs: Jobs, landings: Sequence[str]) -> set[str]:
+def naive_rows(jobs: PostgresJobs, landings: Sequence[str]) -> set[str]:
     """Keys of accounts, as one would have them who applies what is landed in that order, and deletes for good."""
     rows: set[str] = set()
     for table in landings:
@@ -657,11 +658,11 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     writer.stop()
     thread.join()
     assert asked == [soft_deletes]
-    assert ('["1"]' in naive_rows(Jobs(lake, source, settings), landings)) == soft_deletes
+    assert ('["1"]' in naive_rows(PostgresJobs(lake, source, settings), landings)) == soft_deletes
 
 
 @pytest.mark.slow(reason="one table in two rare states")
-def test_what_can_not_be_read_does_not_hold_up_a_stream_without_soft_deletes(
+def test_an_unreadable_table_does_not_block_hard_delete_streams(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database, role: str
 ) -> None:
     accounts.execute("create table secret (id int primary key); create publication given for table accounts, secret")
@@ -673,7 +674,7 @@ def test_what_can_not_be_read_does_not_hold_up_a_stream_without_soft_deletes(
     accounts.execute(f"revoke select on secret from {role}; update accounts set balance = 0")
     lake.tables.queue(source.name, "asked for", ["public.secret"])
     land(lake, whole)
-    Jobs(lake, source, settings).assert_equal("public.accounts")
+    PostgresJobs(lake, source, settings).assert_equal("public.accounts")
 
 
 def land(lake: Lake, settings: Settings) -> None:
@@ -706,9 +707,7 @@ def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
 
 
 @pytest.mark.slow(reason="the order of work, not its result")
-def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
-    chunked: Jobs, accounts: Database
-) -> None:
+def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs, accounts: Database) -> None:
     landed: list[str] = []
 
     def add(_: object) -> None:
@@ -727,7 +726,7 @@ def test_a_table_that_is_queued_while_a_large_one_is_read_is_not_kept_waiting(
 
 
 @pytest.mark.slow(reason="the order of work, not its result")
-def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Jobs, accounts: Database) -> None:
+def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
 
@@ -748,8 +747,8 @@ def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Jobs, 
 
 
 @pytest.mark.slow(reason="a race with who alters publications")
-def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_read(
-    jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
+def test_a_table_unpublished_before_its_snapshot_is_not_read(
+    jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
     publication, create = jobs.source.publication, slots.create
@@ -773,12 +772,12 @@ def test_a_table_that_leaves_its_publication_while_a_snapshot_is_made_is_not_rea
 
 
 @pytest.mark.slow(reason="a race with who alters publications")
-def test_a_table_that_leaves_its_publication_while_it_is_read_keeps_to_its_filter(
+def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
     accounts.execute("create table aaa (id int primary key); insert into aaa values (2)")
     accounts.execute("create publication part for table aaa, accounts where (id % 2 = 0)")
-    jobs = Jobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalogue_seconds=5.0))
+    jobs = PostgresJobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalogue_seconds=5.0))
     take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
     jobs.snapshot(SnapshotHooks(before_done=take_out))
     landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
@@ -790,7 +789,7 @@ def test_a_table_that_leaves_its_publication_while_it_is_read_keeps_to_its_filte
 
 @pytest.mark.slow(reason="a race with who shares out tables")
 def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
-    jobs: Jobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
     both = jobs.source.model_copy(update={"writers": 2})
@@ -814,7 +813,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
 def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    jobs = Jobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_land=kill))
     accounts.execute("create table other (id int)")

@@ -14,30 +14,30 @@ from ingest.lake import Lake
 from ingest.resnapshot import queue_tables
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.mongo import Client, MongoJobs
-from tests.integration.replay import Jobs
-from tests.integration.replica import Replica
+from tests.harness.mongodb_jobs import Client, MongoJobs
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.postgres_jobs import PostgresJobs
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+def pipeline(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> SourcePipeline:
     database.execute("create table orders (id int primary key, note text)")
     database.execute("insert into orders select i, 'n' from generate_series(1, 9) i")
-    return Replica(lake, source, settings, tmp_path)
+    return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def told(replica: Replica) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+def told(pipeline: SourcePipeline) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
     """What programs read: the source, the definitions by name without the source's, the release."""
-    found = json.loads(status.read(replica.lake, replica.settings).to_json())
-    definitions = {d["definition"].removesuffix(f"_{replica.source.name}"): d for d in found["definitions"]}
+    found = json.loads(status.read(pipeline.lake, pipeline.settings).to_json())
+    definitions = {d["definition"].removesuffix(f"_{pipeline.source.name}"): d for d in found["definitions"]}
     return found["sources"][0], definitions, found["release"]
 
 
-def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_for(
-    replica: Replica, database: Database
-) -> None:
-    view = replica.view("orders", {"id": "int", "note": "string"})
-    replica.definition(
+def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipeline, database: Database) -> None:
+    view = pipeline.view("orders", {"id": "int", "note": "string"})
+    pipeline.definition(
         "good",
         f"select _row_key, id, note from {{{{ rows('{view}') }}}}",
         bucket_by=[],
@@ -45,12 +45,12 @@ def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_f
         evaluate="rows",
     )
     number = f"select id, cast(note as int) as number from {{{{ ref('{view}') }}}} where note <> 'n'"
-    replica.definition("bad", number, bucket_by=[], object_id="id", key=["id"])
-    replica.sync()
+    pipeline.definition("bad", number, bucket_by=[], object_id="id", key=["id"])
+    pipeline.sync()
 
     # Writes of other databases are no changes to land.
     database.execute("select pg_logical_emit_message(false, 'other', repeat('x', 10000))")
-    source, definitions, release = told(replica)
+    source, definitions, release = told(pipeline)
     assert source["lag_bytes"] > 10000
     assert (source["lag_seconds"], source["unpublished_seconds"]) == (0, 0)
     assert 0 < release["age_seconds"] < 600
@@ -60,26 +60,26 @@ def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_f
 
     ((before,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     database.execute("update orders set note = 'x' where id = 1; delete from orders where id = 2")
-    source, _, _ = told(replica)
+    source, _, _ = told(pipeline)
     ((after,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     assert 0 < source["lag_seconds"] <= after - before
-    replica.land()
-    source, _, _ = told(replica)
+    pipeline.land()
+    source, _, _ = told(pipeline)
     assert source["lag_seconds"] == 0
     assert source["unpublished_seconds"] > 0
-    jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+    jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
         began, position = time.time(), jobs.watermark()
-        while (replica.lake.persisted(replica.source.name) or 0) <= position:
+        while (pipeline.lake.persisted(pipeline.source.name) or 0) <= position:
             time.sleep(0.1)
-        assert told(replica)[0]["lag_seconds"] <= time.time() - began
+        assert told(pipeline)[0]["lag_seconds"] <= time.time() - began
 
     # A failure is stored once, and does not delay the other definition.
     failing = []
     for _ in range(2):
         with pytest.raises(Failure):
-            replica.model()
-        failing.append((told(replica)[1], replica.snapshot_ids("core.model_states")))
+            pipeline.model()
+        failing.append((told(pipeline)[1], pipeline.snapshot_ids("core.model_states")))
     assert failing[0][1] == failing[1][1]
     (definitions, _), (again, _) = failing
     assert definitions["bad"]["state"] == "failed"
@@ -89,19 +89,19 @@ def test_status_shows_lag_and_what_each_definition_did_or_failed_with_or_waits_f
     assert (definitions["good"]["evaluation"]["put"], definitions["good"]["evaluation"]["removed"]) == (1, 1)
 
     database.execute("update orders set note = '7' where id = 1")
-    replica.sync()
-    _, definitions, _ = told(replica)
+    pipeline.sync()
+    _, definitions, _ = told(pipeline)
     assert (definitions["bad"]["state"], definitions["bad"]["evaluation"]["put"]) == ("published", 1)
-    at = replica.snapshot_ids("core.model_states", "core.publications")
-    replica.model()
-    assert replica.snapshot_ids("core.model_states", "core.publications") == at
+    at = pipeline.snapshot_ids("core.model_states", "core.publications")
+    pipeline.model()
+    assert pipeline.snapshot_ids("core.model_states", "core.publications") == at
 
-    queue_tables(replica.lake, replica.settings, ["public.orders"])
+    queue_tables(pipeline.lake, pipeline.settings, ["public.orders"])
     jobs.stream()
-    replica.model()
-    _, definitions, _ = told(replica)
+    pipeline.model()
+    _, definitions, _ = told(pipeline)
     assert {d["state"] for d in definitions.values()} == {"waiting"}
-    assert definitions["good"]["reason"] == f"waiting for {replica.source.name}.public.orders"
+    assert definitions["good"]["reason"] == f"waiting for {pipeline.source.name}.public.orders"
 
 
 def test_the_lag_of_mongodb_is_measured_by_the_deployments_clock(

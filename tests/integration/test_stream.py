@@ -14,8 +14,9 @@ from ingest.positions import current, parse_lsn
 from ingest.settings import JobSettings
 from ingest.stream import Hooks, Landing
 from tests.conftest import Database
-from tests.integration.relay import Relay
-from tests.integration.replay import Jobs, Killed, call_once, kill
+from tests.harness.kill_points import Killed, call_once, kill
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.tcp_proxy import TcpProxy
 
 MEBIBYTE = 1 << 20
 
@@ -37,7 +38,7 @@ def slot_row(database: Database, slot: str) -> dict[str, str]:
 # What lands
 
 
-def test_inserts_updates_and_deletes_land(jobs: Jobs, accounts: Database) -> None:
+def test_inserts_updates_and_deletes_land(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("insert into accounts values (101, null, 1), (102, '', 2)")
     accounts.execute("update accounts set balance = balance + 1 where id <= 3")
@@ -49,7 +50,7 @@ def test_inserts_updates_and_deletes_land(jobs: Jobs, accounts: Database) -> Non
     jobs.assert_equal("public.accounts")
 
 
-def test_changes_of_one_row_in_one_transaction_are_kept_in_order(jobs: Jobs, accounts: Database) -> None:
+def test_changes_of_one_row_in_one_transaction_are_kept_in_order(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         for n in range(8):
@@ -61,7 +62,7 @@ def test_changes_of_one_row_in_one_transaction_are_kept_in_order(jobs: Jobs, acc
     assert len({e["commit_lsn"] for e in events}) == 1
 
 
-def test_transactions_land_in_the_order_of_their_commits(jobs: Jobs, accounts: Database) -> None:
+def test_transactions_land_in_the_order_of_their_commits(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as first, accounts.connect(autocommit=False) as second:
         first.execute("update accounts set owner = 'first' where id = 1")
@@ -72,7 +73,7 @@ def test_transactions_land_in_the_order_of_their_commits(jobs: Jobs, accounts: D
     assert [e["columns"]["owner"] for e in jobs.events()] == ["second", "first"]
 
 
-def test_what_is_rolled_back_leaves_nothing(jobs: Jobs, accounts: Database) -> None:
+def test_what_is_rolled_back_leaves_nothing(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         connection.execute("update accounts set owner = 'x'")
@@ -88,7 +89,7 @@ def test_what_is_rolled_back_leaves_nothing(jobs: Jobs, accounts: Database) -> N
     assert [e["commit_index"] for e in events] == [0, 1]
 
 
-def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: Jobs, accounts: Database) -> None:
+def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         connection.execute("insert into accounts values (201, 'in', 1)")
@@ -102,7 +103,7 @@ def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: Jobs, accounts:
     jobs.assert_equal("public.accounts")
 
 
-def test_keys_change_swap_and_follow_each_other(jobs: Jobs, accounts: Database) -> None:
+def test_keys_change_swap_and_follow_each_other(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set id = -1 where id = 1")
     with accounts.connect(autocommit=False) as connection:
@@ -123,7 +124,7 @@ def test_keys_change_swap_and_follow_each_other(jobs: Jobs, accounts: Database) 
     jobs.assert_equal("public.accounts")
 
 
-def test_truncate_is_a_record_per_table(jobs: Jobs, accounts: Database) -> None:
+def test_truncate_is_a_record_per_table(jobs: PostgresJobs, accounts: Database) -> None:
     accounts.execute("create table notes (id int primary key, account int references accounts)")
     accounts.execute("insert into notes values (1, 1)")
     jobs.settle()
@@ -141,7 +142,7 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
-    jobs = Jobs(lake, source, small)
+    jobs = PostgresJobs(lake, source, small)
     jobs.open()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     seen: list[tuple[int, int]] = []
@@ -161,7 +162,9 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
 
 
 @pytest.mark.parametrize("place", ["before_land", "after_land", "before_store", "after_store"])
-def test_after_a_kill_every_record_comes_again_with_its_pair(jobs: Jobs, accounts: Database, place: str) -> None:
+def test_after_a_kill_every_record_comes_again_with_its_pair(
+    jobs: PostgresJobs, accounts: Database, place: str
+) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = balance + 1 where id <= 50")
     with pytest.raises(Killed):
@@ -177,8 +180,8 @@ def test_after_a_kill_every_record_comes_again_with_its_pair(jobs: Jobs, account
     [("", "alter table things add primary key (id)"), ("primary key", "drop table things")],
     ids=["comes", "goes"],
 )
-def test_a_key_that_comes_or_goes_after_a_kill_gives_no_record_another_pair(
-    jobs: Jobs, database: Database, key: str, statement: str
+def test_a_key_changed_after_a_kill_gives_no_event_another_position(
+    jobs: PostgresJobs, database: Database, key: str, statement: str
 ) -> None:
     database.execute(
         f"create table things (id int {key} not null, n int); insert into things values (1, 0), (2, 0);"
@@ -198,7 +201,7 @@ def test_a_key_that_comes_or_goes_after_a_kill_gives_no_record_another_pair(
     assert tuple(jobs.lake.spark.sql(pairs).collect()[0]) == (2, 1)
 
 
-def test_a_publication_that_is_dropped_under_the_stream_ends_it(jobs: Jobs, accounts: Database) -> None:
+def test_a_publication_that_is_dropped_under_the_stream_ends_it(jobs: PostgresJobs, accounts: Database) -> None:
     """From 18 on the server goes on without a word."""
     jobs.settle()
     accounts.execute("update accounts set balance = 0")
@@ -215,7 +218,7 @@ def test_a_slot_may_have_any_name_that_the_server_allows(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
     source = new_source()
-    jobs = Jobs(lake, source.model_copy(update={"slot": f"1{source.slot}"}), settings)
+    jobs = PostgresJobs(lake, source.model_copy(update={"slot": f"1{source.slot}"}), settings)
     jobs.settle()
     accounts.execute("update accounts set balance = 0")
     jobs.settle()
@@ -227,7 +230,7 @@ def test_half_a_landed_transaction_comes_again_after_a_kill(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
-    jobs = Jobs(lake, source, small)
+    jobs = PostgresJobs(lake, source, small)
     jobs.open()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
@@ -244,7 +247,7 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
-    jobs = Jobs(lake, source, small)
+    jobs = PostgresJobs(lake, source, small)
     jobs.settle()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
@@ -259,8 +262,8 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
 
 
 @pytest.mark.both_versions
-def test_killed_between_the_slot_and_its_first_position_it_makes_the_slot_anew(
-    jobs: Jobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_kill_before_the_first_position_creates_the_slot_again(
+    jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is open at that moment and began before the publication did is waited for: the server can't decode it."""
     monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
@@ -282,7 +285,7 @@ def test_killed_between_the_slot_and_its_first_position_it_makes_the_slot_anew(
     jobs.assert_equal("public.accounts")
 
 
-def test_only_stored_positions_are_acknowledged(jobs: Jobs, accounts: Database) -> None:
+def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     before = slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"]
     accounts.execute("update accounts set balance = 1")
@@ -294,7 +297,7 @@ def test_only_stored_positions_are_acknowledged(jobs: Jobs, accounts: Database) 
     assert confirmed == progress.position.position
 
 
-def test_an_idle_database_moves_the_slot(jobs: Jobs, accounts: Database) -> None:
+def test_an_idle_database_moves_the_slot(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     moved = threading.Event()
     with jobs.streaming(Hooks(after_store=lambda _: moved.set())):
@@ -310,7 +313,7 @@ def slot_lag(database: Database, slot: str, target: int) -> int:
     return target - parse_lsn(slot_row(database, slot)["confirmed_flush_lsn"])
 
 
-def test_a_cut_connection_is_made_again(jobs: Jobs, accounts: Database) -> None:
+def test_a_cut_connection_is_made_again(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     cut = call_once(
         lambda: accounts.execute(
@@ -337,10 +340,10 @@ def test_a_connection_that_only_we_know_to_be_cut_is_made_again(
 ) -> None:
     """The server would go on with the old one for ever, and let nobody else have the slot."""
     accounts.execute(f"alter database {accounts.name} set wal_sender_timeout = 0")
-    relay = Relay(accounts)
+    relay = TcpProxy(accounts)
     relay.start()
     dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=relay.port)
-    jobs = Jobs(lake, new_source(dsn=dsn), settings)
+    jobs = PostgresJobs(lake, new_source(dsn=dsn), settings)
     jobs.settle()
     stored = threading.Event()
     with jobs.streaming(Hooks(after_store=lambda _: stored.set())) as writer:
@@ -357,7 +360,7 @@ def test_a_connection_that_only_we_know_to_be_cut_is_made_again(
     jobs.close()
 
 
-def test_a_slow_landing_keeps_the_status_going(jobs: Jobs, accounts: Database, postgres_server: str) -> None:
+def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Database, postgres_server: str) -> None:
     """The server would end a stream that it hears nothing of for wal_sender_timeout."""
     jobs.open()
     dsn = jobs.source.dsn.get_secret_value()
@@ -384,14 +387,14 @@ def test_a_slow_landing_keeps_the_status_going(jobs: Jobs, accounts: Database, p
 # What stops it
 
 
-def test_a_slot_that_is_gone_is_refused(jobs: Jobs, accounts: Database) -> None:
+def test_a_slot_that_is_gone_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     accounts.drop_slot(jobs.source.slot)
     with pytest.raises(Failure, match="slot is gone.*resnapshot --all"):
         jobs.stream()
 
 
-def test_a_slot_that_somebody_else_advanced_is_refused(jobs: Jobs, accounts: Database) -> None:
+def test_a_slot_that_somebody_else_advanced_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     accounts.execute("update accounts set balance = 1")
     accounts.slot_released(jobs.source.slot)
@@ -400,7 +403,7 @@ def test_a_slot_that_somebody_else_advanced_is_refused(jobs: Jobs, accounts: Dat
         jobs.stream()
 
 
-def test_a_slot_of_another_plugin_is_refused(jobs: Jobs, accounts: Database) -> None:
+def test_a_slot_of_another_plugin_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     accounts.execute("select pg_create_physical_replication_slot(%s)", [jobs.source.slot])
     try:
         with pytest.raises(Failure, match="not of pgoutput"):
@@ -409,7 +412,7 @@ def test_a_slot_of_another_plugin_is_refused(jobs: Jobs, accounts: Database) -> 
         accounts.drop_slot(jobs.source.slot)
 
 
-def test_a_slot_in_use_is_refused(jobs: Jobs, accounts: Database) -> None:
+def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     started = threading.Event()
     accounts.execute("update accounts set balance = 1")
@@ -419,7 +422,7 @@ def test_a_slot_in_use_is_refused(jobs: Jobs, accounts: Database) -> None:
             jobs.stream()
 
 
-def test_another_cluster_behind_the_dsn_is_refused(jobs: Jobs, accounts: Database) -> None:
+def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     position = jobs.stream().position
     elsewhere = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
     jobs.lake.store(type(position)(**{**elsewhere, "position": position.position + 1}))
@@ -445,12 +448,12 @@ def test_a_wrong_dsn_is_one_line(
 ) -> None:
     dsn = psycopg.conninfo.make_conninfo(database.dsn, password="hidden", **change)
     with pytest.raises(Failure, match=message) as caught:
-        Jobs(lake, new_source(dsn=dsn), settings).stream()
+        PostgresJobs(lake, new_source(dsn=dsn), settings).stream()
     assert "\n" not in str(caught.value)
     assert "hidden" not in str(caught.value)
 
 
-def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: Jobs, accounts: Database, lake: Lake) -> None:
+def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: PostgresJobs, accounts: Database, lake: Lake) -> None:
     jobs.settle()
     stored = current(lake.positions(jobs.source.name))[jobs.source.name, 1]
     lake.store(stored.moved(stored.position + (1 << 40)))
@@ -458,7 +461,7 @@ def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: Jobs, accounts
         jobs.stream()
 
 
-def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: Jobs, accounts: Database) -> None:
+def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.settle()
     slot = jobs.source.slot
     accounts.drop_slot(slot)

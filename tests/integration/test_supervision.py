@@ -25,9 +25,9 @@ from ingest.run import ModelRun
 from ingest.settings import JobSettings
 from ingest.status import read
 from tests.conftest import Database
-from tests.integration.replay import Jobs
-from tests.integration.replica import Replica
-from tests.integration.skeleton import ROOT
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.project_copy import ROOT
 
 NewSource = Callable[..., PostgresSource]
 
@@ -44,12 +44,12 @@ def test_a_source_that_fails_does_not_stop_the_others(
     good, broken = new_source(), new_source()
     uri = SecretStr("mongodb://localhost:1/?replicaSet=rs0")
     away = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
-    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
-    replica = Replica(lake, good, settings.model_copy(update={"connect_seconds": 1.0}), tmp_path, broken, away)
-    view = replica.view("t", {"id": "int"})
+    database.execute("select pg_create_logical_pipelinetion_slot(%s, 'test_decoding')", [broken.slot])
+    pipeline = SourcePipeline(lake, good, settings.model_copy(update={"connect_seconds": 1.0}), tmp_path, broken, away)
+    view = pipeline.view("t", {"id": "int"})
     query = f"select _row_key, id from {{{{ rows('{view}') }}}}"
-    definition = replica.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
-    pipeline = replica.pipeline()
+    definition = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+    run_loop = pipeline.run_loop()
     mended: list[bool] = []
 
     def ran(run: ModelRun) -> None:
@@ -57,20 +57,20 @@ def test_a_source_that_fails_does_not_stop_the_others(
         if run.changes and not mended:  # published, though two of three sources fail
             assert failed is not None
             assert "is of test_decoding, not of pgoutput" in failed[0]
-            said = {source.name: source.problem for source in read(lake, replica.settings).sources}
+            said = {source.name: source.problem for source in read(lake, pipeline.settings).sources}
             assert "is of test_decoding, not of pgoutput" in said[broken.name]
             assert "no primary of a replica set answers" in said[away.name]
-            database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
+            database.execute("select pg_drop_pipelinetion_slot(%s)", [broken.slot])
             mended.append(True)
         if mended and failed is None and lake.persisted(broken.name) is not None:
-            pipeline.stop()  # it has recovered without a restart
+            run_loop.stop()  # it has recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
     monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
-    with pytest.raises(Failure, match="no primary of a replica set answers"), pipeline.running():
-        pipeline.loop(ran)
+    with pytest.raises(Failure, match="no primary of a replica set answers"), run_loop.running():
+        run_loop.loop(ran)
     assert mended
-    assert len(replica.rows(f"select id from buckets.{definition}")) > 1
+    assert len(pipeline.rows(f"select id from buckets.{definition}")) > 1
 
 
 def test_the_command_ends_with_the_error_of_a_source(
@@ -78,18 +78,18 @@ def test_the_command_ends_with_the_error_of_a_source(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, broken = new_source(), new_source()
-    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
+    database.execute("select pg_create_logical_pipelinetion_slot(%s, 'test_decoding')", [broken.slot])
     both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
     with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
-    Jobs(lake, good, settings).assert_equal("public.t")
+    PostgresJobs(lake, good, settings).assert_equal("public.t")
     # Alone it ends the command at once, as no source is left that runs.
     alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
     with pytest.raises(Failure, match="not of pgoutput"), alone.running():
         alone.wait()
 
 
-def test_the_advice_after_the_loss_of_a_slot_can_be_followed_while_other_sources_run(
+def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
     lake: Lake,
     new_source: NewSource,
     settings: JobSettings,
@@ -100,7 +100,7 @@ def test_the_advice_after_the_loss_of_a_slot_can_be_followed_while_other_sources
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, lost = new_source(), new_source()
     for each in (good, lost):
-        Jobs(lake, each, settings).settle()
+        PostgresJobs(lake, each, settings).settle()
     database.drop_slot(lost.slot)
     database.execute("insert into t values (2)")
     read_once = lake.tables.read(good.name)
@@ -121,7 +121,7 @@ def test_the_advice_after_the_loss_of_a_slot_can_be_followed_while_other_sources
         until(lambda: lake.error(lost.name) is None)
         jobs.wait(until_caught_up=True)
     for each in (good, lost):
-        Jobs(lake, each, settings).assert_equal("public.t")
+        PostgresJobs(lake, each, settings).assert_equal("public.t")
     assert lake.tables.read(good.name) == read_once
 
 
@@ -140,7 +140,7 @@ def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
         writer.commit()
     with AllJobs(lake, sources).running() as again:
         again.wait(until_caught_up=True)
-    Jobs(lake, source, settings).assert_equal("public.t")
+    PostgresJobs(lake, source, settings).assert_equal("public.t")
 
 
 def test_a_server_that_sends_nothing_is_reported(
@@ -148,10 +148,10 @@ def test_a_server_that_sends_nothing_is_reported(
 ) -> None:
     database.execute("create table t (id int primary key)")
     source = new_source(dsn=make_conninfo(database.dsn, options="-c wal_sender_timeout=2s"))
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     with caplog.at_level(logging.INFO), jobs.streaming():
-        active = "select active_pid from pg_replication_slots where slot_name = %s and active"
+        active = "select active_pid from pg_pipelinetion_slots where slot_name = %s and active"
         database.awaited(active, [source.slot])
         ((walsender,),) = database.execute(active, [source.slot])
         os.kill(walsender, signal.SIGSTOP)
@@ -193,7 +193,7 @@ def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
             os.kill(pid, signal.SIGCONT)
     assert all(supervisor.join(120) for supervisor in jobs._supervisors)  # else the slot stays in use
     database.execute("insert into t values (2)")
-    again = Jobs(lake, source, settings)
+    again = PostgresJobs(lake, source, settings)
     again.settle()
     again.assert_equal("public.t")
 

@@ -17,14 +17,14 @@ from ingest.errors import Failure
 from ingest.lake import Lake
 from ingest.settings import JobSettings
 from tests.conftest import Database
-from tests.integration.relay import Relay
-from tests.integration.replay import Jobs
+from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.tcp_proxy import TcpProxy
 
 FOLDER = Path(__file__).parent / "tls"
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
 
-class TlsFront(Relay):
+class TlsFront(TcpProxy):
     """Takes TLS connections alone."""
 
     def __init__(self, database: Database) -> None:
@@ -62,8 +62,8 @@ def test_all_connections_are_by_tls_if_the_dsn_says_so(
     user = conninfo_to_dict(database.dsn).get("user")
     dsn = f"postgresql://{user}@localhost:{front.port}/{database.name}?sslmode=verify-full"
     with pytest.raises(Failure, match=r"can't connect to Postgres .*Check the DSN's ssl settings"):
-        Jobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'key.pem'}"), settings).open()
-    jobs = Jobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'cert.pem'}"), settings)
+        PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'key.pem'}"), settings).open()
+    jobs = PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'cert.pem'}"), settings)
     jobs.open()
     database.execute("insert into a values (2)")
     jobs.settle()

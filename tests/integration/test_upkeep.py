@@ -18,74 +18,77 @@ from ingest.tail import follow
 from ingest.tokens import Token
 from ingest.upkeep import maintain
 from tests.conftest import Database
-from tests.integration.commands import TIDEMARK, finished, write_sources
-from tests.integration.reader import Reader
-from tests.integration.replay import Jobs, Killed, kill
-from tests.integration.replica import Replica, Row, in_order, killed_at, meanwhile
+from tests.harness.bucket_client import BucketClient
+from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.kill_points import Killed, kill, killed_at, meanwhile
+from tests.harness.pipeline import Row, SourcePipeline, in_order
+from tests.harness.postgres_jobs import PostgresJobs
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+def pipeline(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> SourcePipeline:
     """Orders, and a definition of each kind."""
     database.execute(
         "create table orders (id int primary key, customer int, total int);"
         "insert into orders select i, i % 3, i from generate_series(1, 12) i"
     )
-    replica = Replica(lake, source, settings, tmp_path)
-    view = replica.view("orders", COLUMNS)
-    replica.definition(
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("orders", COLUMNS)
+    pipeline.definition(
         "by_customer",
         f"select _row_key, id, customer, total from {{{{ rows('{view}') }}}}",
         bucket_by=["customer"],
         object_id="id",
         evaluate="rows",
     )
-    replica.definition(
+    pipeline.definition(
         "sums",
         f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
         key=["customer"],
     )
-    return replica
+    return pipeline
 
 
-def definitions(replica: Replica) -> tuple[str, str]:
-    return f"by_customer_{replica.source.name}", f"sums_{replica.source.name}"
+def definitions(pipeline: SourcePipeline) -> tuple[str, str]:
+    return f"by_customer_{pipeline.source.name}", f"sums_{pipeline.source.name}"
 
 
-def compact(replica: Replica, definition: str, share: float = 0.01) -> list[str]:
-    return replica.project.operation(
+def compact(pipeline: SourcePipeline, definition: str, share: float = 0.01) -> list[str]:
+    return pipeline.project.operation(
         "compact_log", model=definition, log_table=f"buckets.{definition}__ops", superseded_share=share
     )
 
 
-def assert_equal(replica: Replica, database: Database) -> None:
-    by_customer, sums = definitions(replica)
-    assert replica.bucket(by_customer, "id, customer, total") == in_order(
+def assert_equal(pipeline: SourcePipeline, database: Database) -> None:
+    by_customer, sums = definitions(pipeline)
+    assert pipeline.bucket(by_customer, "id, customer, total") == in_order(
         database.execute(f"""select '{by_customer}["' || customer || '"]', id, customer, total from orders""")
     )
-    assert replica.bucket(sums, "customer, total") == in_order(
+    assert pipeline.bucket(sums, "customer, total") == in_order(
         database.execute(f"select '{sums}[]', customer, sum(total) from orders group by customer")
     )
-    for definition in definitions(replica):
-        assert replica.replayed(definition) == replica.logged_rows(definition)
+    for definition in definitions(pipeline):
+        assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
-def reader_of(lines: list[str]) -> Reader:
-    return read_on(Reader(), lines)
+def reader_of(lines: list[str]) -> BucketClient:
+    return read_on(BucketClient(), lines)
 
 
-def read_on(reader: Reader, lines: list[str]) -> Reader:
+def read_on(reader: BucketClient, lines: list[str]) -> BucketClient:
     for line in lines:
         reader.apply(json.loads(line))
     return reader
 
 
-def log_of(replica: Replica, definition: str, bucket: str, after: int = 0) -> list[str]:
-    return list(ops.read(replica.spark, definition, ops.bucket_name(definition, bucket), after))
+def log_of(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
+    return list(ops.read(pipeline.spark, definition, ops.bucket_name(definition, bucket), after))
 
 
 CHANGES = [
@@ -94,25 +97,25 @@ CHANGES = [
 ]
 
 
-def test_readers_of_a_compacted_log_come_to_the_same_rows_and_checksum_from_wherever_they_were(
-    replica: Replica, database: Database
+def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
+    pipeline: SourcePipeline, database: Database
 ) -> None:
-    replica.sync()
+    pipeline.sync()
     for change in CHANGES:
         database.execute(change)
-        replica.sync()
-    by_customer, _ = definitions(replica)
-    head, last = Reader(), [(0,)]
+        pipeline.sync()
+    by_customer, _ = definitions(pipeline)
+    head, last = BucketClient(), [(0,)]
     for emptied in (False, True):
         if emptied:
             database.execute("delete from orders where customer = 1")
-            replica.sync()
-        full = log_of(replica, by_customer, "1")
+            pipeline.sync()
+        full = log_of(pipeline, by_customer, "1")
         readers = [reader_of(full[:n]) for n in range(len(full) + 1)]
         head = readers[-1]
-        last = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")
-        assert len(compact(replica, by_customer)) == 1
-        compacted = [json.loads(line) for line in log_of(replica, by_customer, "1")]
+        last = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")
+        assert len(compact(pipeline, by_customer)) == 1
+        compacted = [json.loads(line) for line in log_of(pipeline, by_customer, "1")]
         kinds = [op["op"] for op in compacted]
         assert kinds[0] == "CLEAR"
         assert kinds.count("CLEAR") == 1
@@ -125,28 +128,28 @@ def test_readers_of_a_compacted_log_come_to_the_same_rows_and_checksum_from_wher
                 assert set(op) == {"op_id", "op", "checksum", "target_op", "checkpoint_id"}
         for reader in readers:
             begun_in_the_middle = reader.after < compacted[0]["op_id"]
-            lines = log_of(replica, by_customer, "1", reader.after)
+            lines = log_of(pipeline, by_customer, "1", reader.after)
             assert ("CLEAR" in "".join(lines)) == begun_in_the_middle
             assert read_on(reader, lines) == head
-        assert replica.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
-        assert compact(replica, by_customer) == []  # nothing is left to compact
+        assert pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
+        assert compact(pipeline, by_customer) == []  # nothing is left to compact
     database.execute("insert into orders values (40, 1, 1)")
-    replica.sync()
-    (added,) = log_of(replica, by_customer, "1", head.after)
+    pipeline.sync()
+    (added,) = log_of(pipeline, by_customer, "1", head.after)
     assert json.loads(added)["op_id"] > last[0][0]
-    assert_equal(replica, database)
+    assert_equal(pipeline, database)
 
 
-def test_a_reader_is_told_of_what_is_not_there(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer, _ = definitions(replica)
-    assert log_of(replica, by_customer, "99") == []
-    assert not ops.is_known(replica.spark, by_customer, ops.bucket_name(by_customer, "99"))
-    assert ops.is_known(replica.spark, by_customer, ops.bucket_name(by_customer, "1"))
+def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer, _ = definitions(pipeline)
+    assert log_of(pipeline, by_customer, "99") == []
+    assert not ops.is_known(pipeline.spark, by_customer, ops.bucket_name(by_customer, "99"))
+    assert ops.is_known(pipeline.spark, by_customer, ops.bucket_name(by_customer, "1"))
     with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
-        log_of(replica, "nonsense", "1")
+        log_of(pipeline, "nonsense", "1")
     with pytest.raises(Failure, match="op 1000 is not in the log, whose last is 12"):
-        log_of(replica, by_customer, "1", 1000)
+        log_of(pipeline, by_customer, "1", 1000)
 
 
 STATEMENTS: dict[str, Callable[[str], bool]] = {
@@ -160,57 +163,57 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 
 
 @pytest.mark.slow(reason="eighteen runs of dbt; a run that was killed is in CI")
-def test_killed_at_any_statement_the_next_run_is_right(replica: Replica, database: Database) -> None:
-    replica.sync()
-    by_customer, _ = definitions(replica)
+def test_killed_at_any_statement_the_next_run_is_right(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    by_customer, _ = definitions(pipeline)
     for number, place in enumerate(STATEMENTS):
         database.execute(f"update orders set total = {number} where id < 5")
-        replica.sync()
-        before = replica.replayed(by_customer)
+        pipeline.sync()
+        before = pipeline.replayed(by_customer)
         with pytest.raises(Failure), killed_at(STATEMENTS[place]):
-            compact(replica, by_customer)
-        assert replica.replayed(by_customer) == before
+            compact(pipeline, by_customer)
+        assert pipeline.replayed(by_customer) == before
         database.execute(f"update orders set total = 100 + {number} where id = 1")
-        replica.sync()
-        assert_equal(replica, database)
-    (branches,) = replica.rows(f"select count(*) from buckets.{by_customer}__ops.refs")
+        pipeline.sync()
+        assert_equal(pipeline, database)
+    (branches,) = pipeline.rows(f"select count(*) from buckets.{by_customer}__ops.refs")
     assert branches == (1,)
 
 
 @pytest.mark.slow(reason="as of two runs, which is in CI")
-def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     database.execute("update orders set total = 0")
-    replica.sync()
-    by_customer, _ = definitions(replica)
+    pipeline.sync()
+    by_customer, _ = definitions(pipeline)
     database.execute("update orders set total = 5 where id = 5")
-    replica.land()
+    pipeline.land()
 
     # A run that was under way.
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: compact(replica, by_customer)):
-        replica.model()
-    assert len(log_of(replica, by_customer, "0")) == 5
-    replica.model()
-    assert_equal(replica, database)
+    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: compact(pipeline, by_customer)):
+        pipeline.model()
+    assert len(log_of(pipeline, by_customer, "0")) == 5
+    pipeline.model()
+    assert_equal(pipeline, database)
     # Upkeep that was under way: a run has written the log meanwhile.
     database.execute("update orders set total = 6")
-    replica.sync()
+    pipeline.sync()
     database.execute("update orders set total = 7 where id = 5")
-    replica.land()
-    with meanwhile("insert overwrite buckets.", replica.model):
-        compact(replica, by_customer)
-    assert_equal(replica, database)
-    assert len(compact(replica, by_customer)) == 1
-    assert_equal(replica, database)
+    pipeline.land()
+    with meanwhile("insert overwrite buckets.", pipeline.model):
+        compact(pipeline, by_customer)
+    assert_equal(pipeline, database)
+    assert len(compact(pipeline, by_customer)) == 1
+    assert_equal(pipeline, database)
 
 
-def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     for change in (CHANGES[0], "update orders set total = 2 where id = 1"):
         database.execute(change)
-        replica.sync()
-    by_customer, sums = definitions(replica)
-    mine = f"source = '{replica.source.name}'"
+        pipeline.sync()
+    by_customer, sums = definitions(pipeline)
+    mine = f"source = '{pipeline.source.name}'"
     seen = [
         f"select * from buckets.{by_customer}",
         f"select * from buckets.{sums}",
@@ -220,193 +223,191 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(replica: Replica, data
         f"select bucket, sum(checksum) % 4294967296 from buckets.{sums}__ops group by bucket",
         f"select model, checkpoint_id, position, definition_hash from core.progress where {mine}",
     ]
-    before = [replica.rows(query) for query in seen]
-    now = replica.settings.settings.model_copy(
+    before = [pipeline.rows(query) for query in seen]
+    now = pipeline.settings.settings.model_copy(
         update={"keep_passed_seconds": 0, "compact_share": 0.01, "compact_files": 2}
     )
-    lines = list(maintain(replica.lake, now, replica.project))
+    lines = list(maintain(pipeline.lake, now, pipeline.project))
     said = "\n".join(lines)
     for table in (f"buckets.{by_customer}__ops: compacted", "tombstones purged", "core.events: files rewritten"):
         assert table in said
-    assert [replica.rows(query) for query in seen] == before
+    assert [pipeline.rows(query) for query in seen] == before
     tombstones = f"select count(*) from core.row_state where {mine} and deleted"
-    assert replica.rows(tombstones) == [(0,)]
+    assert pipeline.rows(tombstones) == [(0,)]
     small = "select count(*) from {}.files where content = 0"
     for table in ("core.publications", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
-        assert replica.rows(small.format(table)) == [(1,)], table
-    assert replica.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
+        assert pipeline.rows(small.format(table)) == [(1,)], table
+    assert pipeline.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
     for table in ("raw.wal_events", "raw.snapshot_rows"):
-        assert replica.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
-    name = replica.source.name
-    assert list(follow(replica.lake, name, Token(replica.lake.purged(name)[1]), lambda _: True)) == []
-    assert list(follow(replica.lake, name, Token(0), lambda _: True)) == []
+        assert pipeline.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
+    name = pipeline.source.name
+    assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged(name)[1]), lambda _: True)) == []
+    assert list(follow(pipeline.lake, name, Token(0), lambda _: True)) == []
     database.execute(
         "insert into orders values (20, 1, 9); update orders set customer = 0; delete from orders where id = 2"
     )
-    replica.sync()
-    assert_equal(replica, database)
+    pipeline.sync()
+    assert_equal(pipeline, database)
     with pytest.raises(Failure, match="changes after token s1 are purged"):
-        list(follow(replica.lake, name, Token(1), lambda _: True))
+        list(follow(pipeline.lake, name, Token(1), lambda _: True))
     # One that was told before is further, as of a run with another setting.
-    replica.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
-    assert any("logged before" in line for line in purge_raw(replica.spark, 0))
-    assert replica.lake.purged(name) == {1: 1 << 60, 2: 7}
+    pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
+    assert any("logged before" in line for line in purge_raw(pipeline.spark, 0))
+    assert pipeline.lake.purged(name) == {1: 1 << 60, 2: 7}
 
 
 @pytest.mark.slow(reason="a table that somebody dropped by hand")
-def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     database.execute("update orders set total = 0")
-    replica.sync()
-    by_customer, sums = definitions(replica)
-    replica.spark.sql(f"drop table buckets.{by_customer}")
+    pipeline.sync()
+    by_customer, sums = definitions(pipeline)
+    pipeline.spark.sql(f"drop table buckets.{by_customer}")
     lines = list(
-        maintain(replica.lake, replica.settings.settings.model_copy(update={"compact_share": 0.01}), replica.project)
+        maintain(pipeline.lake, pipeline.settings.settings.model_copy(update={"compact_share": 0.01}), pipeline.project)
     )
     assert f"buckets.{sums}__ops: compacted" in "\n".join(lines)
-    replica.model()
-    assert_equal(replica, database)
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 def test_nothing_is_purged_that_somebody_may_still_ask_for(
-    replica: Replica, database: Database, settings: JobSettings
+    pipeline: SourcePipeline, database: Database, settings: JobSettings
 ) -> None:
-    replica.sync()
+    pipeline.sync()
     database.execute("delete from orders where id = 1")
-    replica.sync()
-    mine = f"source = '{replica.source.name}'"
+    pipeline.sync()
+    mine = f"source = '{pipeline.source.name}'"
     tombstones = f"select count(*) from core.row_state where {mine} and deleted"
     # Too young.
-    replica.project.operation("purge_tombstones", keep_seconds=3600)
-    assert replica.rows(tombstones) == [(1,)]
+    pipeline.project.operation("purge_tombstones", keep_seconds=3600)
+    assert pipeline.rows(tombstones) == [(1,)]
     # A definition that has not passed it: its data test fails.
-    by_customer, _ = definitions(replica)
-    test = replica.write(
-        f"tests/data_tests/none_negative_{replica.source.name}.sql",
+    by_customer, _ = definitions(pipeline)
+    test = pipeline.write(
+        f"tests/data_tests/none_negative_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0",
     )
     database.execute("update orders set total = -1 where id = 3; delete from orders where id = 2")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match=test):
-        replica.model()
-    replica.project.operation("purge_tombstones", keep_seconds=0)
-    assert replica.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
+        pipeline.model()
+    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    assert pipeline.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
-    replica.sync()
+    pipeline.sync()
     # A snapshot of its table is on its way.
-    jobs = Jobs(replica.lake, replica.source, settings)
+    jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     jobs.queue("public.orders")
-    replica.project.operation("purge_tombstones", keep_seconds=0)
-    assert replica.rows(tombstones) == [(1,)]
+    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    assert pipeline.rows(tombstones) == [(1,)]
     logged = f"select count(*) from raw.wal_events where {mine}"
-    before = replica.rows(logged)
-    list(purge_raw(replica.spark, 0))
-    assert replica.rows(logged) == before
-    replica.sync()
-    replica.project.operation("purge_tombstones", keep_seconds=0)
-    assert replica.rows(tombstones) == [(0,)]
-    assert_equal(replica, database)
+    before = pipeline.rows(logged)
+    list(purge_raw(pipeline.spark, 0))
+    assert pipeline.rows(logged) == before
+    pipeline.sync()
+    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    assert pipeline.rows(tombstones) == [(0,)]
+    assert_equal(pipeline, database)
     jobs.close()
 
 
-def published(replica: Replica, last: int) -> list[Row]:
+def published(pipeline: SourcePipeline, last: int) -> list[Row]:
     """What a reader who pins a publication finds: the newest snapshot of each table by then."""
-    return replica.rows(
+    return pipeline.rows(
         "select `table`, max_by(snapshot_id, publication_id) from core.publications "
         f"where snapshot_id is not null and publication_id <= {last} group by `table`"
     )
 
 
 @pytest.mark.slow(reason="a dozen runs of dbt, for space on disk")
-def test_manifests_and_checkpoints_that_are_superseded_are_purged_when_they_are_old(
-    replica: Replica, database: Database
-) -> None:
-    by_customer, _ = definitions(replica)
-    replica.sync()
-    (last_op,) = replica.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0]
-    replica.spark.sql(f"drop table buckets.{by_customer} purge")
+def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: SourcePipeline, database: Database) -> None:
+    by_customer, _ = definitions(pipeline)
+    pipeline.sync()
+    (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0]
+    pipeline.spark.sql(f"drop table buckets.{by_customer} purge")
     for total in range(3):
         database.execute(f"update orders set total = {total}")
-        replica.sync()
-    numbers = replica.spark.sql("select distinct publication_id from core.publications order by 1").collect()
+        pipeline.sync()
+    numbers = pipeline.spark.sql("select distinct publication_id from core.publications order by 1").collect()
     pinned = numbers[-2].publication_id
-    moments = [published(replica, pinned), published(replica, pinned + 1)]
+    moments = [published(pipeline, pinned), published(pipeline, pinned + 1)]
     superseded = f"select count(*) from core.publications where publication_id < {pinned}"
-    checkpoints = f"select checkpoint_id from core.checkpoints where source = '{replica.source.name}'"
+    checkpoints = f"select checkpoint_id from core.checkpoints where source = '{pipeline.source.name}'"
 
     def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
         keep = {"keep_seconds": seconds, "keep_snapshots_seconds": snapshots_seconds}
-        return "\n".join(replica.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
+        return "\n".join(pipeline.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
 
     assert "core.publications" not in upkeep(3600)
     assert "core.publications" not in upkeep(0, 3600)
-    replica.spark.conf.unset("spark.wap.branch")
+    pipeline.spark.conf.unset("spark.wap.branch")
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
-    replica.spark.sql(old.format("publications", "published_at", "publication_id"))
+    pipeline.spark.sql(old.format("publications", "published_at", "publication_id"))
     assert "superseded rows purged" in upkeep(3600)
     # One of each table, and what is told of those that were dropped.
     mine = f"{superseded} and model = '{by_customer}'"
-    assert replica.rows(mine) == [(4,)]
-    assert [published(replica, pinned), published(replica, pinned + 1)] == moments
+    assert pipeline.rows(mine) == [(4,)]
+    assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
-        replica.project.operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
+        pipeline.project.operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
 
     database.execute("update orders set total = 9 where id = 5")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", purge):
-        replica.model()
-    replica.model()
+        pipeline.model()
+    pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
-    replica.land()
+    pipeline.land()
     # dbt does not hear why it fails if another one ran inside of it.
-    with pytest.raises(Failure), meanwhile("merge into core.publications", replica.model):
+    with pytest.raises(Failure), meanwhile("merge into core.publications", pipeline.model):
         purge()
     assert "old checkpoints purged" in upkeep(0)
-    assert len(replica.rows(checkpoints)) == 1
+    assert len(pipeline.rows(checkpoints)) == 1
     database.execute("update orders set total = 10 where id = 5")
-    replica.sync()
-    assert_equal(replica, database)
-    assert replica.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
+    pipeline.sync()
+    assert_equal(pipeline, database)
+    assert pipeline.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
 
 
 @pytest.mark.slow(reason="for space on disk")
-def test_the_branches_of_runs_that_were_overtaken_go(replica: Replica, database: Database) -> None:
-    by_customer, _ = definitions(replica)
+def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, database: Database) -> None:
+    by_customer, _ = definitions(pipeline)
 
     def left(keep_seconds: float) -> int:
-        replica.project.operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
-        return len(replica.rows("select name from core.publications.refs where name <> 'main'"))
+        pipeline.project.operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
+        return len(pipeline.rows("select name from core.publications.refs where name <> 'main'"))
 
-    replica.sync()
+    pipeline.sync()
     database.execute("update orders set total = 7 where id = 1")
-    replica.sync()
+    pipeline.sync()
     others = left(0)
     database.execute("update orders set total = 8 where id = 1")
-    replica.land()
+    pipeline.land()
     with (
         pytest.raises(Overtaken),
-        meanwhile("fast_forward('lake.core.publications'", lambda: compact(replica, by_customer)),
+        meanwhile("fast_forward('lake.core.publications'", lambda: compact(pipeline, by_customer)),
     ):
-        replica.model()
+        pipeline.model()
     assert left(3600) == others + 1
     assert left(0) == others
-    replica.model()
-    assert_equal(replica, database)
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="for space on disk")
-def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
-    replica: Replica, database: Database, settings: JobSettings
+def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
+    pipeline: SourcePipeline, database: Database, settings: JobSettings
 ) -> None:
-    jobs = Jobs(replica.lake, replica.source, settings)
-    name = replica.source.name
+    jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
+    name = pipeline.source.name
     tables = ("raw.snapshot_rows", "raw.chunks")
 
     def snapshots() -> list[set[str]]:
         """Those that have rows, and those that have chunks."""
         query = "select distinct snapshot_id from {} where source = '{}'"
-        return [{row[0] for row in replica.rows(query.format(table, name))} for table in tables]
+        return [{row[0] for row in pipeline.rows(query.format(table, name))} for table in tables]
 
     def taken() -> str:
         jobs.settle()
@@ -417,20 +418,20 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
 
     def long_ago(*changed: str) -> None:
         for table in changed:
-            replica.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
+            pipeline.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
 
     def purge(keep_seconds: float) -> list[set[str]]:
-        list(purge_raw(replica.spark, keep_seconds))
+        list(purge_raw(pipeline.spark, keep_seconds))
         return snapshots()
 
-    replica.sync()
+    pipeline.sync()
     database.execute("update orders set total = 100")
     begin_anew()
     anew = taken()
     begin_anew()
     running = taken()
     # A run decides for this one, and no run has admitted it yet.
-    replica.model("build", "--select", "checkpoints", "tables")
+    pipeline.model("build", "--select", "checkpoints", "tables")
     begin_anew()
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_plan=kill))
@@ -439,18 +440,18 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
     long_ago("raw.chunks")
     assert anew in purge(3600)[0], "its table has just changed"
     long_ago("raw.source_tables")
-    replica.spark.sql(f"update raw.chunks set updated_at = now() where snapshot_id = '{planned}'")
+    pipeline.spark.sql(f"update raw.chunks set updated_at = now() where snapshot_id = '{planned}'")
     # The first is not admitted for so long.
     assert anew not in purge(3600)[0]
     assert [len(left) for left in snapshots()] == [2, 3]
     assert purge(0) == [{running}, {running}]
-    replica.land()
-    replica.model()
-    assert_equal(replica, database)
+    pipeline.land()
+    pipeline.model()
+    assert_equal(pipeline, database)
     # What a snapshotter that was held up landed of a snapshot that is gone by now.
     late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
-    names = ", ".join(replica.spark.table("raw.snapshot_rows").columns)
-    replica.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
+    names = ", ".join(pipeline.spark.table("raw.snapshot_rows").columns)
+    pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
     long_ago("raw.source_tables")
     assert purge(3600)[0] > {anew}
     assert purge(0) == [set(), set()]
@@ -464,13 +465,13 @@ def test_snapshots_that_are_begun_anew_are_purged_once_nobody_can_admit_them(
 
 
 @pytest.mark.slow(reason="a process of its own, for what it prints")
-def test_the_command_says_what_it_did(replica: Replica) -> None:
-    replica.sync()
-    write_sources(replica.folder, replica.source)
-    done = finished(replica.folder, *TIDEMARK, "maintain")
+def test_the_command_says_what_it_did(pipeline: SourcePipeline) -> None:
+    pipeline.sync()
+    write_sources(pipeline.folder, pipeline.source)
+    done = finished(pipeline.folder, *TIDEMARK, "maintain")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""  # nothing is an hour old
-    by_customer, _ = definitions(replica)
-    unknown = finished(replica.folder, *TIDEMARK, "ops", by_customer, "99")
+    by_customer, _ = definitions(pipeline)
+    unknown = finished(pipeline.folder, *TIDEMARK, "ops", by_customer, "99")
     assert (unknown.returncode, unknown.stdout) == (0, "")
     assert unknown.stderr == f'tidemark: {by_customer}["99"] never had a row.\n'

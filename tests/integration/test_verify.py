@@ -1,4 +1,4 @@
-"""`verify`, `resnapshot` and `status`: what a person asks of a running replica."""
+"""`verify`, `resnapshot` and `status`: what a person asks of a running pipeline."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,25 +24,27 @@ from ingest.settings import JobSettings
 from ingest.snapshot_source import Plan
 from ingest.verify import Verdict, verify, verify_all
 from tests.conftest import Database
-from tests.integration.replay import Jobs
-from tests.integration.replica import Replica
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.postgres_jobs import PostgresJobs
 
 
 @pytest.fixture
-def replica(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database) -> Replica:
+def pipeline(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> SourcePipeline:
     database.execute(
         "create table orders (id int primary key, note text);"
         "insert into orders select i, 'n' from generate_series(1, 9) i;"
         "create table pairs (a int, b int); alter table pairs replica identity full;"
         "insert into pairs values (1, 1), (1, 1), (2, null)"
     )
-    return Replica(lake, source, settings, tmp_path)
+    return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def verified(replica: Replica, *tables: str) -> dict[str, Verdict]:
+def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, Verdict]:
     """With the stream running beside, as the source's log moves on by itself."""
-    with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
-        return {v.table: v for v in verify_all(replica.lake, replica.settings, 15, tables)}
+    with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
+        return {v.table: v for v in verify_all(pipeline.lake, pipeline.settings, 15, tables)}
 
 
 @pytest.mark.slow(reason="what verify says of one table beside others")
@@ -54,7 +56,7 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     database.execute(f"create publication given for table orders, other; alter role {role} replication")
     database.execute(f"grant select on orders, other to {role}")
     source = new_source(dsn=psycopg.conninfo.make_conninfo(database.dsn, user=role), publication="given")
-    jobs = Jobs(lake, source, settings)
+    jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     database.execute(f"revoke select on orders from {role}; alter table orders rename n to m")
     database.execute("insert into orders values (1, 7)")
@@ -67,63 +69,63 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     jobs.close()
 
 
-def test_verify_compares_row_by_row_and_tells_what_differs(replica: Replica, database: Database) -> None:
-    replica.sync()
-    assert verified(replica) == {
-        "public.orders": Verdict(replica.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
-        "public.pairs": Verdict(replica.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
+def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    assert verified(pipeline) == {
+        "public.orders": Verdict(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
+        "public.pairs": Verdict(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
     }
-    mine = f"source = '{replica.source.name}' and table_name"
-    replica.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
-    replica.spark.sql(
+    mine = f"source = '{pipeline.source.name}' and table_name"
+    pipeline.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
+    pipeline.spark.sql(
         f"""update core.row_state set columns = map('id', '2', 'note', 'other')
         where {mine} = 'public.orders' and row_key = '["2"]'"""
     )
-    replica.spark.sql(
+    pipeline.spark.sql(
         f"""update core.row_state set row_key = '["30"]' where {mine} = 'public.orders' and row_key = '["3"]'"""
     )
-    replica.spark.sql(f"update core.row_state set copies = 1 where {mine} = 'public.pairs' and copies = 2")
-    assert str(verified(replica, "public.orders")["public.orders"]).endswith(
+    pipeline.spark.sql(f"update core.row_state set copies = 1 where {mine} = 'public.pairs' and copies = 2")
+    assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
         "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with other values, of 10; "
         """such as ["1"], ["30"]"""
     )
-    assert verified(replica)["public.pairs"].different == 1
+    assert verified(pipeline)["public.pairs"].different == 1
 
 
 @pytest.mark.slow(reason="as what came and went since, which is in CI")
 def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
-    replica: Replica, database: Database
+    pipeline: SourcePipeline, database: Database
 ) -> None:
-    replica.sync()
+    pipeline.sync()
     database.execute("update orders set note = 'newer' where id = 1")
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(replica, "public.orders")
-    replica.sync()
-    assert verified(replica, "public.orders")["public.orders"].is_equal
-    assert not list(Path(replica.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
+        verified(pipeline, "public.orders")
+    pipeline.sync()
+    assert verified(pipeline, "public.orders")["public.orders"].is_equal
+    assert not list(Path(pipeline.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
 
 
-def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_changed_back(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch
+def test_verify_counts_rows_that_changed_and_changed_back(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the reading of the source and a run of the models, which also takes in a snapshot of another table."""
     database.execute("create table gone (id int primary key)")
-    replica.sync()
+    pipeline.sync()
     database.execute("insert into gone values (1), (2); update orders set note = 'read so' where id = 1")
     with ExitStack() as stack:
-        tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
+        tables = PostgresTables(pipeline.lake, pipeline.source, pipeline.settings.settings)
         stack.callback(tables.close)
         watermark = tables.watermark
         streaming = stack.enter_context(ExitStack())
-        streaming.enter_context(Jobs(replica.lake, replica.source, replica.settings.settings).streaming())
+        streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
         def meanwhile() -> int:
             """It is asked for when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
-            replica.sync()
-            jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+            pipeline.sync()
+            jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
             stack.enter_context(jobs.streaming())
             return watermark()
 
@@ -133,15 +135,15 @@ def test_verify_takes_for_changed_what_came_and_went_since_and_what_changed_and_
             return watermark()
 
         monkeypatch.setattr(tables, "watermark", begins)
-        found = {v.table: v for v in verify(replica.lake, tables, replica.source, Patience(60))}
+        found = {v.table: v for v in verify(pipeline.lake, tables, pipeline.source, Patience(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
         "public.pairs": (True, 2, 0),
     }
-    where = f"source = '{replica.source.name}' and row_key = '[\"1\"]' and table_name = 'public.orders'"
+    where = f"source = '{pipeline.source.name}' and row_key = '[\"1\"]' and table_name = 'public.orders'"
     places = [f"select max(commit_lsn) from core.{table} where {where}" for table in ("row_state", "events")]
-    assert replica.spark.sql(places[0]).collect() == replica.spark.sql(places[1]).collect()
+    assert pipeline.spark.sql(places[0]).collect() == pipeline.spark.sql(places[1]).collect()
 
 
 def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
@@ -156,13 +158,13 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
     monkeypatch.setattr(catchup, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
-def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_none(
-    replica: Replica, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_verify_waits_while_runs_progress_and_names_what_does_not(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    replica.sync()
+    pipeline.sync()
     read: list[str] = []
-    name, jobs = replica.source.name, Jobs(replica.lake, replica.source, replica.settings.settings)
+    name, jobs = pipeline.source.name, PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
 
     def planned(plan: Callable[..., list[Plan]], queued: Sequence[SourceTable]) -> list[Plan]:
         read.extend(table.table_name for table in queued)
@@ -170,11 +172,11 @@ def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_n
 
     def verdicts(*steps: Callable[[], object]) -> bool:
         slow_time(monkeypatch, iter(steps))
-        tables = PostgresTables(replica.lake, replica.source, replica.settings.settings)
+        tables = PostgresTables(pipeline.lake, pipeline.source, pipeline.settings.settings)
         with ExitStack() as stack:
             stack.callback(tables.close)
             monkeypatch.setattr(tables, "plan", partial(planned, tables.plan))
-            found = verify(replica.lake, tables, replica.source, Patience(60), ["public.orders"])
+            found = verify(pipeline.lake, tables, pipeline.source, Patience(60), ["public.orders"])
             return all(verdict.is_equal for verdict in found)
 
     # No stream: nothing is read, nor held at the source.
@@ -189,18 +191,18 @@ def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_n
     with pytest.raises(Failure, match=match):
         verdicts(jobs.stream, jobs.stream)
 
-    catalog = replica.spark.catalog.currentCatalog()
+    catalog = pipeline.spark.catalog.currentCatalog()
 
     # A run that takes 200 s, and stages a table now and then.
     def stages(table: str, run: str = "run_slow") -> Callable[[], object]:
-        return lambda: replica.spark.sql(f"alter table {catalog}.{table} create branch {run}")
+        return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} create branch {run}")
 
     def drops(table: str, run: str) -> Callable[[], object]:
-        return lambda: replica.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
+        return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
 
     database.execute("update orders set note = 'o' where id = 2")
     slow = [stages("core.checkpoints"), stages("core.events"), stages("core.tables"), stages("core.row_state")]
-    assert verdicts(jobs.stream, jobs.stream, *slow, replica.model)
+    assert verdicts(jobs.stream, jobs.stream, *slow, pipeline.model)
     assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
 
     # One that fails again and again.
@@ -211,81 +213,83 @@ def test_verify_waits_while_stream_and_runs_make_progress_and_names_what_makes_n
 
 
 @pytest.mark.slow(reason="what verify waits for, in a rare state")
-def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet_and_passes_over_what_is_kept_as_it_was(
-    replica: Replica, database: Database, caplog: pytest.LogCaptureFixture
+def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
+    pipeline: SourcePipeline, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replica.sync()
+    pipeline.sync()
     database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
-    replica.land()
+    pipeline.land()
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(replica)
-    replica.model()
-    database.execute(f'alter publication "{replica.source.publication}" drop table orders; delete from orders')
-    assert {table: verdict.is_equal for table, verdict in verified(replica).items()} == {
+        verified(pipeline)
+    pipeline.model()
+    database.execute(f'alter publication "{pipeline.source.publication}" drop table orders; delete from orders')
+    assert {table: verdict.is_equal for table, verdict in verified(pipeline).items()} == {
         "public.newer": True,
         "public.pairs": True,
     }
     assert "public.orders is not compared: it is not in publication" in caplog.text
 
 
-def test_a_snapshot_is_asked_for_by_name(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
     with pytest.raises(UsageError, match=r"no table 'public.order' is replicated.*Did you mean public.orders\?"):
-        queue_tables(replica.lake, replica.settings, ["public.pairs", "public.order"])
-    assert queue_tables(replica.lake, replica.settings, ["public.orders"]) == [
-        f"{replica.source.name}: public.orders is queued"
+        queue_tables(pipeline.lake, pipeline.settings, ["public.pairs", "public.order"])
+    assert queue_tables(pipeline.lake, pipeline.settings, ["public.orders"]) == [
+        f"{pipeline.source.name}: public.orders is queued"
     ]
-    states = {t.table_name: t.state for t in replica.lake.tables.read(replica.source.name).values()}
+    states = {t.table_name: t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()}
     assert states == {"public.orders": QUEUED, "public.pairs": DONE}
     with pytest.raises(Failure, match=r"snapshots are still to be taken of public.orders"):
-        verified(replica)
-    replica.sync()
-    assert all(verdict.is_equal for verdict in verified(replica).values())
+        verified(pipeline)
+    pipeline.sync()
+    assert all(verdict.is_equal for verdict in verified(pipeline).values())
 
 
 @pytest.mark.slow(reason="as the loss of a slot in test_supervision, which is in CI")
-def test_all_is_taken_anew_but_not_while_a_stream_runs(replica: Replica, database: Database) -> None:
-    replica.sync()
-    jobs = Jobs(replica.lake, replica.source, replica.settings.settings)
+def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
-        database.awaited("select from pg_replication_slots where active and slot_name = %s", [replica.source.slot])
+        database.awaited("select from pg_pipelinetion_slots where active and slot_name = %s", [pipeline.source.slot])
         with pytest.raises(Failure, match="the replication slot is in use by process"):
-            start_over(replica.lake, replica.settings)
-    assert {t.state for t in replica.lake.tables.read(replica.source.name).values()} == {DONE}
-    database.drop_slot(replica.source.slot)
+            start_over(pipeline.lake, pipeline.settings)
+    assert {t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()} == {DONE}
+    database.drop_slot(pipeline.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
-        replica.land()
-    assert len(start_over(replica.lake, replica.settings)) == 2
-    replica.sync()
-    assert all(verdict.is_equal for verdict in verified(replica).values())
-    assert verified(replica)["public.orders"].rows == 8
+        pipeline.land()
+    assert len(start_over(pipeline.lake, pipeline.settings)) == 2
+    pipeline.sync()
+    assert all(verdict.is_equal for verdict in verified(pipeline).values())
+    assert verified(pipeline)["public.orders"].rows == 8
 
 
 @pytest.mark.slow(reason="waits for a stream to be noticed to have ended")
-def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(replica: Replica, caplog: pytest.LogCaptureFixture) -> None:
+def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
+    pipeline: SourcePipeline, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    replica.sync()
+    pipeline.sync()
     with ThreadPoolExecutor(1) as pool:
-        with Jobs(replica.lake, replica.source, replica.settings.settings).streaming():
-            begun = pool.submit(start_over, replica.lake, replica.settings)
+        with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
+            begun = pool.submit(start_over, pipeline.lake, pipeline.settings)
             while "waits up to" not in caplog.text and not begun.done():
                 time.sleep(0.05)
         assert len(begun.result(60)) == 2
-    replica.sync()
-    assert all(verdict.is_equal for verdict in verified(replica).values())
+    pipeline.sync()
+    assert all(verdict.is_equal for verdict in verified(pipeline).values())
 
 
-def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(replica: Replica, database: Database) -> None:
-    replica.sync()
+def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
 
     def problem() -> str:
-        strict = replica.settings.settings.model_copy(update={"retained_log_bytes": ByteSize(1 << 20)})
-        (found,) = status.read(replica.lake, Settings(sources=replica.settings.sources, settings=strict)).sources
+        strict = pipeline.settings.settings.model_copy(update={"retained_log_bytes": ByteSize(1 << 20)})
+        (found,) = status.read(pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)).sources
         return found.problem
 
     assert problem() == ""
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")
     assert "of log for a slot, above retained_log_bytes (1.0MiB)" in problem()
-    database.drop_slot(replica.source.slot)
+    database.drop_slot(pipeline.source.slot)
     assert "the replication slot is gone" in problem()

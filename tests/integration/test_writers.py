@@ -30,9 +30,10 @@ from ingest.snapshot import SnapshotHooks
 from ingest.stream import Hooks, StreamWriter
 from ingest.tokens import Token
 from tests.conftest import Database
-from tests.integration.pgbench import pgbench, pgbench_tables
-from tests.integration.replay import Jobs, Killed, call_once, kill
-from tests.integration.replica import Replica
+from tests.harness.kill_points import Killed, call_once, kill
+from tests.harness.pgbench import pgbench, pgbench_tables
+from tests.harness.pipeline import SourcePipeline
+from tests.harness.postgres_jobs import PostgresJobs
 
 TABLES = ("public.a", "public.b", "public.c")
 
@@ -45,13 +46,15 @@ def tables(database: Database) -> Database:
 
 
 @pytest.fixture
-def jobs(lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings) -> Iterator[Jobs]:
-    found = Jobs(lake, new_source(writers=2), settings)
+def jobs(lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings) -> Iterator[PostgresJobs]:
+    found = PostgresJobs(lake, new_source(writers=2), settings)
     yield found
     found.close()
 
 
-def stream(jobs: Jobs, *, writers: int | None = None, only: int | None = None, hooks: Hooks | None = None) -> None:
+def stream(
+    jobs: PostgresJobs, *, writers: int | None = None, only: int | None = None, hooks: Hooks | None = None
+) -> None:
     """What is committed by now, one writer after the other; with another number of them from now on."""
     if writers is not None:
         jobs.source = jobs.source.model_copy(update={"writers": writers})
@@ -63,13 +66,13 @@ def stream(jobs: Jobs, *, writers: int | None = None, only: int | None = None, h
     opened.rest()
 
 
-def settle(jobs: Jobs, *, writers: int | None = None) -> None:
+def settle(jobs: PostgresJobs, *, writers: int | None = None) -> None:
     stream(jobs, writers=writers)
     jobs.snapshot()
     stream(jobs)
 
 
-def shared(jobs: Jobs) -> dict[str, int]:
+def shared(jobs: PostgresJobs) -> dict[str, int]:
     """The writer of each table, by the publications; the lake says the same."""
     names = {writer: jobs.source.publication_of(writer) for writer in range(1, 5)}
     with connect(jobs.source.dsn.get_secret_value()) as connection:
@@ -78,7 +81,7 @@ def shared(jobs: Jobs) -> dict[str, int]:
     return found
 
 
-def changes(jobs: Jobs) -> list[tuple[str, str, str | None]]:
+def changes(jobs: PostgresJobs) -> list[tuple[str, str, str | None]]:
     """(table, key, v) of what is landed, in the order of the log, as the models read it."""
     end = jobs.lake.persisted(jobs.source.name) or 0
     events = [event for event in jobs.events() if event["commit_lsn"] < end]
@@ -88,16 +91,16 @@ def changes(jobs: Jobs) -> list[tuple[str, str, str | None]]:
 
 
 def slots(database: Database) -> set[str]:
-    return {row[0] for row in database.execute("select slot_name from pg_replication_slots where not temporary")}
+    return {row[0] for row in database.execute("select slot_name from pg_pipelinetion_slots where not temporary")}
 
 
 def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
-    jobs: Jobs, tables: Database, tmp_path: Path
+    jobs: PostgresJobs, tables: Database, tmp_path: Path
 ) -> None:
     settle(jobs)
     assert shared(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
-    replica = Replica(jobs.lake, jobs.source, jobs.settings, tmp_path)
-    replica.model()
+    pipeline = SourcePipeline(jobs.lake, jobs.source, jobs.settings, tmp_path)
+    pipeline.model()
     seen = (
         f"select table_name, max(int(columns['v'])) from core.row_state where source = '{jobs.source.name}' group by 1"
     )
@@ -105,13 +108,13 @@ def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
         for name in ("a", "c", "b", "c"):
             connection.execute(f"update {name} set v = v + 1 where id = 1".encode())
     stream(jobs, only=1)
-    replica.model()
-    assert replica.rows(seen) == [("public.a", 0), ("public.b", 0), ("public.c", 0)]
+    pipeline.model()
+    assert pipeline.rows(seen) == [("public.a", 0), ("public.b", 0), ("public.c", 0)]
     stream(jobs, only=2)
-    replica.model()
-    assert replica.rows(seen) == [("public.a", 1), ("public.b", 1), ("public.c", 2)]
+    pipeline.model()
+    assert pipeline.rows(seen) == [("public.a", 1), ("public.b", 1), ("public.c", 2)]
     log = f"select seq, writer, table_name from core.events where source = '{jobs.source.name}'"
-    assert [row[1:] for row in replica.rows(log)] == [
+    assert [row[1:] for row in pipeline.rows(log)] == [
         (1, "public.a"),
         (2, "public.c"),
         (1, "public.b"),
@@ -120,7 +123,7 @@ def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
     jobs.assert_equal(*TABLES)
 
 
-def test_tables_move_to_new_writers_and_back_and_nothing_is_lost_or_doubled(jobs: Jobs, tables: Database) -> None:
+def test_tables_move_to_new_writers_and_back_without_loss(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=1)
     snapshots = {name: jobs.table(name).snapshot_id for name in TABLES}
     expected = []
@@ -139,7 +142,7 @@ def test_tables_move_to_new_writers_and_back_and_nothing_is_lost_or_doubled(jobs
     jobs.assert_equal(*TABLES)
 
 
-def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: Jobs, tables: Database) -> None:
+def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("update c set v = 1")
     with pytest.raises(Killed):
@@ -156,7 +159,7 @@ def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: Jobs, table
 
 
 @pytest.mark.slow(reason="a race with who writes; that tables move and lose nothing is in CI")
-def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tables: Database) -> None:
+def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=3)
     assert shared(jobs) == {"public.a": 1, "public.b": 3, "public.c": 2}
     with tables.connect(autocommit=False) as connection:
@@ -173,7 +176,7 @@ def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: Jobs, tab
     jobs.assert_equal(*TABLES)
 
 
-def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database) -> None:
+def test_a_table_moves_while_its_snapshot_is_taken(jobs: PostgresJobs, tables: Database) -> None:
     """Its records are the old writer's to the moment of the move, then the new one's; its snapshot goes on."""
     stream(jobs, writers=1)
     began: list[str | None] = []
@@ -193,7 +196,7 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: Jobs, tables: Database)
     jobs.assert_equal(*TABLES)
 
 
-def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tables: Database) -> None:
+def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJobs, tables: Database) -> None:
     stream(jobs)
     jobs.snapshot()
     done = [jobs.table(name).done_lsn or 0 for name in TABLES]
@@ -205,7 +208,7 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: Jobs, tab
 
 
 @pytest.mark.slow(reason="as one that left its publication, which is in CI")
-def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Jobs, tables: Database) -> None:
+def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     before = jobs.table("public.c").snapshot_id
     first, second = (f'"{jobs.source.publication_of(writer)}"' for writer in (1, 2))
@@ -218,7 +221,9 @@ def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Job
 
 
 @pytest.mark.slow(reason="one more kind that is left out and named")
-def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_table_in_two_publications_is_named(
+    jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
+) -> None:
     jobs.open()
     tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
     snapshotter = jobs.snapshot()
@@ -227,7 +232,7 @@ def test_a_table_in_two_publications_is_named(jobs: Jobs, tables: Database, capl
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 
-def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs, tables: Database) -> None:
+def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: PostgresJobs, tables: Database) -> None:
     """It leaves the publication that it had; what came twice until then is replaced by a new snapshot of the root."""
     tables.execute(
         "drop table a, b; create table r (id int, v int) partition by range (id);"
@@ -255,7 +260,7 @@ def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Jobs
 
 
 @pytest.mark.slow(reason="a partitioned table and a new writer at once")
-def test_an_attached_table_does_not_move_without_its_root(jobs: Jobs, tables: Database) -> None:
+def test_an_attached_table_does_not_move_without_its_root(jobs: PostgresJobs, tables: Database) -> None:
     tables.execute(
         "create table p (id int primary key, v int);"
         "create table r (id int primary key, v int) partition by range (id);"
@@ -272,7 +277,7 @@ def test_an_attached_table_does_not_move_without_its_root(jobs: Jobs, tables: Da
 
 
 @pytest.mark.slow(reason="who has which, which test_sharing has without a server")
-def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Database) -> None:
+def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
     jobs.snapshot()
@@ -282,7 +287,7 @@ def test_a_new_table_goes_to_the_writer_with_the_fewest(jobs: Jobs, tables: Data
 
 
 @pytest.mark.slow(reason="a race of three threads, by chance")
-def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Database) -> None:
+def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, tables: Database) -> None:
     jobs.source = jobs.source.model_copy(update={"writers": 3})
     failures: list[BaseException] = []
 
@@ -305,7 +310,7 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: Jobs, tables: Da
 
 
 @pytest.mark.slow(reason="waits until a second is over, for what status shows")
-def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs, tables: Database) -> None:
+def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
     for change in ("select", "update a set v = 1"):
@@ -324,7 +329,7 @@ def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Jobs,
         assert found.writers[1]["held_seconds"] == 0
 
 
-def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
+def test_tail_is_resumed_at_any_token(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     for n in range(3):
         with tables.connect(autocommit=False) as connection:
@@ -349,7 +354,7 @@ def test_tail_is_resumed_at_any_token(jobs: Jobs, tables: Database) -> None:
     assert [line["columns"] for line in lines(jobs, str(whole[-1]["token"]))] == [{"id": "2", "v": "9"}]
 
 
-def lines(jobs: Jobs, token: str) -> list[dict[str, Any]]:
+def lines(jobs: PostgresJobs, token: str) -> list[dict[str, Any]]:
     found = tail.follow(jobs.lake, jobs.source.name, Token.parse(token), lambda _: True)
     return [json.loads(line) for line in found]
 
@@ -361,7 +366,7 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
 
 
 @pytest.mark.slow(reason="as one writer alone, which is in CI")
-def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Database) -> None:
+def test_after_the_log_was_lost_all_writers_begin_anew(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=3)
     tables.drop_slot(jobs.source.slot_of(2))
     tables.execute("update a set v = 7; update b set v = 7; update c set v = 7")
@@ -374,7 +379,7 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: Jobs, tables: Datab
 
 
 def test_a_writer_whose_slot_is_gone_begins_anew_alone(
-    jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
+    jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(jobs, writers=3)
     before = {name: jobs.table(name).snapshot_id for name in TABLES}
@@ -406,7 +411,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
 
 
 @pytest.mark.slow(reason="a lost slot in the moment of a move")
-def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: Jobs, tables: Database) -> None:
+def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("update c set v = 7")
     jobs.source = jobs.source.model_copy(update={"writers": 1})
@@ -421,7 +426,7 @@ def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: J
 
 @pytest.mark.slow(reason="a cut connection in the moment that a writer leaves")
 def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
-    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(jobs)
     publication = f'publication "{jobs.source.publication_of(2)}"'
@@ -451,8 +456,8 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
 
 
 @pytest.mark.slow(reason="two writers that leave in one moment")
-def test_writers_that_leave_at_once_don_t_take_each_other_for_somebody_else(
-    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch
+def test_writers_that_leave_together_recognise_each_other(
+    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(jobs, writers=3)
     jobs.source = jobs.source.model_copy(update={"writers": 1})
@@ -472,8 +477,8 @@ def test_writers_that_leave_at_once_don_t_take_each_other_for_somebody_else(
 
 
 @pytest.mark.slow(reason="waits for a timeout of the server")
-def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_on(
-    jobs: Jobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_table_move_that_times_out_is_rolled_back(
+    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(jobs, writers=1)
     tell = sharing._tell
@@ -498,20 +503,20 @@ def test_a_move_that_takes_too_long_is_undone_by_the_server_and_the_stream_goes_
 
 @pytest.mark.slow(reason="a snapshot in the moment that a writer comes")
 def test_what_a_new_writers_slot_exported_is_not_read_while_others_count(
-    jobs: Jobs, tables: Database, caplog: pytest.LogCaptureFixture
+    jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A run may have read past that slot's beginning, before the writer counted."""
     settle(jobs, writers=1)
     left_over = jobs.source.slot_of(7)
-    tables.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [left_over])
+    tables.execute("select pg_create_logical_pipelinetion_slot(%s, 'pgoutput')", [left_over])
     jobs.source = jobs.source.model_copy(update={"writers": 2})
     _, held = open_writers(jobs.lake, jobs.source, jobs.settings)
     assert held is None
-    assert f"SELECT pg_drop_replication_slot('{left_over}')" in caplog.text
+    assert f"SELECT pg_drop_pipelinetion_slot('{left_over}')" in caplog.text
 
 
 @pytest.mark.slow(reason="who has which, which test_sharing has without a server")
-def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tables: Database) -> None:
+def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     tables.execute("drop table c")
     with connect(jobs.source.dsn.get_secret_value()) as connection:
@@ -522,7 +527,9 @@ def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: Jobs, tab
 
 
 @pytest.mark.slow(reason="random, under load: minutes")
-def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(jobs: Jobs, database: Database) -> None:
+def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
+    jobs: PostgresJobs, database: Database
+) -> None:
     """Each of pgbench's is three updates and an insert; below the source's position all four are there, once."""
     pgbench_tables(database)
     randomly = random.Random(3)

@@ -10,7 +10,7 @@ from psycopg import pq
 from ingest.postgres.connection import command
 
 
-def test_a_failure_that_libpq_tells_of_by_itself_is_that_of_a_lost_connection() -> None:
+def test_an_error_raised_by_libpq_itself_is_a_lost_connection() -> None:
     made = pq.PGconn.connect_start(b"host=/").make_empty_result(pq.ExecStatus.FATAL_ERROR)
     answers = iter([made, None])
     pgconn = SimpleNamespace(send_query=lambda _: None, is_busy=lambda: False, get_result=lambda: next(answers))

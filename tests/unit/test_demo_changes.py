@@ -34,7 +34,7 @@ def test_only_a_rolled_back_transaction_does_not_commit() -> None:
     assert [name for name, commits in found.items() if not commits] == ["rolled back"]
 
 
-def test_one_transaction_changes_a_row_several_times_and_another_several_tables() -> None:
+def test_one_transaction_repeats_a_row_and_another_spans_tables() -> None:
     day = KINDS["day of a flight"][1](Random(4), [8, 9])
     assert [step.parameters["id"] for step in day] == [8, 8, 8]
     renamed = " ".join(step.statement for step in KINDS["new registration"][1](Random(4), [8, 9]))

@@ -145,14 +145,14 @@ def attached(*transactions: str | None) -> list[SourceTable]:
     return [replace(TAKEN, leaves=(replace(LEAF, attached=transaction),)) for transaction in transactions]
 
 
-def test_a_partition_that_was_detached_for_a_while_is_read_anew_though_it_is_empty_now() -> None:
+def test_a_partition_that_was_detached_for_a_while_needs_a_snapshot() -> None:
     before, now = attached("3 4", "3 5")
     (row,) = reconcile([Seen(now, empty=frozenset([LEAF.leaf_id]))], known(before))
     assert (row.state, row.leaves) == (QUEUED, now.leaves)
     assert row.note == "partition public.orders was detached, and attached again"
 
 
-def test_when_a_partition_was_attached_is_learnt_from_a_lake_of_an_older_version() -> None:
+def test_the_time_of_an_attachment_is_read_from_an_older_lake() -> None:
     before, now = attached(None, "3 5")
     (row,) = reconcile([Seen(now)], known(before))
     assert (row.state, row.leaves) == (DONE, now.leaves)

@@ -161,7 +161,7 @@ def test_an_id_shows_only_after_its_transaction_is_committed() -> None:
     assert (generator.positions, generator.current_token(1)) == ({1: 8}, 8)
 
 
-def test_a_restart_during_out_of_order_persistence_sees_no_more_than_was_stored() -> None:
+def test_a_restart_during_out_of_order_storage_sees_only_stored_ids() -> None:
     disk = Disk()
     disk.wrote(1, *range(1, 8))
     generator = disk.start()

@@ -110,7 +110,7 @@ def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
     assert (source.positions, source.open) == ([5 << 32 | 2], False)
 
 
-def test_updates_without_a_document_are_looked_up_at_once_and_those_that_are_gone_are_left_out() -> None:
+def test_updates_without_a_document_are_looked_up_in_one_batch() -> None:
     source = Source({key(1): encode({"_id": 1, "v": "now"})})
     found = source.feed(
         event("update", (5, 1), 1),
@@ -145,7 +145,7 @@ def test_a_split_event_is_one_when_its_last_fragment_is_there() -> None:
     assert (found["commit_index"], found["columns"]["v"]) == (0, '"x"')
 
 
-def test_a_drop_and_a_rename_take_all_away_at_their_place_and_the_catalogue_is_looked_at() -> None:
+def test_drops_and_renames_truncate_in_order_and_poll_the_catalog() -> None:
     source = Source()
     found = source.feed(
         event("insert", (5, 1), fullDocument={"_id": 1}),
@@ -180,7 +180,7 @@ def test_a_collection_of_another_uuid_is_another_table() -> None:
     assert first["table_id"] != second["table_id"]
 
 
-def test_heartbeats_system_collections_and_what_is_not_selected_are_counted_only() -> None:
+def test_events_of_unselected_collections_are_only_counted() -> None:
     source = Source()
     found = source.feed(
         event("insert", (5, 1), collection="shop.tidemark_heartbeat", fullDocument={"_id": 1}),
@@ -199,7 +199,7 @@ def test_times_and_transactions_are_kept() -> None:
     assert (told["commit_ts"].timestamp(), told["xid"]) == (5.123, 7)
 
 
-def test_documents_too_large_for_one_batch_come_in_several_of_which_the_last_proves_the_position() -> None:
+def test_large_documents_take_several_batches_and_one_position() -> None:
     source = Source({key(n): large(n, LOOKED_UP_BYTES // 3 - 100) for n in range(1, 9)})
     source.feed(event("delete", (4, 9)))
     found = source.feed(*(event("update", (5, n), n) for n in range(1, 9)))

@@ -70,7 +70,7 @@ def equal(one: Value, other: Value) -> bool:
 
 
 @given(_values, _values)
-def test_two_keys_are_equal_exactly_where_mongodb_takes_the_values_for_equal(one: Value, other: Value) -> None:
+def test_keys_are_equal_exactly_where_mongodb_compares_values_equal(one: Value, other: Value) -> None:
     assert (keys.row_key(one) == keys.row_key(other)) == equal(one, other)
 
 

@@ -20,7 +20,7 @@ def in_flight(*work: int, position: int = 7) -> InFlight:
     return mine
 
 
-def test_work_finished_out_of_order_moves_the_position_when_all_below_is_finished() -> None:
+def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
     mine = in_flight(8, 9, 10, 11)
     moved = []
     for one in (9, 8, 11, 10):

@@ -1,16 +1,12 @@
-"""A source and its replica, for tests: landed by the real jobs, modelled by the real dbt project.
+"""A source and its pipeline, for tests: landed by the real jobs, modelled by the real dbt project.
 
 The project is a copy of this one with the test's own staging views and definitions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dbt.adapters.factory import FACTORY
-from dbt.adapters.spark.session import Cursor
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from ingest.config import PostgresSource, Settings, Source
@@ -19,17 +15,13 @@ from ingest.lake import Lake
 from ingest.project import Outcome, Project
 from ingest.run import Pipeline
 from ingest.settings import JobSettings
-from tests.integration.lakes import EmptyLake
-from tests.integration.skeleton import write_skeleton
+from tests.harness.lakes import EmptyLake
+from tests.harness.project_copy import copy_project
 
 Row = tuple[Any, ...]
 
 
-class Killed(Exception):
-    """Raised in place of a statement, and of all after it."""
-
-
-class Replica:
+class SourcePipeline:
     """One source on its way through a lake. `sync` brings all that is committed to the outputs."""
 
     def __init__(
@@ -42,7 +34,7 @@ class Replica:
         self.settings = Settings(sources={each.name: each for each in (source, *others)}, settings=settings)
         self.folder = folder
         self._project: Project | None = None
-        write_skeleton(folder)
+        copy_project(folder)
         if isinstance(lake, EmptyLake):
             lake.prepare(folder)
 
@@ -103,7 +95,7 @@ class Replica:
         self.land()
         return self.model()
 
-    def pipeline(self) -> Pipeline:
+    def run_loop(self) -> Pipeline:
         """The warm loop over it."""
         return Pipeline(self.lake, self.settings, self.project)
 
@@ -150,95 +142,6 @@ class Replica:
             table: self.spark.sql(f"select snapshot_id from {table}.refs where name = 'main'").collect()[0][0]
             for table in tables
         }
-
-
-@contextmanager
-def watched(look: Callable[[str], None]) -> Iterator[None]:
-    """`look` gets every statement of dbt's before it happens; what it raises happens in its place."""
-    execute = Cursor.execute
-
-    def looked_at(cursor: Cursor, sql: str, *parameters: Any) -> None:
-        look(sql)
-        execute(cursor, sql, *parameters)
-
-    Cursor.execute = looked_at  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        Cursor.execute = execute  # type: ignore[method-assign]
-
-
-@contextmanager
-def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
-    """dbt dies before the first statement that matches: none of its statements happen from there on."""
-    dead: list[str] = []
-
-    def look(sql: str) -> None:
-        if dead or pattern(sql):
-            dead.append(sql)
-            raise Killed(sql)
-
-    with watched(look):
-        yield
-    assert dead, "no statement matched"
-
-
-@contextmanager
-def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
-    """`work` is done before dbt's first statement with `text`."""
-    done: list[str] = []
-
-    def look(sql: str) -> None:
-        if text in sql and not done:
-            done.append(sql)
-            with another_dbt():
-                work()
-
-    with watched(look):
-        yield
-    assert done, "no statement matched"
-
-
-@contextmanager
-def during(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
-    """`work` is done while dbt's first statement with `text` is under way: after it has planned, before it commits.
-
-    Gives a list that gets the error of the statement, if it fails.
-    """
-    done: list[str] = []
-    errors: list[str] = []
-    session: Any = SparkSession.builder.getOrCreate()
-
-    def look(sql: str) -> None:
-        if text not in sql or done:
-            return
-        done.append(sql)
-        state = session._jsparkSession.sessionState()
-        skip = session._jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
-        plan = state.executePlan(state.sqlParser().parsePlan(sql), skip).executedPlan()
-        work()
-        try:
-            plan.executeCollect()
-        except Py4JJavaError as error:
-            errors.append(str(error))
-            raise
-
-    with watched(look):
-        yield errors
-    assert done, "no statement matched"
-
-
-@contextmanager
-def another_dbt() -> Iterator[None]:
-    """A dbt inside of another leaves to that what it had: the adapter with its connections, and the branch."""
-    spark = SparkSession.builder.getOrCreate()
-    adapters, branch = FACTORY.adapters, spark.conf.get("spark.wap.branch", "")
-    FACTORY.adapters = {}
-    try:
-        yield
-    finally:
-        FACTORY.adapters = adapters
-        spark.conf.set("spark.wap.branch", str(branch))
 
 
 def in_order(rows: Iterable[Row]) -> list[Row]:

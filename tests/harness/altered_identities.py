@@ -1,6 +1,6 @@
 """Keys, replica identities and names that are others, or others for a while."""
 
-from tests.integration.alterations import FULL, ORDERS, Alteration, Outcome, Step, between, once
+from tests.harness.alterations import FULL, ORDERS, Alteration, Outcome, Step, between, once
 
 _ANOTHER = tuple(
     Alteration(

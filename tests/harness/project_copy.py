@@ -11,7 +11,7 @@ _PARTS = ("dbt_project.yml", "macros", "profiles", "models/core", "models/raw", 
 os.environ.setdefault("DBT_LOG_LEVEL_FILE", "none")
 
 
-def write_skeleton(folder: Path) -> None:
+def copy_project(folder: Path) -> None:
     """A copy of this project in `folder`, without views and definitions."""
     for part in _PARTS:
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy

@@ -1,4 +1,4 @@
-"""Jobs that are killed at random moments, for the random tests."""
+"""PostgresJobs that are killed at random moments, for the random tests."""
 
 import random
 import threading
@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, StreamWriter
-from tests.integration.replay import Jobs, Killed
+from tests.harness.kill_points import Killed
+from tests.harness.postgres_jobs import PostgresJobs
 
 
-class KilledNowAndThen:
+class RandomKills:
     """A context: the stream and a snapshotter or two run, are killed at random hooks, and begin anew."""
 
-    def __init__(self, jobs: Jobs, randomly: random.Random) -> None:
+    def __init__(self, jobs: PostgresJobs, randomly: random.Random) -> None:
         self._jobs, self._randomly = jobs, randomly
         self._over = threading.Event()
         self._running: list[StreamWriter | Snapshotter] = []

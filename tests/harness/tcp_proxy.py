@@ -12,7 +12,7 @@ from tests.conftest import Database
 Pair: TypeAlias = tuple[socket.socket, socket.socket]
 
 
-class Relay(threading.Thread):
+class TcpProxy(threading.Thread):
     """Takes connections on a port of its own, and hands what they say to the server of `database`."""
 
     def __init__(self, database: Database) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ingest.lake import Lake
 from ingest.project import Project
-from tests.integration.skeleton import write_skeleton
+from tests.harness.project_copy import copy_project
 
 # The catalog's tables, and the column that names the schema.
 _COLUMNS = {"iceberg_tables": "table_namespace", "iceberg_namespace_properties": "namespace"}
@@ -44,7 +44,7 @@ class LakeFolder:
     def prepare(self, project: Path) -> None:
         """Adds the tables of a run that found no source, unless a run was there, and what dbt keeps of parsed files.
 
-        project: a copy of this project without definitions (`write_skeleton`).
+        project: a copy of this project without definitions (`copy_project`).
         """
         core, parsed = self._core
         if not (self.folder / "core").exists():
@@ -62,7 +62,7 @@ class LakeFolder:
         before = self._saved("raw", "before")
         self._hold(self._raw)
         project = self._copies / "project"
-        write_skeleton(project)
+        copy_project(project)
         Project(folder=project).invoke("run")
         core = self._saved("core", "empty")
         self._hold(before)

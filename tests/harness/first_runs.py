@@ -1,7 +1,7 @@
 """What people try first in a new lake: a run before there is anything to read, one of a part, one while nothing is
 landed; then `tidemark run --until-caught-up`.
 
-python -m tests.integration.first_runs QUERY: writes what the refused ones say, and the first column of what the query
+python -m tests.harness.first_runs QUERY: writes what the refused ones say, and the first column of what the query
 gives in the end.
 """
 

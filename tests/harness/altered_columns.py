@@ -1,14 +1,14 @@
 """Columns that are added, dropped, renamed or retyped."""
 
-from tests.integration.alterations import ORDERS, Alteration, Check, Outcome, Step, between, once
-from tests.integration.replay import Jobs
+from tests.harness.alterations import ORDERS, Alteration, Check, Outcome, Step, between, once
+from tests.harness.postgres_jobs import PostgresJobs
 
 NUMBERS = (*ORDERS, "alter table {t} alter note type int using n")
 _SWAP = "alter table {t} rename note to x; alter table {t} rename n to note; alter table {t} rename x to n"
 
 
 def _is_dropped(*names: str) -> Check:
-    def check(jobs: Jobs, table: str) -> None:
+    def check(jobs: PostgresJobs, table: str) -> None:
         assert jobs.table(table).dropped == (names or None)
 
     return check

@@ -1,31 +1,31 @@
 """Tables that come, go, are renamed, partitioned, or can't be replicated; and values that the log leaves out."""
 
-from tests.integration.alterations import ORDERS, PARTS, Alteration, Check, Outcome, Step, once
-from tests.integration.replay import Jobs
+from tests.harness.alterations import ORDERS, PARTS, Alteration, Check, Outcome, Step, once
+from tests.harness.postgres_jobs import PostgresJobs
 
 
-def _events(jobs: Jobs, table: str) -> list[dict[str, object]]:
+def _events(jobs: PostgresJobs, table: str) -> list[dict[str, object]]:
     return jobs.events(jobs.table(table).table_id)
 
 
-def _under_the_root(jobs: Jobs, table: str) -> None:
+def _under_the_root(jobs: PostgresJobs, table: str) -> None:
     events = _events(jobs, table)
     assert {event["table_name"] for event in events} == {table}
     assert len({event["leaf_id"] for event in events}) == 2
 
 
 def _is_partial(expected: bool) -> Check:
-    def check(jobs: Jobs, table: str) -> None:
+    def check(jobs: PostgresJobs, table: str) -> None:
         assert any(event["partial"] for event in _events(jobs, table)) == expected
 
     return check
 
 
-def _without_generated(jobs: Jobs, table: str) -> None:
+def _without_generated(jobs: PostgresJobs, table: str) -> None:
     assert {frozenset(event["columns"]) for event in _events(jobs, table)} == {frozenset({"id", "n"})}  # type: ignore[call-overload]
 
 
-def _as_written(jobs: Jobs, table: str) -> None:
+def _as_written(jobs: PostgresJobs, table: str) -> None:
     assert [column.name for column in jobs.table(table).columns] == ["${env:HOME}", "${spark.app.name}"]
 
 

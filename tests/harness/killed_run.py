@@ -1,4 +1,4 @@
-"""`tidemark run --until-caught-up`, killed by itself with SIGKILL: python -m tests.integration.victim PLACE."""
+"""`tidemark run --until-caught-up`, killed by itself with SIGKILL: python -m tests.harness.killed_run PLACE."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Rows that are large for the heap, in a process with a small one: python -m tests.integration.large_rows.
+"""Rows that are large for the heap, in a process with a small one: python -m tests.harness.large_rows.
 
 Prints as JSON: the error of the source after a row that is too large; and the rows of the models (table, key, n, bytes)
 before that, and after the tables with such rows are excluded.

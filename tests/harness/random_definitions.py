@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest import ops
 from tests.conftest import Database
-from tests.integration.replica import Replica, Row, in_order
+from tests.harness.pipeline import Row, SourcePipeline, in_order
 
 FILTERS = [
     "true",
@@ -74,15 +74,15 @@ def whole_query(draw: random.Random) -> Query:
 
 
 class Definitions:
-    """Definitions and lookups of a replica, drawn and drawn again; views of `orders` and `customers` below them."""
+    """Definitions and lookups of a pipeline, drawn and drawn again; views of `orders` and `customers` below them."""
 
-    def __init__(self, draw: random.Random, replica: Replica) -> None:
-        self._draw, self._replica = draw, replica
+    def __init__(self, draw: random.Random, pipeline: SourcePipeline) -> None:
+        self._draw, self._pipeline = draw, pipeline
         self._present: dict[str, Query] = {}
         # Of a definition: the column by which its lookup says who sees a bucket.
         self._lookups: dict[str, str] = {}
         self.known: set[str] = set()
-        self._customers = replica.view("customers", {"customer_id": "int", "region": "string"})
+        self._customers = pipeline.view("customers", {"customer_id": "int", "region": "string"})
         self._status, self._total = STATUSES[0], TYPES_OF_TOTAL[0]
         self._write_view()
 
@@ -103,21 +103,21 @@ class Definitions:
         if what == "remove" and len(self._present) > 1:
             name = self._draw.choice(list(self._present))
             del self._present[name]
-            self._replica.remove(f"models/buckets/{self.full(name)}.sql")
+            self._pipeline.remove(f"models/buckets/{self.full(name)}.sql")
             if self._lookups.pop(name, None):
-                self._replica.remove(f"models/buckets/{self.full(_lookup(name))}.sql")
+                self._pipeline.remove(f"models/buckets/{self.full(_lookup(name))}.sql")
             return f"{name} removed"
         name = f"d{self._draw.randint(1, 3)}"
         self._present[name] = query = self._draw.choice([rows_query, whole_query])(self._draw)
         text = self._text(query, "rows" if "evaluate" in query.meta else "ref")
-        self._replica.definition(name, text, **query.meta)
+        self._pipeline.definition(name, text, **query.meta)
         self.known.add(name)
         said = f"{name}: {text} {query.meta}"
         return f"{said}\n{self._look_up(name)}" if name in self._lookups else said
 
     def full(self, name: str) -> str:
         """The name of a definition's table."""
-        return f"{name}_{self._replica.source.name}"
+        return f"{name}_{self._pipeline.source.name}"
 
     def expected(self, name: str, database: Database) -> list[Row]:
         """Sorted (bucket, object_id, *columns), as SQL on the source says."""
@@ -140,14 +140,14 @@ class Definitions:
     def found(self, name: str) -> list[Row]:
         """The same of the lake."""
         columns = self._present[name].columns if name in self._present else ("who", "bucket_name")
-        return self._replica.bucket(self.full(name), ", ".join(["object_id", *columns]))
+        return self._pipeline.bucket(self.full(name), ", ".join(["object_id", *columns]))
 
     def _look_up(self, name: str) -> str:
         query = self._present[name]
         self._lookups[name] = who = self._draw.choice(query.columns)
         selected = ", ".join([f"{who} as who", *query.meta["bucket_by"]])
         meta = {"request": ["who"], "definition": self.full(name)}
-        self._replica.write(
+        self._pipeline.write(
             f"models/buckets/{self.full(_lookup(name))}.sql",
             f"{{{{ config(materialized='bucket_parameters', meta={meta!r}) }}}}\n"
             f"-- depends_on: {{{{ ref('{self.full(name)}') }}}}\n"
@@ -168,14 +168,14 @@ class Definitions:
         return ops.bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
 
     def _write_view(self) -> None:
-        source = self._replica.source.name
-        self._orders = self._replica.view(
+        source = self._pipeline.source.name
+        self._orders = self._pipeline.view(
             "orders", {"id": "int", "customer": "int", "status": "string", "total": self._total}
         )
-        file = self._replica.folder / f"models/staging/{self._orders}.sql"
+        file = self._pipeline.folder / f"models/staging/{self._orders}.sql"
         status = "cast(columns['status'] as string)"
         assert status in file.read_text(), source
-        self._replica.write(
+        self._pipeline.write(
             f"models/staging/{self._orders}.sql", file.read_text().replace(status, self._status.format(status))
         )
 

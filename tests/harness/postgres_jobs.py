@@ -5,7 +5,7 @@ They have to be equal.
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -28,12 +28,8 @@ from ingest.stream import Hooks, Progress, StreamWriter
 Row = tuple[str | None, ...]
 
 
-class Killed(BaseException):
-    """Raised by a hook: the job ends there as if it had been killed."""
-
-
 @dataclass
-class Jobs:
+class PostgresJobs:
     """A source's stream writer and snapshotter, made anew for each run as a process would."""
 
     lake: Lake
@@ -254,20 +250,3 @@ def in_chunks(settings: JobSettings, size: int, workers: int = 1, **others: Any)
     """Snapshots in chunks of `size` bytes, claimed, read and landed one by one by each worker."""
     given = {"snapshot_chunk_bytes": size, "snapshot_claim_bytes": workers * size, "snapshot_workers": workers}
     return settings.model_copy(update={**given, **others})
-
-
-def call_once(work: Callable[[], object]) -> Callable[[object], None]:
-    """A hook that does `work` when it is first called."""
-    done = threading.Event()
-
-    def hook(_: object) -> None:
-        if not done.is_set():
-            done.set()
-            work()
-
-    return hook
-
-
-def kill(_: object) -> None:
-    """A hook that ends its job at once."""
-    raise Killed

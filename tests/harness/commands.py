@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from ingest.config import PostgresSource
-from tests.integration.skeleton import ROOT
+from tests.harness.project_copy import ROOT
 
 TIDEMARK = (sys.executable, "-c", "from ingest.cli import main; main()")
 

@@ -6,7 +6,7 @@ from typing import Any
 from jinja2 import Environment
 from pyspark.sql import Row, SparkSession
 
-from tests.integration.replica import ROOT
+from tests.harness.project_copy import ROOT
 from tests.unit.calling import MACROS, Macros
 
 FILES = [

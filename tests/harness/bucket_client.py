@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.integration.replica import Row
+from tests.harness.pipeline import Row
 
 
 @dataclass
-class Reader:
+class BucketClient:
     """Its rows' data, the op that it is at, and the checksum of what it has read."""
 
     rows: dict[Row, str] = field(default_factory=dict)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from tests.integration.replay import Jobs
+from tests.harness.postgres_jobs import PostgresJobs
 
-Check = Callable[[Jobs, str], None]
+Check = Callable[[PostgresJobs, str], None]
 
 
 class Outcome(Enum):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from ingest.embedded import embedded_postgres
 from tests.conftest import Database
-from tests.integration.replica import Replica
+from tests.harness.pipeline import SourcePipeline
 
 TABLES = {"branches": ("bid", "bbalance"), "tellers": ("tid", "tbalance"), "accounts": ("aid", "abalance")}
 _PROGRAM = str(embedded_postgres() / "pgbench")
@@ -33,31 +33,31 @@ def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
         running.wait()
 
 
-def balances(replica: Replica) -> dict[str, int]:
+def balances(pipeline: SourcePipeline) -> dict[str, int]:
     """What branches, tellers, accounts and the history's deltas add up to, at the published checkpoint."""
     sums = " union all ".join(
         f"select '{table}', sum(cast(columns['{column}'] as bigint) * copies) from core.row_state "
-        f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
+        f"where source = '{pipeline.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
         for table, column in [*((t, c[1]) for t, c in TABLES.items()), ("history", "delta")]
     )
-    return {row[0]: row[1] or 0 for row in replica.spark.sql(sums).collect()}
+    return {row[0]: row[1] or 0 for row in pipeline.spark.sql(sums).collect()}
 
 
-def are_ready(replica: Replica, tables: int) -> bool:
+def are_ready(pipeline: SourcePipeline, tables: int) -> bool:
     """Whether the snapshots of so many tables are admitted."""
-    found = replica.rows(
+    found = pipeline.rows(
         "select max_by(status, checkpoint_id) from core.tables "
-        f"where source = '{replica.source.name}' group by table_id"
+        f"where source = '{pipeline.source.name}' group by table_id"
     )
     return found == [("ready",)] * tables
 
 
-def assert_pgbench_equals(replica: Replica, database: Database) -> None:
+def assert_pgbench_equals(pipeline: SourcePipeline, database: Database) -> None:
     """The lake's rows are the source's."""
-    assert len(set(balances(replica).values())) == 1
+    assert len(set(balances(pipeline).values())) == 1
     for table, (key, balance) in TABLES.items():
-        found = replica.rows(
+        found = pipeline.rows(
             f"select int(columns['{key}']), int(columns['{balance}']) from core.row_state "
-            f"where source = '{replica.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
+            f"where source = '{pipeline.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
         )
         assert sorted(found) == sorted(database.execute(f"select {key}, {balance} from pgbench_{table}"))

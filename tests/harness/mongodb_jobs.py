@@ -21,7 +21,7 @@ from ingest.mongodb.snapshots import MongoCollections
 from ingest.positions import persisted
 from ingest.snapshot import SnapshotHooks, Snapshotter
 from ingest.stream import Hooks, StreamWriter
-from tests.integration import replay
+from tests.harness import postgres_jobs
 
 Client = MongoClient[dict[str, Any]]
 _DATES = DatetimeConversion.DATETIME_MS
@@ -41,7 +41,7 @@ def _text(value: Any) -> str:
 
 
 @dataclass
-class MongoJobs(replay.Jobs):
+class MongoJobs(postgres_jobs.PostgresJobs):
     """A source's stream writer and snapshotter, made anew for each run as a process would."""
 
     source: MongoSource  # type: ignore[assignment]
