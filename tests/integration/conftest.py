@@ -54,11 +54,12 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
     before = dict(os.environ)
     os.environ["TIDEMARK_LAKE"] = str(lake_folder)
     os.environ["TIDEMARK_CORES"] = "2"
-    # Processes are short: what the JVM's second compiler makes faster is not run often enough to pay for it.
-    os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    yield session("local", PROJECT / "profiles", lake_folder / "spark.log")
+    started = session("local", PROJECT / "profiles", lake_folder / "spark.log")
+    # For the processes that tests start, which are short: the JVM's second compiler costs them more than it saves.
+    os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    yield started
     os.environ.clear()
     os.environ.update(before)
 
