@@ -47,7 +47,7 @@ def test_a_source_that_is_ready_has_no_errors_and_nothing_is_made(
     assert matching(findings, "the publication will be made")
     assert matching(findings, "the slot will be made")
     assert database.execute("select from pg_publication") == []
-    mine = "select from pg_pipelinetion_slots where database = current_database()"
+    mine = "select from pg_replication_slots where database = current_database()"
     assert database.execute(mine) == []
 
 
@@ -117,7 +117,7 @@ def test_a_least_privileged_role_streams_and_snapshots(
     jobs.close()
 
 
-def test_tables_that_can_not_be_pipelineted_are_named(
+def test_tables_that_can_not_be_replicated_are_named(
     database: Database, source: PostgresSource, settings: JobSettings
 ) -> None:
     database.execute("""
@@ -264,12 +264,12 @@ def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
     database: Database, source: PostgresSource, settings: JobSettings
 ) -> None:
     database.execute("create table a (id int primary key)")
-    database.execute(f"select pg_create_physical_pipelinetion_slot('{source.slot}')")
+    database.execute(f"select pg_create_physical_replication_slot('{source.slot}')")
     (error,) = of_level("error", check(source, settings))
     assert error.startswith("the replication slot is of physical replication, not of pgoutput")
     database.drop_slot(source.slot)
 
-    database.execute(f"select pg_create_logical_pipelinetion_slot('{source.slot}', 'pgoutput')")
+    database.execute(f"select pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
     assert matching(check(source, settings), "the slot is there and free")
     reading = psycopg.connect(make_conninfo(database.dsn, replication="database"), autocommit=True)
     with contextlib.closing(reading) as reader:
@@ -286,7 +286,7 @@ def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, setti
         tmp_path / "server",
         settings={
             "wal_level": "replica",
-            "max_pipelinetion_slots": "1",
+            "max_replication_slots": "1",
             "max_wal_senders": "1",
             "wal_sender_timeout": "500ms",
             "fsync": "off",
@@ -296,7 +296,7 @@ def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, setti
         server.start()
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute("create table a (id int primary key)")
-            connection.execute("select pg_create_physical_pipelinetion_slot('other')")
+            connection.execute("select pg_create_physical_replication_slot('other')")
         source = PostgresSource(name="shop", dsn=SecretStr(server.dsn()), tables=("public.*",))
         findings = check(source, settings)
     finally:
@@ -305,7 +305,7 @@ def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, setti
     assert len(errors) == 2
     assert errors[0].startswith("wal_level is pipeline, so changes can't be read: ")
     assert "Set wal_level = logical" in errors[0]
-    assert errors[1].startswith("1 of 1 max_pipelinetion_slots are in use; writers need 1 more, ")
+    assert errors[1].startswith("1 of 1 max_replication_slots are in use; writers need 1 more, ")
     assert len(warnings) == 2
     assert warnings[0].startswith("wal_sender_timeout is 500 ms")
     assert "max_wal_senders are in use" in warnings[1]

@@ -44,7 +44,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
     good, broken = new_source(), new_source()
     uri = SecretStr("mongodb://localhost:1/?replicaSet=rs0")
     away = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
-    database.execute("select pg_create_logical_pipelinetion_slot(%s, 'test_decoding')", [broken.slot])
+    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
     pipeline = SourcePipeline(lake, good, settings.model_copy(update={"connect_seconds": 1.0}), tmp_path, broken, away)
     view = pipeline.view("t", {"id": "int"})
     query = f"select _row_key, id from {{{{ rows('{view}') }}}}"
@@ -60,7 +60,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
             said = {source.name: source.problem for source in read(lake, pipeline.settings).sources}
             assert "is of test_decoding, not of pgoutput" in said[broken.name]
             assert "no primary of a replica set answers" in said[away.name]
-            database.execute("select pg_drop_pipelinetion_slot(%s)", [broken.slot])
+            database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)
         if mended and failed is None and lake.persisted(broken.name) is not None:
             run_loop.stop()  # it has recovered without a restart
@@ -78,7 +78,7 @@ def test_the_command_ends_with_the_error_of_a_source(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, broken = new_source(), new_source()
-    database.execute("select pg_create_logical_pipelinetion_slot(%s, 'test_decoding')", [broken.slot])
+    database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
     both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
     with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
@@ -151,7 +151,7 @@ def test_a_server_that_sends_nothing_is_reported(
     jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
     with caplog.at_level(logging.INFO), jobs.streaming():
-        active = "select active_pid from pg_pipelinetion_slots where slot_name = %s and active"
+        active = "select active_pid from pg_replication_slots where slot_name = %s and active"
         database.awaited(active, [source.slot])
         ((walsender,),) = database.execute(active, [source.slot])
         os.kill(walsender, signal.SIGSTOP)

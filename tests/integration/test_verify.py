@@ -250,7 +250,7 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline,
     pipeline.sync()
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
-        database.awaited("select from pg_pipelinetion_slots where active and slot_name = %s", [pipeline.source.slot])
+        database.awaited("select from pg_replication_slots where active and slot_name = %s", [pipeline.source.slot])
         with pytest.raises(Failure, match="the replication slot is in use by process"):
             start_over(pipeline.lake, pipeline.settings)
     assert {t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()} == {DONE}

@@ -91,7 +91,7 @@ def changes(jobs: PostgresJobs) -> list[tuple[str, str, str | None]]:
 
 
 def slots(database: Database) -> set[str]:
-    return {row[0] for row in database.execute("select slot_name from pg_pipelinetion_slots where not temporary")}
+    return {row[0] for row in database.execute("select slot_name from pg_replication_slots where not temporary")}
 
 
 def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
@@ -508,11 +508,11 @@ def test_what_a_new_writers_slot_exported_is_not_read_while_others_count(
     """A run may have read past that slot's beginning, before the writer counted."""
     settle(jobs, writers=1)
     left_over = jobs.source.slot_of(7)
-    tables.execute("select pg_create_logical_pipelinetion_slot(%s, 'pgoutput')", [left_over])
+    tables.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [left_over])
     jobs.source = jobs.source.model_copy(update={"writers": 2})
     _, held = open_writers(jobs.lake, jobs.source, jobs.settings)
     assert held is None
-    assert f"SELECT pg_drop_pipelinetion_slot('{left_over}')" in caplog.text
+    assert f"SELECT pg_drop_replication_slot('{left_over}')" in caplog.text
 
 
 @pytest.mark.slow(reason="who has which, which test_sharing has without a server")
