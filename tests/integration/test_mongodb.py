@@ -292,7 +292,7 @@ def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
         (document,) = jobs.lake_documents(name)
         assert dict(document)["v"] == '{"$numberInt":"1"}'
     (found,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
-    assert r"a\xff\xfe" in found.what
+    assert r"a\xff\xfe" in found.where
 
 
 def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
