@@ -133,6 +133,7 @@ NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
 
+@pytest.mark.slow(reason="keys of each kind; keys of one kind are in every test")
 def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table named (k text primary key, v int);"
@@ -467,6 +468,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
 
 
+@pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
 def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: SourcePipeline) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
@@ -637,6 +639,7 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
     assert_equal(pipeline, database)
 
 
+@pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
 def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
@@ -746,9 +749,8 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     assert [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"] == []
 
 
-@pytest.mark.parametrize(
-    "schema", ["buckets", pytest.param("core", marks=pytest.mark.slow(reason="one schema is in CI"))]
-)
+@pytest.mark.slow(reason="an error of the catalog that passes")
+@pytest.mark.parametrize("schema", ["buckets", "core"])
 def test_tables_that_dbt_failed_to_list_are_not_made_anew(
     pipeline: SourcePipeline, database: Database, schema: str
 ) -> None:
@@ -819,6 +821,7 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     assert_equal(pipeline, database)
 
 
+@pytest.mark.slow(reason="one definition that changes is in CI")
 def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipeline, database: Database) -> None:
     """The run ends what each of them has published, one after the other."""
     view = f"stg_{pipeline.source.name}__orders"
@@ -1037,6 +1040,7 @@ def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, 
     assert_equal(pipeline, database)
 
 
+@pytest.mark.slow(reason="a variant of the prune that is in CI")
 def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
@@ -1053,6 +1057,7 @@ def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: 
     assert pipeline.rows("select max(publication_id) from core.publications") == published
 
 
+@pytest.mark.slow(reason="a variant of the prune that is in CI")
 def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
