@@ -111,6 +111,7 @@ def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Databas
         assert_equal(pipeline, database)
 
 
+@pytest.mark.slow(reason="the rule is in test_op_logs")
 def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     path = f"models/staging/{view}.sql"
@@ -533,6 +534,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
     assert_equal(pipeline, database, "true")
 
 
+@pytest.mark.slow(reason="op ids are in test_op_logs and test_definition_plan")
 def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")

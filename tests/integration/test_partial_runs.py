@@ -75,6 +75,7 @@ def test_sources_at_different_checkpoints_have_one_version_of_each_row(
     assert versions(pipeline, other) == [('["1"]', "20"), ('["2"]', "20"), ('["3"]', "20")]
 
 
+@pytest.mark.slow(reason="twenty runs of dbt; the order is in test_publishing, two kills in test_run")
 def test_runs_killed_at_any_statement_leave_nothing_behind(
     two: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:

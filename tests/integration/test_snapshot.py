@@ -251,6 +251,7 @@ def done_chunks(jobs: PostgresJobs) -> dict[int, int]:
     return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
 
 
+@pytest.mark.slow(reason="claims of chunks are in test_lake")
 def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.open()
     first, second = chunked.snapshotter(), chunked.snapshotter()
@@ -277,6 +278,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="the rule itself is a unit test in test_snapshot_chunks")
 def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
     """One process begins a table, another goes on with it, whose own snapshot is older."""
     accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
@@ -414,6 +416,7 @@ def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: Postgres
     chunked.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="one kind of key; what is read again is in test_lacking_values")
 def test_rows_whose_key_is_of_a_domain_are_found_by_it(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
@@ -450,6 +453,7 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs,
     jobs.assert_equal("public.accounts")
 
 
+@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_anew")
 def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: PostgresJobs, accounts: Database) -> None:
     """At each moment one that is gone then, and one that is made anew at once; all are read together."""
     places = ("after_plan", "after_claim", "before_land", "before_done")

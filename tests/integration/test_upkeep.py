@@ -97,6 +97,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.slow(reason="a dozen runs of dbt; the rule is in test_compaction")
 def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
     pipeline: SourcePipeline, database: Database
 ) -> None:
