@@ -386,7 +386,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     token = str(Token(jobs.lake.persisted(jobs.source.name) or 0))
     tables.execute("update a set v = 7; update c set v = 7")
     tables.drop_slot(jobs.source.slot_of(2))
-    with pytest.raises(Failure, match="slot is gone.*`--writer N` does so for one"):
+    with pytest.raises(Failure, match="slot is gone.*`--writer N` instead of `--all`"):
         open_jobs(jobs.lake, jobs.source, jobs.settings)
     with pytest.raises(Failure, match="slot is gone"):
         open_jobs(jobs.lake, jobs.source, jobs.settings, running=[2])
