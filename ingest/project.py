@@ -85,11 +85,10 @@ class Project:
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
         self._target, self._folder = target, Path(folder)
         self._files = _files(self._folder)
-        profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
-        self._options = ["--project-dir", str(folder), "--profiles-dir", profiles]
+        self._profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
+        self._options = ["--project-dir", str(folder), "--profiles-dir", self._profiles]
         if target:
             self._options += ["--target", target]
-        self._lake = spark.lake_place(target, profiles)
         found = dbtRunner().invoke([*QUIETLY, "parse", *self._options])
         if not isinstance(found.result, Manifest):
             what, where = "the dbt project can't be parsed", "dbt_project.yml"
@@ -121,6 +120,11 @@ class Project:
             what = f"dbt did not finish ({_said(done)})"
             failure = _failure(_told(done), what, f"dbt {command}", lake=self._lake)
         return [_outcome(result) for result in results], failure
+
+    @property
+    def _lake(self) -> str:
+        """The place of the lake's files, for messages."""
+        return spark.lake_place(self._target, self._profiles)
 
     def compile_views(self) -> None:
         """Let the macros know the views as they would be made now, not as they stand in the lake (`view_text`)."""
