@@ -44,7 +44,7 @@ def outcome(code: int, output: str) -> Outcome:
     return Outcome(problem=f"pytest ended with {code}: {' '.join(output.split())[-500:]}")
 
 
-def copy_project(folder: Path) -> None:
+def copy_checkout(folder: Path) -> None:
     """The files that git knows, or would add, as they are now."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -114,7 +114,7 @@ def main(only: tuple[str, ...], all_tests: bool, trust: bool) -> None:
         raise click.UsageError("no fault has this id or rule")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        copy_project(folder)
+        copy_checkout(folder)
         if not trust:
             # A test that fails anyway notices nothing.
             found = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))

@@ -167,7 +167,6 @@ def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureF
         assert not any(line.startswith("2026-01-01 00:00:00 INFO forged") for line in text.splitlines())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_disk_under_log_and_screen_fails_nobody_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("a logger of its own")
     logger.addHandler(handler := cli._LogFile("/dev/full"))

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit import marks
+from tests.unit.marks import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guarantees.md"
 
 

@@ -2,15 +2,14 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.mutants.__main__ import Outcome, outcome
 from tests.mutants.faults import Fault, Stale, chosen, read
 from tests.unit import marks
+from tests.unit.marks import ROOT
 
-ROOT = Path(__file__).parents[2]
 FAULTS = read()
 LEAST = 30
 
