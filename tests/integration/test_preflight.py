@@ -303,7 +303,7 @@ def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, setti
         server.remove()
     errors, warnings = of_level("error", findings), of_level("warning", findings)
     assert len(errors) == 2
-    assert errors[0].startswith("wal_level is pipeline, so changes can't be read: ")
+    assert errors[0].startswith("wal_level is replica, so changes can't be read: ")
     assert "Set wal_level = logical" in errors[0]
     assert errors[1].startswith("1 of 1 max_replication_slots are in use; writers need 1 more, ")
     assert len(warnings) == 2
