@@ -54,7 +54,7 @@ test-postgres: setup-servers ## The tests on every Postgres version that is inst
 
 .PHONY: test-mongodb
 test-mongodb: setup-servers ## The tests of MongoDB as a source
-	@$(PYTEST) tests/unit/test_mongodb_*.py tests/integration/test_mongodb*.py $(ARGS)
+	@$(PYTEST) tests/integration/test_mongodb*.py $(ARGS)
 
 .PHONY: soak
 soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")

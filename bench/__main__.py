@@ -17,7 +17,7 @@ from rich.console import Console
 from bench import debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
 from bench.place import Place, place
 from bench.result import Result, table
-from ingest.embedded import embedded_postgres
+from ingest.devservers.embedded_servers import embedded_postgres
 
 BENCHMARKS: dict[str, Callable[[Place], Iterator[Result]]] = {
     "stream": stream.results,

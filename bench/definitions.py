@@ -9,7 +9,7 @@ from bench.measure import Run, stopwatch
 from bench.place import Place
 from bench.replica import Replica
 from bench.result import Result, durations
-from ingest.run import Pipeline
+from ingest.pipeline.run_loop import Pipeline
 
 FEW, SOME, MANY = 5, 20, 50
 IDLE_ROWS, REBUILT_ROWS = 1_000, 1_000_000

@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from ingest.positions import parse_lsn
-from ingest.postgres.catalog import watermark
+from ingest.positions.position import parse_lsn
+from ingest.sources.postgres.catalog.catalog_tables import watermark
 
 _COLUMNS = """
     id bigint primary key, customer int not null, status text not null, amount numeric(12, 2) not null,

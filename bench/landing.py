@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from bench.measure import Run, stopwatch
-from ingest.sourcejobs import SourceJobs, Stream
-from ingest.stream import Feed, Hooks
+from ingest.sources.source_jobs import SourceJobs, Stream
+from ingest.stream.stream_writer import Feed, Hooks
 
 
 def snapshot(jobs: SourceJobs, rows: int) -> Run:

@@ -14,8 +14,8 @@ from bench.measure import Run, stopwatch
 from bench.place import Place
 from bench.replica import Replica
 from bench.result import Result
-from ingest.embedded import embedded_postgres
-from ingest.run import ModelRun
+from ingest.devservers.embedded_servers import embedded_postgres
+from ingest.pipeline.run_loop import ModelRun
 
 RATES = (100, 500, 2000)
 ROWS = 100_000

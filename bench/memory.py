@@ -11,9 +11,9 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, costs, rates
-from ingest.config import PostgresSource, Settings
-from ingest.embedded import embedded_postgres
-from ingest.jobs import Jobs
+from ingest.config.sources_file import PostgresSource, Settings
+from ingest.devservers.embedded_servers import embedded_postgres
+from ingest.pipeline.ingest_jobs import Jobs
 
 ROWS, FEW_ROWS = 5_000_000, 500_000
 PGBENCH_RATE = 1000

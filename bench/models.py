@@ -11,7 +11,7 @@ from bench.measure import Run, stopwatch
 from bench.place import Place
 from bench.replica import Replica
 from bench.result import Result, durations
-from ingest.project import Project
+from ingest.project.dbt_project import Project
 
 CHANGES, ROWS, MORE_ROWS, MOST_ROWS = 100_000, 1_000_000, 5_000_000, 10_000_000
 SIZE_MARK = 1.3

@@ -13,14 +13,14 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from ingest.config import MongoSource
-from ingest.mongodb import clustertime, server
-from ingest.mongodb.connection import client as connected
-from ingest.mongodb.connection import place
-from ingest.mongodb.scope import WRITER, Scope
-from ingest.mongodb.source import open_jobs
-from ingest.positions import Position
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource
+from ingest.positions.position import Position
+from ingest.sources.mongodb import cluster_time, mongodb_server
+from ingest.sources.mongodb.mongodb_connection import client as connected
+from ingest.sources.mongodb.mongodb_connection import place
+from ingest.sources.mongodb.mongodb_source import open_jobs
+from ingest.sources.mongodb.stream_scope import WRITER, Scope
 
 DATABASE = "bench"
 DOCUMENTS, CHANGES = 2_000_000, 300_000
@@ -34,9 +34,9 @@ def results(benched: Place) -> Iterator[Result]:
     documents, changes = benched.sized(DOCUMENTS), benched.sized(CHANGES)
     with connected(uri, 10.0) as client:
         _insert(client[DATABASE]["items"], documents)
-        start = server.operation_time(client)
+        start = mongodb_server.operation_time(client)
         _insert(client[DATABASE]["changes"], changes)
-        until = server.watermark(client, server.CLUSTER)
+        until = mongodb_server.watermark(client, mongodb_server.CLUSTER)
     part: dict[str, Any] = {"uri": uri, "documents": documents}
     sides = {
         "ours": Side("bench.mongodb:tidemark_snapshot", {**part, "lake": benched.new_folder("lake")}),
@@ -88,8 +88,8 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
     for number in count():
         source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
         with connected(uri, 10.0) as client:
-            system = server.identify(client, place(uri))
-        scope = Scope(server.CLUSTER, source.collections)
+            system = mongodb_server.identify(client, place(uri))
+        scope = Scope(mongodb_server.CLUSTER, source.collections)
         opened.store(Position(source.name, WRITER, scope.slot, system, 1, start, start))
         yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
 
@@ -108,7 +108,7 @@ def bare_watch(uri: str, start: int, changes: int) -> Iterator[Run]:
     """`for change in watch()`, from the same moment, to as many changes."""
     with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
         while True:
-            at = clustertime.timestamp(start)
+            at = cluster_time.timestamp(start)
             with stopwatch() as run, client.watch(start_at_operation_time=at, full_document="whenAvailable") as stream:
                 for _ in range(changes):
                     stream.next()

@@ -8,9 +8,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ingest import spark
-from ingest.embedded import SUPERUSER, MongoServer, PostgresServer
-from ingest.lake import Lake
+from ingest.devservers.embedded_servers import SUPERUSER, MongoServer, PostgresServer
+from ingest.lake import Lake, spark_session
 
 HOST = "127.0.0.1"
 # The same for all who read from it: nothing waits for the disk, and nothing happens by itself in the middle of a run.
@@ -92,4 +91,4 @@ def _free_port() -> int:
 def open_lake(folder: str) -> Lake:
     """The lake in `folder`, by a Spark of this process."""
     os.environ["TIDEMARK_LAKE"] = folder
-    return Lake(spark.session("local", log=Path(folder) / "spark.log"))
+    return Lake(spark_session.session("local", log=Path(folder) / "spark.log"))

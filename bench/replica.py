@@ -9,10 +9,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from bench.place import open_lake
-from ingest.config import PostgresSource, Settings
-from ingest.jobs import Jobs
-from ingest.project import Project
-from ingest.run import Pipeline
+from ingest.config.sources_file import PostgresSource, Settings
+from ingest.pipeline.ingest_jobs import Jobs
+from ingest.pipeline.run_loop import Pipeline
+from ingest.project.dbt_project import Project
 
 ROOT = Path(__file__).parents[1]
 _SKELETON = ("dbt_project.yml", "macros", "profiles", "models/core", "models/raw", "tests/data_tests")

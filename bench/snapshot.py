@@ -22,11 +22,11 @@ from bench.contest import Side, contest
 from bench.measure import Run, program, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from ingest import spark
-from ingest.config import PostgresSource
-from ingest.postgres.connection import connect, copy_out
-from ingest.postgres.source import open_jobs
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.lake import spark_session
+from ingest.sources.postgres.postgres_connection import connect, copy_out
+from ingest.sources.postgres.postgres_source import open_jobs
 
 ROWS = 2_000_000
 JDBC = "org.postgresql:postgresql:42.7.8"
@@ -65,7 +65,7 @@ def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
 def spark_jdbc(dsn: str, rows: int, folder: str) -> Iterator[Run]:
     """Spark's JDBC reader, split by the key, into an Iceberg table with the raw tables' compression."""
     os.environ["TIDEMARK_LAKE"] = folder
-    found = spark.settings("local")
+    found = spark_session.settings("local")
     packages = f"{found.pop('spark.jars.packages')},{JDBC}"
     builder = SparkSession.builder.config("spark.jars.packages", packages)
     for key, value in found.items():

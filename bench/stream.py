@@ -14,11 +14,11 @@ from bench.contest import Side, contest
 from bench.measure import Run, program
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from ingest.config import PostgresSource
-from ingest.embedded import embedded_postgres
-from ingest.positions import format_lsn
-from ingest.postgres.source import open_jobs
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.devservers.embedded_servers import embedded_postgres
+from ingest.positions.position import format_lsn
+from ingest.sources.postgres.postgres_source import open_jobs
 
 PUBLICATION = "bench"
 LARGE_ROWS, SMALL_ROWS = 1_000_000, 780_000

@@ -14,13 +14,13 @@ from bench.contest import Side, contest
 from bench.measure import Run, stopwatch
 from bench.place import Place, open_lake
 from bench.result import Result, rates
-from ingest.change import EVENTS, EventBatch
-from ingest.config import PostgresSource
-from ingest.lake import Lake, ddl
-from ingest.positions import Position, Restart
-from ingest.postgres.source import open_jobs
-from ingest.settings import JobSettings
-from ingest.stream import Feed, Hooks, Landing
+from ingest.common.records import EVENTS, EventBatch
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.lake import Lake, raw_schema
+from ingest.positions.position import Position, Restart
+from ingest.sources.postgres.postgres_source import open_jobs
+from ingest.stream.stream_writer import Feed, Hooks, Landing
 
 ROWS, ROUNDS = 600_000, 30
 COMMITS, COMMITTERS = 15, 8
@@ -128,5 +128,5 @@ def commits(writers: int, lake: str) -> Iterator[Run]:
 def _commit(lake: Lake, position: Position) -> None:
     row = pa.Table.from_pylist([{"source": position.source, "writer": position.writer, "commit_lsn": 1}], schema=EVENTS)
     for number in range(COMMITS):
-        lake.append(ddl.EVENTS, row)
+        lake.append(raw_schema.EVENTS, row)
         lake.store(replace(position, position=position.position + number))

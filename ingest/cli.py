@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingest.config import load
-from ingest.errors import Failure, TidemarkError, UsageError, one_line, printable, redact, text_of
+from ingest.common.errors import Failure, TidemarkError, UsageError, one_line, printable, redact, text_of
+from ingest.config.sources_file import load
 
 if TYPE_CHECKING:
-    from ingest.jobs import Jobs
     from ingest.lake import Lake
+    from ingest.pipeline.ingest_jobs import Jobs
 
 LOG = Path("logs/tidemark.log")
 
@@ -98,8 +98,8 @@ def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None
     a table that can't be replicated and that nothing requires is a warning. Each line of --json is an object with level
     (error, warning, ok), source (null if the finding concerns none), subject, message and fix.
     """
-    from ingest import findings
-    from ingest.check import check_all
+    from ingest.commands.check import check_all
+    from ingest.common import findings
 
     found = check_all(load(sources), target)
     for line in [each.to_json() for each in found] if as_json else findings.lines(found):
@@ -128,8 +128,8 @@ def codegen(
     tries each new view before its file is written. Exit code 1 if Spark refuses one, or a source can't be read; the
     views of the others are written.
     """
-    from ingest.codegen import Codegen
-    from ingest.viewtrial import Trial
+    from ingest.codegen.view_trial import Trial
+    from ingest.commands.codegen import Codegen
 
     settings = load(sources)
     if not Path("dbt_project.yml").is_file():
@@ -175,7 +175,7 @@ def snapshot(
     New tables are queued automatically. Runs beside `tidemark stream`; several may run at once. A source that
     fails is retried while the others go on; exit code 1 if one is in a failed state at the end.
     """
-    from ingest.jobs import Jobs
+    from ingest.pipeline.ingest_jobs import Jobs
 
     _check_timeout(until_caught_up, timeout)
     settings = load(sources).only(names)
@@ -209,7 +209,7 @@ def stream(
     Makes slots and publications if they are missing. The source is acknowledged only what is in the lake. A source that
     fails is retried while the others go on; exit code 1 if one is in a failed state at the end.
     """
-    from ingest.jobs import Jobs
+    from ingest.pipeline.ingest_jobs import Jobs
 
     _check_timeout(until_caught_up, timeout)
     settings = load(sources).only(names)
@@ -249,7 +249,7 @@ def resnapshot(
     complete, definitions over the table wait; all others go on. End the stream before `--all`, and the stream of that
     writer before `--writer`.
     """
-    from ingest.resnapshot import queue_tables, start_over, start_over_writers
+    from ingest.commands.resnapshot import queue_tables, start_over, start_over_writers
 
     if [everything, bool(writers), bool(tables)].count(True) != 1:
         raise click.UsageError("Name tables, or give --all, or --writer.")
@@ -277,8 +277,8 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
     that fails is retried while the others go on; exit code 1 if one is in a failed state at the end. A full disk, or a
     catalog that does not answer, is retried too.
     """
-    from ingest.project import Project
-    from ingest.run import ModelRun, Pipeline
+    from ingest.pipeline.run_loop import ModelRun, Pipeline
+    from ingest.project.dbt_project import Project
 
     def said(done: ModelRun) -> None:
         log.info("modelled in %.1f s%s", done.ended - done.started, "".join(f"; {line}" for line in done.waiting))
@@ -300,7 +300,7 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def status(sources: str, target: str | None, as_json: bool) -> None:
     """Show how far sources, snapshots and definitions are: lag, last release, failures, what waits for what."""
-    from ingest.status import read, render
+    from ingest.commands.status import read, render
 
     settings = load(sources)
     found = read(_lake(target), settings)
@@ -332,7 +332,7 @@ def verify(
     at which it read, for as long as they make progress. Rows that have changed since are not compared. Exit code 1 if a
     row differs.
     """
-    from ingest.verify import verify_all
+    from ingest.commands.verify import verify_all
 
     settings, lake, equal = load(sources), _lake(target), True
     for verdict in verify_all(lake, settings, wait, tables, name):
@@ -352,7 +352,7 @@ def plan(target: str | None, as_json: bool, prunes: bool) -> None:
     It is new, changed, unchanged, gone or refused; and how many rows of its inputs will be evaluated. Runs nothing.
     Exit code 1 if one is refused.
     """
-    from ingest.plan import make, prune, render
+    from ingest.project.definition_plan import make, prune, render
 
     lake = _lake(target)
     found = make(lake.spark, target)
@@ -384,7 +384,7 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
     A bucket that never had a row has no ops: nothing is printed, but for a note on stderr.
     """
-    from ingest.ops import bucket_name, is_known, read
+    from ingest.commands.op_log import bucket_name, is_known, read
 
     spark, name = _lake(target).spark, bucket_name(definition, bucket)
     for line in read(spark, definition, name, after):
@@ -411,7 +411,7 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole only
     below the minimum: those over tables of several writers come in parts, each when it is landed.
     """
-    from ingest.tail import begin, follow
+    from ingest.commands.tail import begin, follow
 
     settings = load(sources)
     begin_at = begin(settings, source, token)
@@ -433,8 +433,8 @@ def maintain(sources: str, target: str | None) -> None:
     then; use this command if you run dbt yourself. Safe beside running jobs: if a run and maintenance conflict, the
     later one publishes nothing and is repeated.
     """
-    from ingest.project import Project
-    from ingest.upkeep import maintain as due
+    from ingest.pipeline.maintenance import maintain as due
+    from ingest.project.dbt_project import Project
 
     settings = load(sources).settings
     for line in due(_lake(target), settings, Project(target)):
@@ -450,7 +450,7 @@ def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
 
     `tidemark buckets --for user_id=42` asks those that ask for user_id alone, or for nothing.
     """
-    from ingest.buckets import resolve
+    from ingest.commands.bucket_lookup import resolve
 
     pairs = [pair.partition("=") for pair in given]
     request = {name: value for name, _, value in pairs}
@@ -477,7 +477,7 @@ def demo(seconds: float, rate: int) -> None:
 
 def _lake(target: str | None) -> "Lake":
     from ingest.lake import Lake
-    from ingest.spark import session
+    from ingest.lake.spark_session import session
 
     return Lake(session(target))
 
@@ -552,13 +552,13 @@ class _Brief(_Redacted):
 
 def _spark_ended() -> TidemarkError | None:
     """Why Spark's Java process has ended, if it has: any other error follows from that."""
-    spark = sys.modules.get("ingest.spark")  # a command that has not started Spark need not load it
+    spark = sys.modules.get("ingest.lake.spark_session")  # a command that has not started Spark need not load it
     return spark.ended() if spark else None
 
 
 def _withheld(error: Exception) -> TidemarkError | None:
     """The error as Unavailable, if its cause is the environment, such as a catalog that does not answer."""
-    from ingest.unavailable import unavailable
+    from ingest.common.environment_errors import unavailable
 
     return unavailable(error, "the lake")
 

@@ -21,8 +21,8 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from ingest.embedded import PostgresServer, installed_postgres
-from ingest.postgres import slots
+from ingest.devservers.embedded_servers import PostgresServer, installed_postgres
+from ingest.sources.postgres.slots import replication_slots
 
 # How long an example takes says how busy the machine is.
 hypothesis.settings.register_profile(
@@ -64,7 +64,7 @@ class Database:
     def slot_released(self, slot: str) -> None:
         """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""
         with self.connect() as connection:
-            slots.when_free(connection, slot, self.name)
+            replication_slots.when_free(connection, slot, self.name)
 
     def lock_awaited(self, table: str) -> None:
         """Waits until somebody waits for a lock on `table`."""

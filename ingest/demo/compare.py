@@ -21,7 +21,7 @@ from ingest.demo.definitions import Definition
 from ingest.demo.weather import NAME as WEATHER
 from ingest.demo.weather import OBSERVED
 from ingest.demo.weather import SOURCE as SKY
-from ingest.postgres.connection import connect, copy_out
+from ingest.sources.postgres.postgres_connection import connect, copy_out
 
 _TIMES = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
 _KEY = ["bucket", "object_type", "object_id", "row_key"]

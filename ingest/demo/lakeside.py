@@ -6,7 +6,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ingest.demo.definitions import Definition
-from ingest.lake.sql import literal
+from ingest.lake.sql_literals import literal
 
 _IDENTITY = ("bucket", "object_type", "object_id", "row_key")
 

@@ -11,8 +11,8 @@ from functools import partial
 
 from pydantic import SecretStr
 
-from ingest import plan
-from ingest.config import MongoSource, PostgresSource, Settings
+from ingest.common.errors import Failure
+from ingest.config.sources_file import MongoSource, PostgresSource, Settings
 from ingest.demo import data, weather
 from ingest.demo.changes import Traffic
 from ingest.demo.compare import compare_all
@@ -22,11 +22,11 @@ from ingest.demo.lakeside import bucket, main_snapshots, ops_written
 from ingest.demo.screen import Screen
 from ingest.demo.stage import TARGET, Stage, stage
 from ingest.demo.watch import Latency, Watch
-from ingest.errors import Failure
 from ingest.lake import Lake
-from ingest.project import Project
-from ingest.run import ModelRun, Pipeline
-from ingest.spark import session
+from ingest.lake.spark_session import session
+from ingest.pipeline.run_loop import ModelRun, Pipeline
+from ingest.project import definition_plan
+from ingest.project.dbt_project import Project
 
 # Of its rate before the steady state: a small machine has enough to do with the snapshots and the first run.
 _RATE_AT_FIRST = 0.2
@@ -147,8 +147,8 @@ class _Play:
         path = self.place.project / "models" / "buckets" / f"{EDITED.name}.sql"
         path.write_text(replaced(path.read_text(), *EDIT))
         self.screen.edit(EDITED.name, *EDIT)
-        steps = plan.make(self.spark, TARGET, self.place.project)
-        plan.render(steps)
+        steps = definition_plan.make(self.spark, TARGET, self.place.project)
+        definition_plan.render(steps)
         self.figures.evaluated = sum(step.rows for step in steps)
         self.figures.differing = rows_that_differ(self.dsn, EDITED, EDITED.edited(*EDIT))
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]

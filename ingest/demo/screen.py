@@ -11,7 +11,7 @@ from rich.table import Table
 from typing_extensions import Self
 
 from ingest.demo.compare import Compared
-from ingest.run import ModelRun
+from ingest.pipeline.run_loop import ModelRun
 
 
 class Screen:

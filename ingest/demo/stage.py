@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from ingest.common.errors import UsageError
 from ingest.demo import data, weather
-from ingest.embedded import MongoServer, PostgresServer
-from ingest.errors import UsageError
+from ingest.devservers.embedded_servers import MongoServer, PostgresServer
 
 TARGET = "local"
 _MARK = ".made-by-tidemark-demo"

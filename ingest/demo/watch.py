@@ -12,8 +12,8 @@ from typing_extensions import Self
 
 from ingest.demo.changes import Probe, Traffic
 from ingest.demo.definitions import AIRPORT_DEPARTURES
-from ingest.jobs import Jobs
-from ingest.positions import parse_lsn
+from ingest.pipeline.ingest_jobs import Jobs
+from ingest.positions.position import parse_lsn
 
 _TICK = 0.25
 

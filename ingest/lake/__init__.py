@@ -4,9 +4,9 @@ One `Lake` per job; its methods may be called from several threads. Sources make
 lands them.
 """
 
-from ingest.files import File, Folder, Sink
-from ingest.lake.chunks import Chunk, ChunkTable
+from ingest.lake.chunk_table import Chunk, ChunkTable
 from ingest.lake.lake import Lake
-from ingest.lake.tables import SourceTable, SourceTables
+from ingest.lake.parquet_files import File, Folder, Sink
+from ingest.lake.source_tables import SourceTable, SourceTables
 
 __all__ = ["Chunk", "ChunkTable", "File", "Folder", "Lake", "Sink", "SourceTable", "SourceTables"]

@@ -7,14 +7,14 @@ from datetime import datetime, timezone
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from ingest.errors import Failure
-from ingest.files import File, Folder, written
-from ingest.lake import ddl
-from ingest.lake.chunks import ChunkTable
-from ingest.lake.commit import Committer, retried, table_folder
-from ingest.lake.sql import literal
-from ingest.lake.tables import DONE, RUNNING, SourceTable, SourceTables
-from ingest.positions import Position, current, incarnations, persisted
+from ingest.common.errors import Failure
+from ingest.lake import raw_schema
+from ingest.lake.chunk_table import ChunkTable
+from ingest.lake.iceberg_commit import Committer, retried, table_folder
+from ingest.lake.parquet_files import File, Folder, written
+from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
+from ingest.lake.sql_literals import literal
+from ingest.positions.position import Position, current, incarnations, persisted
 
 _POSITIONS = pa.schema(
     [
@@ -48,7 +48,7 @@ class Lake:
     def __init__(self, spark: SparkSession, committer: Committer | None = None) -> None:
         self.spark = spark
         self.committer = committer or Committer(spark)
-        ddl.ensure(spark)
+        raw_schema.ensure(spark)
         self.tables = SourceTables(spark)
         self.chunks = ChunkTable(spark)
         self._folders: dict[str, Folder] = {}
@@ -58,11 +58,11 @@ class Lake:
     def describe(self, source: str, checkpoint_scope: str) -> None:
         """Says in raw.sources what the models have to know of a source."""
         told, scope = literal(source), literal(checkpoint_scope)
-        found = self.spark.sql(f"SELECT checkpoint_scope FROM {ddl.SOURCES} WHERE source = {told}").collect()
+        found = self.spark.sql(f"SELECT checkpoint_scope FROM {raw_schema.SOURCES} WHERE source = {told}").collect()
         if [row.checkpoint_scope for row in found] == [checkpoint_scope]:
             return
         statement = f"""
-            MERGE INTO {ddl.SOURCES} t
+            MERGE INTO {raw_schema.SOURCES} t
             USING (SELECT {told} AS source, {scope} AS checkpoint_scope, current_timestamp() AS updated_at) s
             ON t.source = {told} AND t.source = s.source
             WHEN MATCHED THEN UPDATE SET checkpoint_scope = s.checkpoint_scope, updated_at = s.updated_at
@@ -73,27 +73,27 @@ class Lake:
     @property
     def location(self) -> str:
         """The folder of the lake's files, for messages."""
-        return self.folder(ddl.EVENTS).root
+        return self.folder(raw_schema.EVENTS).root
 
     def report(self, source: str, error: str | None) -> None:
         """Stores in raw.sources what the jobs of a source fail with at present (None: nothing), for `status`."""
         where = f"WHERE source = {literal(source)}"
-        told = [row.error for row in self.spark.sql(f"SELECT error FROM {ddl.SOURCES} {where}").collect()]
+        told = [row.error for row in self.spark.sql(f"SELECT error FROM {raw_schema.SOURCES} {where}").collect()]
         if told and told != [error]:
             since = "NULL" if error is None else "current_timestamp()"
-            statement = f"UPDATE {ddl.SOURCES} SET error = {literal(error)}, error_at = {since} {where}"
+            statement = f"UPDATE {raw_schema.SOURCES} SET error = {literal(error)}, error_at = {since} {where}"
             retried(lambda: self.spark.sql(statement))
 
     def error(self, source: str) -> tuple[str, datetime] | None:
         """What the jobs of a source fail with, and since when."""
         what = "error, unix_micros(error_at) AS micros"
-        query = f"SELECT {what} FROM {ddl.SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
+        query = f"SELECT {what} FROM {raw_schema.SOURCES} WHERE source = {literal(source)} AND error IS NOT NULL"
         rows = self.spark.sql(query).collect()
         return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
     def writers(self, source: str) -> frozenset[int]:
         """The writers whose minimum is the source's position; a lake of an older version has but those with one."""
-        rows = self.spark.sql(f"SELECT writers FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()
+        rows = self.spark.sql(f"SELECT writers FROM {raw_schema.SOURCES} WHERE source = {literal(source)}").collect()
         if rows and rows[0].writers is not None:
             return frozenset(rows[0].writers)
         return frozenset(writer for _, writer in current(self.positions(source)))
@@ -101,7 +101,7 @@ class Lake:
     def count_writers(self, source: str, writers: Collection[int]) -> None:
         """Says which writers count from now on. One at a time may say it: see `postgres.writers`."""
         statement = f"""
-            MERGE INTO {ddl.SOURCES} t
+            MERGE INTO {raw_schema.SOURCES} t
             USING (SELECT {literal(source)} AS source, {literal(sorted(writers))} AS writers) s
             ON t.source = {literal(source)} AND t.source = s.source
             WHEN MATCHED THEN UPDATE SET writers = s.writers, updated_at = current_timestamp()
@@ -111,7 +111,7 @@ class Lake:
 
     def purged(self, source: str) -> dict[int, int]:
         """The position below which records of each writer may be gone from raw.wal_events."""
-        rows = self.spark.sql(f"SELECT purged FROM {ddl.SOURCES} WHERE source = {literal(source)}").collect()
+        rows = self.spark.sql(f"SELECT purged FROM {raw_schema.SOURCES} WHERE source = {literal(source)}").collect()
         return dict(rows[0].purged or {}) if rows else {}
 
     def persisted(self, source: str) -> int | None:
@@ -148,7 +148,7 @@ class Lake:
 
     def remove_empty_folders(self) -> int:
         """Removes folders of commits whose files are gone: expired, purged or never committed; gives their number."""
-        tables = (ddl.EVENTS, ddl.SNAPSHOT_ROWS, ddl.POSITIONS)
+        tables = (raw_schema.EVENTS, raw_schema.SNAPSHOT_ROWS, raw_schema.POSITIONS)
         return sum(self.folder(table).remove_empty(EMPTY_FOLDER_SECONDS) for table in tables)
 
     def positions(self, source: str | None = None) -> list[Position]:
@@ -157,18 +157,18 @@ class Lake:
         names = "source, writer, slot, system_id, timeline, start_position"
         rows = self.spark.sql(
             f"SELECT {names}, max(position) AS position, max_by(token, struct(position, updated_at)) AS token "
-            f"FROM {ddl.POSITIONS} {where} GROUP BY {names}"
+            f"FROM {raw_schema.POSITIONS} {where} GROUP BY {names}"
         ).collect()
         return incarnations(Position(**row.asDict()) for row in rows)
 
     def begin(self, position: Position, after: int) -> None:
         """Adds a writer's first position, unless another process has begun from later than `after` on meanwhile."""
-        kinds = ddl.TABLES[ddl.POSITIONS].columns
+        kinds = raw_schema.TABLES[raw_schema.POSITIONS].columns
         row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
         values = ", ".join(f"CAST({literal(value)} AS {kinds[name]}) AS {name}" for name, value in row.items())
         # With inserts alone it would be an append, which comes into conflict with nobody.
         statement = f"""
-            MERGE INTO {ddl.POSITIONS} t
+            MERGE INTO {raw_schema.POSITIONS} t
             USING (SELECT {values}) s
             ON t.source = {literal(position.source)} AND t.source = s.source AND t.writer = s.writer
                 AND t.start_position > {after}
@@ -181,7 +181,11 @@ class Lake:
         never, would show when later positions are stored.
         """
         where = f"source = {literal(position.source)} AND writer = {position.writer}"
-        retried(lambda: self.spark.sql(f"DELETE FROM {ddl.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"))
+        retried(
+            lambda: self.spark.sql(
+                f"DELETE FROM {raw_schema.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"
+            )
+        )
 
     def forsake(self, position: Position) -> None:
         """What is beyond `position` in the source's log may be of a timeline that was left: records that were landed of
@@ -203,7 +207,7 @@ class Lake:
         The maximum counts, so a lower one changes nothing.
         """
         row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
-        self.append(ddl.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
+        self.append(raw_schema.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
         self._stored += 1
 
     def upkeep(self, position: Position | None = None) -> None:
@@ -248,4 +252,4 @@ class Lake:
             for name in ("source", "writer", "slot", "system_id", "start_position")
         )
         below = f"position < {literal(position.position)}"
-        retried(lambda: self.spark.sql(f"DELETE FROM {ddl.POSITIONS} WHERE {same} AND {below}"))
+        retried(lambda: self.spark.sql(f"DELETE FROM {raw_schema.POSITIONS} WHERE {same} AND {below}"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from ingest.config import PostgresSource
+from ingest.config.sources_file import PostgresSource
 from tests.harness.project_copy import ROOT
 
 TIDEMARK = (sys.executable, "-c", "from ingest.cli import main; main()")

@@ -7,12 +7,12 @@ gives in the end.
 
 import sys
 
-from ingest.config import load
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.sources_file import load
 from ingest.lake import Lake
-from ingest.project import Project
-from ingest.run import Pipeline
-from ingest.spark import session
+from ingest.lake.spark_session import session
+from ingest.pipeline.run_loop import Pipeline
+from ingest.project.dbt_project import Project
 
 
 def main(query: str) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from dbt.adapters.spark.session import Cursor
 
-from ingest.config import load
+from ingest.config.sources_file import load
 from ingest.lake import Lake
-from ingest.project import Project
-from ingest.run import Pipeline
-from ingest.spark import session
+from ingest.lake.spark_session import session
+from ingest.pipeline.run_loop import Pipeline
+from ingest.project.dbt_project import Project
 
 # Before a statement of dbt's, or before a call of the lake's.
 STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('lake.core.events'"}

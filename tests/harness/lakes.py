@@ -14,7 +14,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ingest.lake import Lake
-from ingest.project import Project
+from ingest.project.dbt_project import Project
 from tests.harness.project_copy import copy_project
 
 # The catalog's tables, and the column that names the schema.

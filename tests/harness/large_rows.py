@@ -9,13 +9,13 @@ import sys
 
 import psycopg
 
-from ingest.config import PostgresSource, Settings, load
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.sources_file import PostgresSource, Settings, load
 from ingest.lake import Lake
-from ingest.lake.ddl import EVENTS
-from ingest.project import Project
-from ingest.run import Pipeline
-from ingest.spark import session
+from ingest.lake.raw_schema import EVENTS
+from ingest.lake.spark_session import session
+from ingest.pipeline.run_loop import Pipeline
+from ingest.project.dbt_project import Project
 
 # Shares of the largest permitted row. The text hardly compresses with zstd, and Postgres stores it uncompressed.
 LARGE, TOO_LARGE = 0.95, 1.1

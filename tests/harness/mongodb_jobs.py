@@ -12,15 +12,15 @@ from bson import json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import MongoClient
 
-from ingest.config import MongoSource
-from ingest.lake.tables import DONE
-from ingest.mongodb import connection, server
-from ingest.mongodb.feed import MongoFeed, open_writer, start_over
-from ingest.mongodb.scope import Scope
-from ingest.mongodb.snapshots import MongoCollections
-from ingest.positions import persisted
-from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.stream import Hooks, StreamWriter
+from ingest.config.sources_file import MongoSource
+from ingest.lake.source_tables import DONE
+from ingest.positions.position import persisted
+from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
+from ingest.sources.mongodb import mongodb_connection, mongodb_server
+from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer, start_over
+from ingest.sources.mongodb.snapshot.mongodb_snapshot_source import MongoCollections
+from ingest.sources.mongodb.stream_scope import Scope
+from ingest.stream.stream_writer import Hooks, StreamWriter
 from tests.harness import postgres_jobs
 
 Client = MongoClient[dict[str, Any]]
@@ -50,8 +50,8 @@ class MongoJobs(postgres_jobs.PostgresJobs):
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at", "columns")
 
     def watermark(self) -> int:
-        with connection.client(self.source.uri.get_secret_value(), 5) as client:
-            return server.watermark(client, Scope.of(self.position().slot).level)
+        with mongodb_connection.client(self.source.uri.get_secret_value(), 5) as client:
+            return mongodb_server.watermark(client, Scope.of(self.position().slot).level)
 
     def position(self) -> Any:
         return open_writer(self.lake, self.source, self.settings)

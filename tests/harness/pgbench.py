@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ingest.embedded import embedded_postgres
+from ingest.devservers.embedded_servers import embedded_postgres
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from ingest.config import PostgresSource, Settings, Source
-from ingest.jobs import Jobs
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings, Source
 from ingest.lake import Lake
-from ingest.project import Outcome, Project
-from ingest.run import Pipeline
-from ingest.settings import JobSettings
+from ingest.pipeline.ingest_jobs import Jobs
+from ingest.pipeline.run_loop import Pipeline
+from ingest.project.dbt_project import Outcome, Project
 from tests.harness.lakes import EmptyLake
 from tests.harness.project_copy import copy_project
 

@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake, SourceTable
-from ingest.lake.tables import DONE, ENDED
-from ingest.positions import Position, current, visible
-from ingest.postgres import catalog
-from ingest.postgres.connection import connect, copy_out
-from ingest.postgres.feed import PostgresFeed
-from ingest.postgres.slots import Held
-from ingest.postgres.snapshots import PostgresTables
-from ingest.postgres.startover import start_over
-from ingest.postgres.writers import open_writers
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.stream import Hooks, Progress, StreamWriter
+from ingest.lake.source_tables import DONE, ENDED
+from ingest.positions.position import Position, current, visible
+from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
+from ingest.sources.postgres.catalog import catalog_tables
+from ingest.sources.postgres.postgres_connection import connect, copy_out
+from ingest.sources.postgres.replication.replication_feed import PostgresFeed
+from ingest.sources.postgres.slots.replication_slots import Held
+from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
+from ingest.sources.postgres.writers.postgres_writers import open_writers
+from ingest.sources.postgres.writers.writer_reset import start_over
+from ingest.stream.stream_writer import Hooks, Progress, StreamWriter
 
 Row = tuple[str | None, ...]
 
@@ -42,7 +42,7 @@ class PostgresJobs:
 
     def watermark(self) -> int:
         with connect(self.source.dsn.get_secret_value()) as connection:
-            return catalog.watermark(connection)
+            return catalog_tables.watermark(connection)
 
     def open(self) -> None:
         """Make slot and publication, so that what is committed from here on is streamed."""

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingest import ops
+from ingest.commands import op_log
 from tests.conftest import Database
 from tests.harness.pipeline import Row, SourcePipeline, in_order
 
@@ -165,7 +165,7 @@ class Definitions:
         )
 
     def _bucket(self, name: str, values: list[Any]) -> str:
-        return ops.bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
+        return op_log.bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
 
     def _write_view(self) -> None:
         source = self._pipeline.source.name

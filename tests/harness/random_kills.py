@@ -4,8 +4,8 @@ import random
 import threading
 from collections.abc import Callable
 
-from ingest.snapshot import SnapshotHooks, Snapshotter
-from ingest.stream import Hooks, StreamWriter
+from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
+from ingest.stream.stream_writer import Hooks, StreamWriter
 from tests.harness.kill_points import Killed
 from tests.harness.postgres_jobs import PostgresJobs
 

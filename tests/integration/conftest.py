@@ -13,11 +13,11 @@ from pydantic import SecretStr
 from pymongo import MongoClient
 from pyspark.sql import SparkSession
 
-from ingest.config import MongoSource, PostgresSource
-from ingest.embedded import MongoServer
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, PostgresSource
+from ingest.devservers.embedded_servers import MongoServer
 from ingest.lake import Lake
-from ingest.settings import JobSettings
-from ingest.spark import session
+from ingest.lake.spark_session import session
 from tests.conftest import Database
 from tests.harness.lakes import LakeFolder
 from tests.harness.mongodb_jobs import Client, MongoJobs

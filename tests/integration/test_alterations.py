@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake, SourceTable
-from ingest.lake.tables import ENDED
-from ingest.settings import JobSettings
+from ingest.lake.source_tables import ENDED
 from tests.conftest import Database
 from tests.harness.alterations import Alteration, Outcome, Step
 from tests.harness.altered_columns import COLUMNS

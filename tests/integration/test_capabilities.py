@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest.errors import Failure
-from ingest.lake import Lake, capabilities
+from ingest.common.errors import Failure
+from ingest.lake import Lake, catalog_capabilities
 
 NewCatalog = Callable[..., SparkSession]
 
@@ -29,18 +29,20 @@ def new_catalog(spark: SparkSession, tmp_path: Path) -> NewCatalog:
 
 
 def left_of(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file() or capabilities.PREFIX in path.name]
+    return [path for path in folder.rglob("*") if path.is_file() or catalog_capabilities.PREFIX in path.name]
 
 
 def test_the_default_catalog_passes_and_nothing_of_the_check_stays(lake: Lake, lake_folder: Path) -> None:
-    assert capabilities.missing(lake.spark) == []
-    assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
-    assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
+    assert catalog_capabilities.missing(lake.spark) == []
+    assert [
+        row[0] for row in lake.spark.sql("show namespaces").collect() if catalog_capabilities.PREFIX in row[0]
+    ] == []
+    assert [path for path in lake_folder.rglob("*") if catalog_capabilities.PREFIX in path.name] == []
 
 
 def test_a_hadoop_catalog_is_refused_for_a_new_lake_as_it_has_no_views(new_catalog: NewCatalog, tmp_path: Path) -> None:
     spark = new_catalog("files", type="hadoop")
-    (found,) = capabilities.missing(spark)
+    (found,) = catalog_capabilities.missing(spark)
     assert found.level == "error"
     assert str(found) == (
         "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
@@ -57,7 +59,7 @@ def test_a_hadoop_catalog_is_refused_for_a_new_lake_as_it_has_no_views(new_catal
 def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: NewCatalog, tmp_path: Path) -> None:
     settings = {"uri": f"jdbc:sqlite:{tmp_path}/old.db", "table-override.format-version": "2"}
     spark = new_catalog("old", type="jdbc", **settings)
-    views, tables = capabilities.missing(spark)
+    views, tables = catalog_capabilities.missing(spark)
     assert "can't create and replace views (" in views.what
     assert tables.what == "the catalog can't create tables of format version 3 (it created one of version 2)"
     assert spark.sql("show namespaces").collect() == []
@@ -67,16 +69,18 @@ def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: 
 def test_a_step_that_fails_in_the_middle_leaves_nothing(
     lake: Lake, lake_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capabilities, "written", lambda *_: (_ for _ in ()).throw(OSError("no access")))
-    (found,) = capabilities.missing(lake.spark)
+    monkeypatch.setattr(catalog_capabilities, "written", lambda *_: (_ for _ in ()).throw(OSError("no access")))
+    (found,) = catalog_capabilities.missing(lake.spark)
     assert found.what == "the catalog can't register data files that the jobs write (no access)"
-    assert [row[0] for row in lake.spark.sql("show namespaces").collect() if capabilities.PREFIX in row[0]] == []
-    assert [path for path in lake_folder.rglob("*") if capabilities.PREFIX in path.name] == []
+    assert [
+        row[0] for row in lake.spark.sql("show namespaces").collect() if catalog_capabilities.PREFIX in row[0]
+    ] == []
+    assert [path for path in lake_folder.rglob("*") if catalog_capabilities.PREFIX in path.name] == []
 
 
 def test_if_no_namespace_can_be_created_only_that_is_reported(new_catalog: NewCatalog, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
-    (found,) = capabilities.missing(spark)
+    (found,) = catalog_capabilities.missing(spark)
     assert (found.level, found.where) == ("error", "catalog closed")
     assert found.what.startswith("the catalog can't create namespaces (")

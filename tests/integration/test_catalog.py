@@ -10,21 +10,21 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from ingest.change import EventBatch
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.common.records import EventBatch
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, ENDED, QUEUED, SourceTable, SourceTables
-from ingest.positions import Restart
-from ingest.postgres import catalog
-from ingest.postgres.catalog import CatalogTable
-from ingest.postgres.connection import Connection, Link, connect
-from ingest.postgres.feed import PostgresFeed
-from ingest.postgres.startover import start_over
-from ingest.postgres.survey import Survey
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.stream import Hooks, Landing, Progress, StreamWriter
+from ingest.lake.source_tables import DONE, ENDED, QUEUED, SourceTable, SourceTables
+from ingest.positions.position import Restart
+from ingest.snapshot.snapshotter import SnapshotHooks
+from ingest.sources.postgres.catalog import catalog_tables
+from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
+from ingest.sources.postgres.postgres_connection import Connection, Link, connect
+from ingest.sources.postgres.replication.replication_feed import PostgresFeed
+from ingest.sources.postgres.schema_tracking.table_sync import Survey
+from ingest.sources.postgres.writers.writer_reset import start_over
+from ingest.stream.stream_writer import Hooks, Landing, Progress, StreamWriter
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once
 from tests.harness.postgres_jobs import PostgresJobs
@@ -78,9 +78,9 @@ def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Po
 def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) -> None:
     ((oid,),) = orders.execute("select 'orders'::regclass::oid::bigint")
     with connect(orders.dsn) as looking, ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
-        before = catalog.table_of(looking, oid)
+        before = catalog_tables.table_of(looking, oid)
         altering.execute(FILLED)
-        look = pool.submit(catalog.table_of, looking, oid)
+        look = pool.submit(catalog_tables.table_of, looking, oid)
         orders.lock_awaited("orders")
         altering.commit()
         after = look.result(60)
@@ -277,7 +277,7 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
 def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "60s")
+    monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "60s")
     jobs.settle()
     dsn = jobs.source.dsn.get_secret_value()
     link = Link(dsn, 10.0, lambda _: None)
@@ -289,7 +289,7 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
             f'create table later (id int primary key); alter publication "{jobs.source.publication}" add table later'
         )
         ((oid,),) = orders.execute("select 'later'::regclass::oid::bigint")
-        later = catalog.table_of(other, oid)
+        later = catalog_tables.table_of(other, oid)
         assert later is not None
         assert jobs.lake.tables.put(jobs.source.name, [later.row(jobs.source.name)])
         altering.commit()
@@ -585,7 +585,7 @@ def test_a_poll_that_races_with_ddl_is_repeated(
 
     def move(source: str) -> None:
         (row,) = jobs.lake.tables.read(source).values()
-        assert put(jobs.lake.tables, source, [row.after(moving_id=1, moved_lsn=1)])  # as `sharing` does
+        assert put(jobs.lake.tables, source, [row.after(moving_id=1, moved_lsn=1)])  # as `table_assignment` does
 
     move_once = call_once(lambda: move(jobs.source.name))
 
@@ -608,7 +608,7 @@ def test_a_poll_that_races_with_ddl_is_repeated(
 def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "200ms")
     orders.execute("create table other (id int primary key)")
     jobs.settle()
     landed = threading.Semaphore(0)
@@ -727,7 +727,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
 ) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog.table_of
+    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog_tables.table_of
 
     def counted(connection: Connection, oid: int) -> CatalogTable | None:
         looks[oid] += 1
@@ -741,7 +741,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
         jobs.snapshot()
         orders.execute("insert into other values (2)")
         assert landed.acquire(timeout=60)
-        monkeypatch.setattr(catalog, "table_of", counted)
+        monkeypatch.setattr(catalog_tables, "table_of", counted)
         for number in range(3, 13):
             orders.execute(f"insert into other values ({number})")
             assert landed.acquire(timeout=60)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from ingest.check import check_project
-from ingest.config import PostgresSource, Settings
+from ingest.commands.check import check_project
+from ingest.config.sources_file import PostgresSource, Settings
 
 PROJECT = Path(__file__).parents[2]
 SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=("public.*",))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.devservers.server_process import PATIENCE, POLL
 from ingest.lake import Lake
-from ingest.process import PATIENCE, POLL
-from ingest.settings import JobSettings
-from ingest.spark import settings as spark_settings
+from ingest.lake.spark_session import settings as spark_settings
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources
 from tests.harness.pipeline import SourcePipeline

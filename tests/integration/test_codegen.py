@@ -17,17 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ingest.cli import cli
-from ingest.codegen import Codegen
-from ingest.config import PostgresSource
-from ingest.errors import Failure, UsageError
-from ingest.lake.sql import literal
-from ingest.postgres import catalog, copytext
-from ingest.postgres.codegen import domains, staging_models
-from ingest.postgres.connection import Connection, connect, copy_out
-from ingest.postgres.types import cast
-from ingest.settings import JobSettings
-from ingest.stagingrecord import Record
-from ingest.viewtrial import Trial
+from ingest.codegen.staging_record import Record
+from ingest.codegen.view_trial import Trial
+from ingest.commands.codegen import Codegen
+from ingest.common.errors import Failure, UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.lake.sql_literals import literal
+from ingest.sources.postgres.catalog import catalog_tables
+from ingest.sources.postgres.postgres_connection import Connection, connect, copy_out
+from ingest.sources.postgres.postgres_types import cast
+from ingest.sources.postgres.snapshot import copy_text
+from ingest.sources.postgres.table_views import domains, staging_models
 from tests.conftest import Database
 from tests.harness.commands import write_sources
 from tests.harness.project_copy import ROOT
@@ -227,7 +228,7 @@ def make_typed_table(connection: Connection) -> None:
 
 def staged(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
     """The generated view of each table, on rows as COPY prints them; equal ones counted."""
-    tables = catalog.tables(connection, source.selects)
+    tables = catalog_tables.tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, copies int"
@@ -242,13 +243,13 @@ def rendered(text: str) -> str:
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
 
 
-def _rows(connection: Connection, source: str, table: catalog.CatalogTable) -> Iterator[tuple[Any, ...]]:
+def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTable) -> Iterator[tuple[Any, ...]]:
     names = [column.name for column in table.columns]
     copy = sql.SQL("COPY {} ({}) TO STDOUT").format(
         sql.Identifier(table.schema, table.name), sql.SQL(", ").join(map(sql.Identifier, names))
     )
     counted: dict[str, tuple[dict[str, str], int]] = {}
-    for batch in copytext.decode(copy_out(connection, copy.as_string(connection)), names):
+    for batch in copy_text.decode(copy_out(connection, copy.as_string(connection)), names):
         for pairs in batch.columns.to_pylist():
             key = str(pairs)
             counted[key] = dict(pairs), counted.get(key, ({}, 0))[1] + 1

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from ingest.cli import cli
-from ingest.config import PostgresSource
+from ingest.config.sources_file import PostgresSource
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources
 from tests.harness.postgres_jobs import PostgresJobs

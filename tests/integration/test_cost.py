@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.harness.kill_points import watched
 from tests.harness.pipeline import SourcePipeline

@@ -10,14 +10,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from ingest.config import PostgresSource, Settings
-from ingest.errors import Failure
-from ingest.jobs import Jobs as AllJobs
+from ingest.commands.verify import verify_all
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
-from ingest.positions import current
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.verify import verify_all
+from ingest.pipeline.ingest_jobs import Jobs as AllJobs
+from ingest.positions.position import current
+from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.postgres_jobs import PostgresJobs
 

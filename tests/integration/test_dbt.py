@@ -9,12 +9,12 @@ import pytest
 from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.nodes import SingularTestNode
 
-from ingest import plan
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.project import QUIETLY
-from ingest.settings import JobSettings
+from ingest.project import definition_plan
+from ingest.project.dbt_project import QUIETLY
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources
 from tests.harness.kill_points import watched
@@ -31,7 +31,7 @@ def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
 
 def planned(pipeline: SourcePipeline, state: str) -> set[str]:
     """The definitions of this source that a run will find to be `state`."""
-    steps = plan.make(pipeline.spark, folder=pipeline.folder)
+    steps = definition_plan.make(pipeline.spark, folder=pipeline.folder)
     return {step.definition for step in steps if step.state == state and pipeline.source.name in step.definition}
 
 
@@ -96,7 +96,7 @@ def test_a_plan_names_what_is_refused_beside_the_others(
     path.write_text("{{ config(materialized='bucket_parameters') }}\n" + path.read_text())
     pipeline.sync()
     pipeline.definition("one", query, **options, bucket="id")
-    steps = {step.definition: step for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     assert steps[one].state == steps[lookup].state == "refused"
     assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
     assert steps[lookup].reason == "what it depends on is refused"

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from ingest.codegen import Codegen
-from ingest.config import MongoSource, PostgresSource
+from ingest.commands.codegen import Codegen
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.demo import weather
 from ingest.demo.changes import KINDS, Traffic
 from ingest.demo.compare import parse, read_source
@@ -18,7 +19,6 @@ from ingest.demo.data import TABLES, as_arrow, copy_in
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, rows_that_differ
 from ingest.demo.stage import MODELS
 from ingest.demo.weather import OBSERVED
-from ingest.settings import JobSettings
 from tests.conftest import Database
 
 FLIGHTS = 60

@@ -11,8 +11,8 @@ import psycopg
 import pymongo
 import pytest
 
-from ingest.embedded import MongoServer, PostgresServer, embedded_postgres
-from ingest.errors import Failure, UsageError
+from ingest.common.errors import Failure, UsageError
+from ingest.devservers.embedded_servers import MongoServer, PostgresServer, embedded_postgres
 from tests.conftest import Database
 
 

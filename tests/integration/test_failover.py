@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.embedded import PostgresServer
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.devservers.embedded_servers import PostgresServer
 from ingest.lake import Lake
-from ingest.settings import JobSettings
-from ingest.stream import Hooks
+from ingest.stream.stream_writer import Hooks
 from tests.conftest import TEST_SETTINGS, Database
 from tests.harness.kill_points import Killed, kill
 from tests.harness.postgres_jobs import PostgresJobs

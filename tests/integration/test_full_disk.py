@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, write_sources
 from tests.harness.disks import small_disk

@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from ingest.change import EVENTS as EVENTS_SCHEMA
-from ingest.change import SNAPSHOT_ROWS as SNAPSHOT_ROWS_SCHEMA
+from ingest.common.records import EVENTS as EVENTS_SCHEMA
+from ingest.common.records import SNAPSHOT_ROWS as SNAPSHOT_ROWS_SCHEMA
 from ingest.lake import Chunk, Lake, SourceTable
-from ingest.lake.ddl import EVENTS, SNAPSHOT_ROWS
-from ingest.lake.lacking import lacking
-from ingest.lake.tables import DONE, RUNNING
+from ingest.lake.incomplete_rows import lacking
+from ingest.lake.raw_schema import EVENTS, SNAPSHOT_ROWS
+from ingest.lake.source_tables import DONE, RUNNING
 
 
 def rows(schema: pa.Schema, same: dict[str, Any], *rows: dict[str, Any]) -> pa.Table:

@@ -17,17 +17,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from ingest.change import EVENTS as EVENTS_SCHEMA
-from ingest.lake import Chunk, Lake, Sink, SourceTable, ddl
+from ingest.common.records import EVENTS as EVENTS_SCHEMA
+from ingest.lake import Chunk, Lake, Sink, SourceTable, raw_schema
 from ingest.lake import lake as lake_module
-from ingest.lake.chunks import Count
-from ingest.lake.commit import Committer
-from ingest.lake.ddl import CHUNKS, EVENTS, POSITIONS
-from ingest.lake.leases import Lease
-from ingest.lake.ordered import ROWS_AT_ONCE, in_order
-from ingest.lake.sql import literal
-from ingest.lake.tables import DONE, QUEUED, RUNNING, Column, Leaf
-from ingest.positions import Position
+from ingest.lake.chunk_leases import Lease
+from ingest.lake.chunk_table import Count
+from ingest.lake.iceberg_commit import Committer
+from ingest.lake.raw_schema import CHUNKS, EVENTS, POSITIONS
+from ingest.lake.sorted_rows import ROWS_AT_ONCE, in_order
+from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Leaf
+from ingest.lake.sql_literals import literal
+from ingest.positions.position import Position
 
 
 @pytest.fixture
@@ -245,7 +245,7 @@ def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
 
 def test_a_generation_is_registered_once(lake: Lake, name: str) -> None:
     in_threads([lambda: lake.tables.put(name, [table(name)])] * 4)
-    assert count(lake, ddl.SOURCE_TABLES, name) == 1
+    assert count(lake, raw_schema.SOURCE_TABLES, name) == 1
 
 
 def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
@@ -328,9 +328,9 @@ def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str
 def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: str) -> None:
     old = table(name)
     lake.tables.put(name, [old])
-    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN published_id")
-    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN columns.element.altered")
-    lake.spark.sql(f"ALTER TABLE {ddl.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
+    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN published_id")
+    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN columns.element.altered")
+    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
@@ -340,7 +340,7 @@ def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: 
 
 
 def test_two_processes_may_make_the_lake_at_once(lake: Lake) -> None:
-    in_threads([lambda: ddl.ensure(lake.spark)] * 3)
+    in_threads([lambda: raw_schema.ensure(lake.spark)] * 3)
 
 
 @pytest.mark.parametrize(

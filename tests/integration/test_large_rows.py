@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from tests.harness.commands import finished, write_sources
 from tests.harness.project_copy import copy_project
 

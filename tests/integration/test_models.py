@@ -10,14 +10,15 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 
-from ingest import ops, plan
-from ingest.buckets import resolve
-from ingest.config import PostgresSource
-from ingest.errors import Failure, UsageError
+from ingest.commands import op_log
+from ingest.commands.bucket_lookup import resolve
+from ingest.common.errors import Failure, UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Chunk, Lake
-from ingest.project import Overtaken
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
+from ingest.project import definition_plan
+from ingest.project.dbt_project import Overtaken
+from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.kill_points import StatementKilled, another_dbt, during, killed_at, meanwhile, watched
 from tests.harness.kill_points import StatementKilled as KilledJob
@@ -253,7 +254,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     view = pipeline.view("big", {"id": "int", "filler": "string", "note": "string"})
     pipeline.definition("all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
-    monkeypatch.setattr("ingest.snapshot.KEYS_AT_ONCE", 2)
+    monkeypatch.setattr("ingest.snapshot.snapshotter.KEYS_AT_ONCE", 2)
     small = in_chunks(settings, 1, lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
 
@@ -713,14 +714,14 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
     late = late_copy(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
-    def gone() -> list[plan.Step]:
-        steps = plan.make(pipeline.spark, folder=late.folder)
+    def gone() -> list[definition_plan.Step]:
+        steps = definition_plan.make(pipeline.spark, folder=late.folder)
         return [step for step in steps if step.state == "gone" and step.definition == by_customer]
 
     def prune() -> None:
         with pytest.raises(Failure), killed_at(lambda sql: "drop table" in sql and "__ops" in sql):
-            plan.prune(gone(), folder=late.folder)
-        assert plan.prune(gone(), folder=late.folder) == [by_customer]
+            definition_plan.prune(gone(), folder=late.folder)
+        assert definition_plan.prune(gone(), folder=late.folder) == [by_customer]
         assert gone() == []
 
     database.execute("delete from orders where id < 5")
@@ -730,7 +731,7 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
     assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
     with pytest.raises(Failure, match=f"op {last_op} is not in the log.*made anew: start over"):
-        next(ops.read(pipeline.spark, by_customer, f'{by_customer}["7"]', last_op))
+        next(op_log.read(pipeline.spark, by_customer, f'{by_customer}["7"]', last_op))
     assert_equal(pipeline, database)
 
 
@@ -738,17 +739,17 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     pipeline.remove(f"models/buckets/{by_customer}.sql")
-    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"]
+    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"]
     assert [step.definition for step in steps] == [by_customer]
 
     def write_watermarks() -> None:
         pipeline.spark.sql("insert overwrite core.progress select * from core.progress")
 
     with during("delete from core.progress", write_watermarks) as errors:
-        assert plan.prune(steps, folder=pipeline.folder) == [by_customer]
+        assert definition_plan.prune(steps, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
     assert pipeline.rows(f"select * from core.progress where model = '{by_customer}'") == []
-    assert [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"] == []
+    assert [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"] == []
 
 
 @pytest.mark.slow(reason="an error of the catalog that passes")
@@ -952,11 +953,11 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
         seen(user_id="7", role="admin")
     pipeline.remove(f"models/buckets/{lookup}.sql")
     # The lake is the session's: other tests' definitions are gone too.
-    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == lookup]
+    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == lookup]
     assert [step.state for step in steps] == ["gone"]
-    assert plan.prune(steps, folder=pipeline.folder) == [lookup]
+    assert definition_plan.prune(steps, folder=pipeline.folder) == [lookup]
     assert not pipeline.spark.catalog.tableExists(f"buckets.{lookup}__ops")
-    assert lookup not in {step.definition for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    assert lookup not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     pipeline.sync()
     pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.request is missing"):
@@ -1051,10 +1052,12 @@ def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: 
         pipeline.sync()
     pipeline.remove(f"models/buckets/{early}.sql")
     published = pipeline.rows("select max(publication_id) from core.publications")
-    (step,) = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == early]
+    (step,) = [
+        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == early
+    ]
     assert (step.state, step.reason) == ("gone", "its model is no longer there; what it left stays until --prune")
-    assert plan.prune([step], folder=pipeline.folder) == [early]
-    assert early not in {step.definition for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    assert definition_plan.prune([step], folder=pipeline.folder) == [early]
+    assert early not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     assert not pipeline.rows(f"show tables in buckets like '{early}*'")
     assert pipeline.rows("select max(publication_id) from core.publications") == published
 
@@ -1064,11 +1067,11 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePip
     pipeline.sync()
     totals = name(pipeline, "totals")
     pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
-    steps = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == totals]
+    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == totals]
     assert [step.reason for step in steps] == ["its model is no definition any more; what it left stays until --prune"]
     pipeline.spark.sql(f"drop table buckets.{totals}")
     pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
-    assert plan.prune(steps, folder=pipeline.folder) == [totals]
+    assert definition_plan.prune(steps, folder=pipeline.folder) == [totals]
     assert pipeline.spark.catalog.tableExists(f"buckets.{totals}")
     assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
@@ -1115,9 +1118,9 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
     again(12)
     # Pruned; never published.
     other_kind("table")
-    (step,) = [step for step in plan.make(late.spark, folder=late.folder) if step.definition == totals]
+    (step,) = [step for step in definition_plan.make(late.spark, folder=late.folder) if step.definition == totals]
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
-    assert plan.prune([step], folder=late.folder) == [totals]
+    assert definition_plan.prune([step], folder=late.folder) == [totals]
     late.write(path, definition)
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()

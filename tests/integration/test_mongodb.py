@@ -19,20 +19,20 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from pyspark.sql import SparkSession
 
-from ingest.codegen import Codegen
-from ingest.config import MongoSource, Settings
-from ingest.embedded import MongoServer
-from ingest.errors import Failure
+from ingest.codegen.view_trial import Trial
+from ingest.commands.codegen import Codegen
+from ingest.commands.verify import verify_all
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, Settings
+from ingest.devservers.embedded_servers import MongoServer
 from ingest.lake import Lake
-from ingest.lake.tables import ENDED, RUNNING
-from ingest.mongodb import clustertime
-from ingest.mongodb.connection import SNAPSHOT_TOO_OLD, CannotConnect
-from ingest.mongodb.preflight import check
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.stream import Hooks
-from ingest.verify import verify_all
-from ingest.viewtrial import Trial
+from ingest.lake.source_tables import ENDED, RUNNING
+from ingest.snapshot.snapshotter import SnapshotHooks
+from ingest.sources.mongodb import cluster_time
+from ingest.sources.mongodb.mongodb_checks import check
+from ingest.sources.mongodb.mongodb_connection import SNAPSHOT_TOO_OLD, CannotConnect
+from ingest.stream.stream_writer import Hooks
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.postgres_jobs import in_chunks
@@ -488,7 +488,7 @@ def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
         jobs.stream()
     with pytest.raises(Failure) as again:
         jobs.stream()
-    assert f"after {clustertime.readable(jobs.position().position)}" in str(again.value)
+    assert f"after {cluster_time.readable(jobs.position().position)}" in str(again.value)
     jobs.resnapshot()
     jobs.settle()
     jobs.assert_same(mongo, *names(jobs, "a"))
@@ -505,7 +505,7 @@ def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
 
     def end_history() -> None:
         mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
-        at = clustertime.timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
+        at = cluster_time.timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
         shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
         shop.a.delete_one({"_id": 149})
         is_there = True
@@ -739,7 +739,7 @@ def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
         jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
         client.shop.a.insert_one({"_id": 0})
         jobs.settle()
-        position = clustertime.timestamp(jobs.position().position)
+        position = cluster_time.timestamp(jobs.position().position)
         while client.local["oplog.rs"].find_one({"ts": {"$lte": position}}):
             client.shop.a.insert_many([{"text": "x" * 1_000_000} for _ in range(20)])
         with pytest.raises(Failure, match="no longer has its log.*resnapshot --all"):

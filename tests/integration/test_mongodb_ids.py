@@ -9,9 +9,9 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError, WriteError
 
-from ingest.mongodb import elements, keys
-from ingest.mongodb.elements import Value
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
+from ingest.sources.mongodb.bson import document_keys, elements
+from ingest.sources.mongodb.bson.elements import Value
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.postgres_jobs import in_chunks
 from tests.unit.mongo_ids import GROUPS, text, value
@@ -39,7 +39,7 @@ def _assert_same(jobs: MongoJobs, collection: Collection[dict[str, Any]], ids: I
     assert sorted(str(row["n"]) for row in rows) == sorted(f'{{"$numberInt":"{number}"}}' for number in numbers)
     table = jobs.table(collection.full_name)
     found = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
-    assert found <= {keys.row_key(each) for each in ids}
+    assert found <= {document_keys.row_key(each) for each in ids}
 
 
 def test_the_server_takes_the_ids_of_a_group_for_equal_and_no_others(mongo: Client, mongo_jobs: MongoJobs) -> None:

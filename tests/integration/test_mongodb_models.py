@@ -9,12 +9,12 @@ from uuid import UUID
 import pytest
 from bson import Binary
 
-from ingest.codegen import Codegen
-from ingest.config import MongoSource, PostgresSource
+from ingest.codegen.view_trial import Trial
+from ingest.commands.codegen import Codegen
+from ingest.commands.verify import verify_all
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
-from ingest.verify import verify_all
-from ingest.viewtrial import Trial
 from tests.conftest import Database
 from tests.harness.mongodb_jobs import Client
 from tests.harness.pipeline import SourcePipeline, in_order

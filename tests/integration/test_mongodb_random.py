@@ -14,7 +14,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 from pymongo.errors import PyMongoError
 
-from ingest.settings import JobSettings
+from ingest.config.job_settings import JobSettings
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.postgres_jobs import in_chunks
 from tests.harness.random_kills import RandomKills

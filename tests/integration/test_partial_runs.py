@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.harness.kill_points import StatementKilled, killed_at
 from tests.harness.pipeline import SourcePipeline

@@ -12,14 +12,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from ingest.config import PostgresSource
-from ingest.embedded import PostgresServer
-from ingest.findings import Finding
+from ingest.common.findings import Finding
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.devservers.embedded_servers import PostgresServer
 from ingest.lake import Lake
-from ingest.postgres import catalog, publications
-from ingest.postgres.connection import connect
-from ingest.postgres.preflight import check
-from ingest.settings import JobSettings
+from ingest.sources.postgres.catalog import catalog_tables, publications
+from ingest.sources.postgres.checks.postgres_checks import check
+from ingest.sources.postgres.postgres_connection import connect
 from tests.conftest import Database
 from tests.harness.postgres_jobs import PostgresJobs
 
@@ -334,7 +334,7 @@ def test_a_table_with_a_generated_column_is_published_without_it(
     source = new_source(publication="given")
     assert {finding.level for finding in check(source, settings)} == {"ok"}
     with connect(database.dsn) as connection:
-        (table,) = catalog.tables(connection, source.selects)
+        (table,) = catalog_tables.tables(connection, source.selects)
         published = publications.read(connection, {1: "given"})
     assert publications.sends(published, table)
     assert published[table.oid].columns == ("id", "price")

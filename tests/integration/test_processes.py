@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Chunk, Lake
-from ingest.lake.tables import DONE, RUNNING
-from ingest.settings import JobSettings
+from ingest.lake.source_tables import DONE, RUNNING
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, write_sources
 from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.lake.tables import DONE
-from ingest.settings import JobSettings
+from ingest.lake.source_tables import DONE
 from tests.conftest import Database
 from tests.harness.kill_points import killed_at
 from tests.harness.pipeline import SourcePipeline, in_order

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from ingest import ops, plan
-from ingest.config import PostgresSource
+from ingest.commands import op_log
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
+from ingest.project import definition_plan
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.project_copy import ROOT
@@ -44,7 +45,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
     never = pipeline.definition(
         "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", key=["id"]
     )
-    name = ops.bucket_name(definition, "1")
+    name = op_log.bucket_name(definition, "1")
     docs = documented()
     pipeline.sync()
     by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
@@ -66,7 +67,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         snapshots = docs.moment(pipeline.spark)
         docs.read_with_spark(pipeline.spark, snapshots, definition, name, by_spark)
         docs.read_with_pyiceberg(catalog, snapshots, definition, name, by_pyiceberg)
-        for line in ops.read(pipeline.spark, definition, name, by_ops.op_id):
+        for line in op_log.read(pipeline.spark, definition, name, by_ops.op_id):
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
         assert (before == by_spark) == (not change)
@@ -118,8 +119,10 @@ def test_a_table_that_was_created_again_has_another_id(
     assert rows not in moment()
     assert read(moment(), docs.Bucket()) == old
     pipeline.remove(path)
-    (step,) = [step for step in plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == definition]
-    plan.prune([step], folder=pipeline.folder)
+    (step,) = [
+        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == definition
+    ]
+    definition_plan.prune([step], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
     refused(before, docs.Bucket(), "is gone: take a new one")
     # Anew, without a row: there is nothing in its log.

@@ -6,8 +6,8 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.chunktask import CHANGED, ChunkResult
-from ingest.postgres.rows import ChunkTask, read_chunk
+from ingest.snapshot.chunk_task import CHANGED, ChunkResult
+from ingest.sources.postgres.snapshot.table_chunk_reader import ChunkTask, read_chunk
 from tests.conftest import Database
 
 

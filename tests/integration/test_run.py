@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ingest import run
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, SourceTable
-from ingest.run import ModelRun
-from ingest.settings import JobSettings
+from ingest.lake.source_tables import DONE, SourceTable
+from ingest.pipeline.run_loop import ModelRun
 from tests.conftest import Database
 from tests.harness.commands import finished, write_sources
 from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
@@ -128,8 +127,8 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     pipeline.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
     run_loop = pipeline.run_loop()
     runs: list[ModelRun] = []
-    monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
-    monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(run_loop, "UPKEEP_RUNS", 4)
+    monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
         run_loop.model()
@@ -147,8 +146,8 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluate="rows")
     run_loop = pipeline.run_loop()
-    monkeypatch.setattr(run, "UPKEEP_RUNS", 4)
-    monkeypatch.setattr(run, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(run_loop, "UPKEEP_RUNS", 4)
+    monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
         run_loop.loop()

@@ -8,10 +8,11 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from ingest.config import PostgresSource
-from ingest.errors import Failure
-from ingest.postgres import sharing, slots
-from ingest.postgres.connection import connect
+from ingest.common.errors import Failure
+from ingest.config.sources_file import PostgresSource
+from ingest.sources.postgres.postgres_connection import connect
+from ingest.sources.postgres.slots import replication_slots
+from ingest.sources.postgres.writers import table_assignment
 from tests.conftest import Database
 
 NewSource = Callable[..., PostgresSource]
@@ -33,14 +34,14 @@ def full(database: Database) -> Iterator[list[str]]:
 def test_a_temporary_slot_waits_until_there_is_room_for_it(
     database: Database, full: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(slots, "_ROOM_SECONDS", 0)
+    monkeypatch.setattr(replication_slots, "_ROOM_SECONDS", 0)
     calls = count()
 
     def waiting() -> None:
         if next(calls) == 2:
             database.execute("select pg_drop_replication_slot(%s)", [full.pop()])
 
-    slots.create(database.dsn, None, {}, waiting).close()
+    replication_slots.create(database.dsn, None, {}, waiting).close()
     assert caplog.text.count("all max_replication_slots are in use") == 1
     assert next(calls) > 2
 
@@ -48,24 +49,24 @@ def test_a_temporary_slot_waits_until_there_is_room_for_it(
 def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[str]) -> None:
     assert full
     with pytest.raises(Failure, match="replication slots are in use.*raise max_replication_slots"):
-        slots.create(database.dsn, "one_more", {})
+        replication_slots.create(database.dsn, "one_more", {})
 
 
 def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
     database: Database, source: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sharing, "_SAY_SECONDS", 0)
+    monkeypatch.setattr(table_assignment, "_SAY_SECONDS", 0)
     tries = count()
     with connect(database.dsn) as one, connect(database.dsn) as other:
         with (
-            sharing.locked(one, source, "tables"),
+            table_assignment.locked(one, source, "tables"),
             caplog.at_level(logging.WARNING),
-            pytest.raises(slots.GivenUp),
-            sharing.locked(other, source, "tables", lambda _: next(tries) == 3),
+            pytest.raises(replication_slots.GivenUp),
+            table_assignment.locked(other, source, "tables", lambda _: next(tries) == 3),
         ):
             pass
         assert f"for process {one.info.backend_pid} of the server, which sees to its tables" in caplog.text
-        with sharing.locked(other, source, "tables", lambda _: True):
+        with table_assignment.locked(other, source, "tables", lambda _: True):
             pass
 
 
@@ -75,9 +76,9 @@ def test_a_slot_is_known_whatever_encoding_its_database_has(database: Database) 
     database.execute(sql.SQL("create database {} encoding 'LATIN1' locale 'C' template template0").format(identifier))
     slot = f"{database.name}_latin1"
     with connect(make_conninfo(database.dsn, dbname=name)) as connection:
-        slots.create(connection.info.dsn, slot, {}).close()
-        found = slots.state(connection, slot)
+        replication_slots.create(connection.info.dsn, slot, {}).close()
+        found = replication_slots.state(connection, slot)
         assert found is not None
-        assert slots.is_ours(connection, found)
-        slots.drop(connection, slot, "shop")
+        assert replication_slots.is_ours(connection, found)
+        replication_slots.drop(connection, slot, "shop")
     database.execute(sql.SQL("drop database {} with (force)").format(identifier))

@@ -10,17 +10,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from ingest.chunkreader import ChunkReader
-from ingest.config import PostgresSource, Settings
-from ingest.errors import Failure
-from ingest.jobs import Jobs as AllJobs
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Chunk, Lake
-from ingest.lake.tables import DONE, ENDED, QUEUED, RUNNING, SourceTable, SourceTables
-from ingest.postgres import slots
-from ingest.postgres.source import open_jobs
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.stream import Hooks
+from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING, SourceTable, SourceTables
+from ingest.pipeline.ingest_jobs import Jobs as AllJobs
+from ingest.snapshot.executor_reads import ChunkReader
+from ingest.snapshot.snapshotter import SnapshotHooks
+from ingest.sources.postgres.postgres_source import open_jobs
+from ingest.sources.postgres.slots import replication_slots
+from ingest.stream.stream_writer import Hooks
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs, in_chunks
@@ -137,7 +137,7 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
 def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
+    monkeypatch.setattr("ingest.sources.postgres.slots.replication_slots._REPORT_SECONDS", 0.1)
     with psycopg.connect(accounts.dsn) as connection:
         connection.execute("update accounts set balance = 0 where id = 1")
         thread = threading.Thread(target=jobs.open)
@@ -155,7 +155,7 @@ def test_a_locked_table_is_waited_for_and_named(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By snapshotter and stream, which has a change of it from before; both can be told to end."""
-    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
     snapshotter = jobs.snapshotter()
     snapshots = threading.Thread(target=snapshotter.run)
     with accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other, jobs.streaming():
@@ -167,7 +167,7 @@ def test_a_locked_table_is_waited_for_and_named(
         lock.join()
         snapshots.start()
         told: set[str] = set()
-        while told != {"ingest.snapshot", "ingest.postgres.registry"}:
+        while told != {"ingest.snapshot.snapshotter", "ingest.sources.postgres.schema_tracking.relation_registry"}:
             assert snapshots.is_alive()
             told = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
         snapshotter.stop()
@@ -180,7 +180,7 @@ def test_a_locked_table_is_waited_for_and_named(
 def test_a_locked_table_is_named_by_a_process_that_starts(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.postgres.connection.LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
     start = threading.Thread(target=jobs.open)
     with accounts.connect(autocommit=False) as other:
         other.execute("lock table accounts in access exclusive mode")
@@ -755,18 +755,18 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
-    publication, create = jobs.source.publication, slots.create
+    publication, create = jobs.source.publication, replication_slots.create
 
     def take_out(_: object) -> None:
         accounts.execute(f'alter table accounts add x int; alter publication "{publication}" drop table accounts')
 
     once = call_once(lambda: take_out(None))
 
-    def late(*arguments: Any) -> slots.Held:
+    def late(*arguments: Any) -> replication_slots.Held:
         once(None)
         return create(*arguments)
 
-    monkeypatch.setattr(slots, "create", late)
+    monkeypatch.setattr(replication_slots, "create", late)
     jobs.queue("public.accounts")
     jobs.snapshot()
     assert jobs.table("public.accounts").state == QUEUED

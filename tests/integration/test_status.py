@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ingest import status
-from ingest.config import PostgresSource, Settings
-from ingest.errors import Failure
+from ingest.commands import status
+from ingest.commands.resnapshot import queue_tables
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
-from ingest.resnapshot import queue_tables
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.pipeline import SourcePipeline

@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.positions import current, parse_lsn
-from ingest.settings import JobSettings
-from ingest.stream import Hooks, Landing
+from ingest.positions.position import current, parse_lsn
+from ingest.stream.stream_writer import Hooks, Landing
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs
@@ -266,7 +266,7 @@ def test_a_kill_before_the_first_position_creates_the_slot_again(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is open at that moment and began before the publication did is waited for: the server can't decode it."""
-    monkeypatch.setattr("ingest.postgres.slots._REPORT_SECONDS", 0.1)
+    monkeypatch.setattr("ingest.sources.postgres.slots.replication_slots._REPORT_SECONDS", 0.1)
     accounts.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot])
     left_by_the_dead = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
     with accounts.connect(autocommit=False) as connection, ThreadPoolExecutor() as pool:

@@ -15,15 +15,15 @@ from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from ingest import supervision
 from ingest.cli import cli
-from ingest.config import MongoSource, PostgresSource, Settings
-from ingest.errors import Failure
-from ingest.jobs import Jobs as AllJobs
+from ingest.commands.status import read
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, PostgresSource, Settings
 from ingest.lake import Lake
-from ingest.run import ModelRun
-from ingest.settings import JobSettings
-from ingest.status import read
+from ingest.pipeline import supervisor
+from ingest.pipeline.ingest_jobs import Jobs as AllJobs
+from ingest.pipeline.run_loop import ModelRun
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
@@ -66,7 +66,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
             run_loop.stop()  # it has recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
-    monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "MEND_SECONDS", 0.5)
     with pytest.raises(Failure, match="no primary of a replica set answers"), run_loop.running():
         run_loop.loop(ran)
     assert mended
@@ -110,7 +110,7 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
     (tmp_path / "sources.yml").write_text(yaml.safe_dump({"sources": sources}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DBT_PROFILES_DIR", str(ROOT / "profiles"))
-    monkeypatch.setattr(supervision, "MEND_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "MEND_SECONDS", 0.5)
     jobs = AllJobs(lake, Settings(sources={each.name: each for each in (good, lost)}, settings=settings))
     with jobs.running():
         until(lambda: lake.error(lost.name) is not None)
@@ -177,7 +177,7 @@ def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
     source = new_source(dsn=make_conninfo(database.dsn, options="-c wal_sender_timeout=2s"))
     often = settings.model_copy(update={"catalogue_seconds": 0.05})
     jobs = AllJobs(lake, Settings(sources={source.name: source}, settings=often))
-    monkeypatch.setattr("ingest.jobs.END_SECONDS", 1.0)
+    monkeypatch.setattr("ingest.pipeline.ingest_jobs.END_SECONDS", 1.0)
     backends = "select pid from pg_stat_activity where application_name = 'tidemark' and datname = current_database()"
     frozen: list[int] = []
     try:

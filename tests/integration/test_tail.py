@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ingest.change import EVENTS as SCHEMA
-from ingest.errors import Failure
+from ingest.commands.tail import follow
+from ingest.common.errors import Failure
+from ingest.common.records import EVENTS as SCHEMA
 from ingest.lake import Lake
-from ingest.lake.ddl import EVENTS
-from ingest.positions import Position
-from ingest.tail import follow
-from ingest.tokens import Token
+from ingest.lake.raw_schema import EVENTS
+from ingest.positions.position import Position
+from ingest.positions.position_token import Token
 
 Places = list[tuple[int, int]]
 

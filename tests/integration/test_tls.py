@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
 from tests.conftest import Database
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.tcp_proxy import TcpProxy

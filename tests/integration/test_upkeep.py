@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from ingest import ops
-from ingest.config import PostgresSource
-from ingest.errors import Failure, UsageError
+from ingest.commands import op_log
+from ingest.commands.tail import follow
+from ingest.common.errors import Failure, UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.lake.purge import purge_raw
-from ingest.project import Overtaken
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.tail import follow
-from ingest.tokens import Token
-from ingest.upkeep import maintain
+from ingest.lake.retention import purge_raw
+from ingest.pipeline.maintenance import maintain
+from ingest.positions.position_token import Token
+from ingest.project.dbt_project import Overtaken
+from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
 from tests.harness.commands import TIDEMARK, finished, write_sources
@@ -88,7 +88,7 @@ def read_on(reader: BucketClient, lines: list[str]) -> BucketClient:
 
 
 def log_of(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
-    return list(ops.read(pipeline.spark, definition, ops.bucket_name(definition, bucket), after))
+    return list(op_log.read(pipeline.spark, definition, op_log.bucket_name(definition, bucket), after))
 
 
 CHANGES = [
@@ -145,8 +145,8 @@ def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, databas
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     assert log_of(pipeline, by_customer, "99") == []
-    assert not ops.is_known(pipeline.spark, by_customer, ops.bucket_name(by_customer, "99"))
-    assert ops.is_known(pipeline.spark, by_customer, ops.bucket_name(by_customer, "1"))
+    assert not op_log.is_known(pipeline.spark, by_customer, op_log.bucket_name(by_customer, "99"))
+    assert op_log.is_known(pipeline.spark, by_customer, op_log.bucket_name(by_customer, "1"))
     with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
         log_of(pipeline, "nonsense", "1")
     with pytest.raises(Failure, match="op 1000 is not in the log, whose last is 12"):

@@ -12,17 +12,18 @@ import psycopg
 import pytest
 from pydantic import ByteSize
 
-from ingest import catchup, status
-from ingest.catchup import Patience
-from ingest.config import PostgresSource, Settings
-from ingest.errors import Failure, UsageError
+from ingest.commands import status
+from ingest.commands.resnapshot import queue_tables, start_over
+from ingest.commands.verify import Verdict, verify, verify_all
+from ingest.common.errors import Failure, UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
-from ingest.lake.tables import DONE, QUEUED, SourceTable
-from ingest.postgres.snapshots import PostgresTables
-from ingest.resnapshot import queue_tables, start_over
-from ingest.settings import JobSettings
-from ingest.snapshot_source import Plan
-from ingest.verify import Verdict, verify, verify_all
+from ingest.lake.source_tables import DONE, QUEUED, SourceTable
+from ingest.pipeline import catch_up
+from ingest.pipeline.catch_up import Patience
+from ingest.snapshot.snapshot_source import Plan
+from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
@@ -155,7 +156,7 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
         passed += 50
         next(steps, lambda: None)()
 
-    monkeypatch.setattr(catchup, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
+    monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
 def test_verify_waits_while_runs_progress_and_names_what_does_not(

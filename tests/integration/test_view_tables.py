@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from ingest import plan
-from ingest.check import check_project
-from ingest.codegen import Codegen
-from ingest.config import PostgresSource
-from ingest.errors import Failure
+from ingest.codegen.view_trial import Trial
+from ingest.commands.check import check_project
+from ingest.commands.codegen import Codegen
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.settings import JobSettings
-from ingest.viewtrial import Trial
+from ingest.project import definition_plan
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 
@@ -79,7 +79,7 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
     assert f"set meta.replaces of the view to '{before}'" in str(refused.value)
     assert pipeline.rows(f"select v from buckets.{every}") == [("a",), ("b",)]
     assert pipeline.rows(f"select v from buckets.{others}") == [("y",), ("z",)]
-    steps = {step.definition: step for step in plan.make(pipeline.spark, folder=pipeline.folder)}
+    steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     assert (steps[every].state, steps[others].state) == ("refused", "unchanged")
     assert what in steps[every].reason
     errors = [str(each) for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]

@@ -13,22 +13,23 @@ from typing import Any
 
 import pytest
 
-from ingest import status, tail
-from ingest.config import PostgresSource, Settings
-from ingest.errors import Failure, UsageError
+from ingest.commands import status, tail
+from ingest.common.errors import Failure, UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
-from ingest.lake.tables import QUEUED
-from ingest.positions import current
-from ingest.postgres import departure, publications, sharing
-from ingest.postgres.connection import Connection, connect
-from ingest.postgres.departure import Departure
-from ingest.postgres.source import open_jobs
-from ingest.postgres.startover import start_over_writers
-from ingest.postgres.writers import open_writers
-from ingest.settings import JobSettings
-from ingest.snapshot import SnapshotHooks
-from ingest.stream import Hooks, StreamWriter
-from ingest.tokens import Token
+from ingest.lake.source_tables import QUEUED
+from ingest.positions.position import current
+from ingest.positions.position_token import Token
+from ingest.snapshot.snapshotter import SnapshotHooks
+from ingest.sources.postgres.catalog import publications
+from ingest.sources.postgres.postgres_connection import Connection, connect
+from ingest.sources.postgres.postgres_source import open_jobs
+from ingest.sources.postgres.writers import table_assignment, writer_removal
+from ingest.sources.postgres.writers.postgres_writers import open_writers
+from ingest.sources.postgres.writers.writer_removal import Departure
+from ingest.sources.postgres.writers.writer_reset import start_over_writers
+from ingest.stream.stream_writer import Hooks, StreamWriter
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.pgbench import pgbench, pgbench_tables
@@ -431,7 +432,7 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
     settle(jobs)
     publication = f'publication "{jobs.source.publication_of(2)}"'
     comment = tables.execute("select obj_description(oid) from pg_publication limit 1")[0][0]
-    monkeypatch.setattr(departure, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(writer_removal, "_LOOK_SECONDS", 0)
     jobs.source = jobs.source.model_copy(update={"writers": 1})
     tables.execute(f"comment on {publication} is null")
     opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
@@ -462,7 +463,7 @@ def test_writers_that_leave_together_recognise_each_other(
     settle(jobs, writers=3)
     jobs.source = jobs.source.model_copy(update={"writers": 1})
     held = next(name for name, writer in shared(jobs).items() if writer == 3)
-    monkeypatch.setattr(departure, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(writer_removal, "_LOOK_SECONDS", 0)
     with tables.connect(autocommit=False) as busy:
         busy.execute(f"update {held} set v = 1".encode())
         opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
@@ -481,7 +482,7 @@ def test_a_table_move_that_times_out_is_rolled_back(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(jobs, writers=1)
-    tell = sharing._tell
+    tell = table_assignment._tell
 
     def stopped(*arguments: Any, **changes: Any) -> None:
         held = "select 1 from pg_stat_activity where state = 'idle in transaction' and datname = current_database()"
@@ -489,8 +490,8 @@ def test_a_table_move_that_times_out_is_rolled_back(
             time.sleep(0.02)
         tell(*arguments, **changes)
 
-    monkeypatch.setattr(sharing, "HOLD_TIMEOUT", "100ms")
-    monkeypatch.setattr(sharing, "_tell", stopped)
+    monkeypatch.setattr(table_assignment, "HOLD_TIMEOUT", "100ms")
+    monkeypatch.setattr(table_assignment, "_tell", stopped)
     jobs.source = jobs.source.model_copy(update={"writers": 2})
     open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
     assert re.search("tables stay with their writers for now: .*cut while public.[abc] moved", caplog.text)
@@ -520,7 +521,7 @@ def test_shares_are_evened_out_for_a_writer_without_tables_alone(jobs: PostgresJ
     settle(jobs)
     tables.execute("drop table c")
     with connect(jobs.source.dsn.get_secret_value()) as connection:
-        sharing.share_out(connection, jobs.lake, jobs.source)
+        table_assignment.share_out(connection, jobs.lake, jobs.source)
     stream(jobs)
     jobs.snapshot()
     assert shared(jobs) == {"public.a": 1, "public.b": 2}

@@ -5,12 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ingest import viewtrial
+from ingest.codegen import view_trial
 
 MACROS = Path(__file__).parents[2] / "macros"
 
 
-class Macros(viewtrial.Macros):
+class Macros(view_trial.Macros):
     """The macros of some files, as what they call `tidemark`."""
 
     def __init__(self, *files: str, **context: Any) -> None:

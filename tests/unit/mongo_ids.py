@@ -9,8 +9,8 @@ from typing import Any
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Timestamp, encode
 from bson.datetime_ms import DatetimeMS
 
-from ingest.mongodb import elements
-from ingest.mongodb.elements import Value
+from ingest.sources.mongodb.bson import elements
+from ingest.sources.mongodb.bson.elements import Value
 
 
 def value(of: Any) -> Value:

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from ingest.lake import Chunk
-from ingest.lake.tables import DONE, QUEUED, RUNNING
+from ingest.lake.source_tables import DONE, QUEUED, RUNNING
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 

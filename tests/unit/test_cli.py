@@ -11,8 +11,8 @@ from queue import Queue
 import pytest
 
 from ingest import cli
-from ingest.ops import bucket_name
-from ingest.spark import settings
+from ingest.commands.op_log import bucket_name
+from ingest.lake.spark_session import settings
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 

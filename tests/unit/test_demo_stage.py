@@ -6,8 +6,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ingest.common.errors import UsageError
 from ingest.demo.stage import stage, wipe
-from ingest.errors import UsageError
 
 
 def _landed(lake: Path, source: str) -> None:

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from ingest.errors import Failure, TidemarkError, UsageError, printable, redact
+from ingest.common.errors import Failure, TidemarkError, UsageError, printable, redact
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import json
 
 import click
 
-from ingest.errors import Failure
-from ingest.findings import Finding, lines, of, of_source
+from ingest.common.errors import Failure
+from ingest.common.findings import Finding, lines, of, of_source
 
 SHOP = of_source(
     "shop",

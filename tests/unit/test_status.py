@@ -4,8 +4,8 @@ from datetime import datetime, timezone
 
 import pytest
 
-from ingest.config import Settings
-from ingest.status import SourceStatus, Status, _problem, render
+from ingest.commands.status import SourceStatus, Status, _problem, render
+from ingest.config.sources_file import Settings
 
 
 def test_names_and_messages_are_shown_as_they_are(

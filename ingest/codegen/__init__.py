@@ -1,0 +1,1 @@
+"""Staging views: their names, their files, and a trial of each on Spark."""

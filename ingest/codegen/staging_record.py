@@ -1,0 +1,101 @@
+"""What the staging views that are there show: the record of which name belongs to which table, and to which column.
+
+Read from the project's files, as they are under version control: `meta` of a view, in its SQL or in a yml beside it,
+names source and table. A file that can't be understood is no error: it is a person's.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, TemplateError, nodes
+
+from ingest.codegen.view_names import JINJA_BRACE, FieldPath
+
+_JINJA = Environment(autoescape=False, extensions=["jinja2.ext.do"])  # of SQL, and only parsed
+_STRING = r"'(?:[^'\\]|\\.)*'"
+# Where a view reads a column or a field, and what it calls it: the last in a line, so that no type of a cast is meant.
+_ITEMS = re.compile(
+    rf"columns\[(?P<column>{_STRING})\]"
+    rf"|\bfield\((?P<path>{_STRING}(?:,\s*{_STRING})*)\)"
+    rf"|{_STRING}"
+    r"|\bas\s+(?P<name>`(?:[^`]|``)*`|[a-z_]\w*)(?=,|\s*\n\s*from\b)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    """The views in a folder. paths: of their files; tables: source and table of each that says so."""
+
+    paths: Mapping[str, Path] = field(default_factory=dict)
+    tables: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    def columns(self, model: str) -> dict[str, FieldPath]:
+        """What each name in use in a view shows: a column's name, or a field's path. Empty if there is no view."""
+        return columns_shown(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
+
+
+def read(folder: Path) -> Record:
+    """The record in a folder and those below it, where a person may have put views."""
+    paths = {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.is_file()}
+    given = {model: _meta(path) for model, path in paths.items()}
+    if not all(
+        "table" in meta for meta in given.values()
+    ):  # a person's: codegen's need no yml, which takes long to read
+        described = dict(_described(folder))
+        given = {model: {**described.get(model, {}), **meta} for model, meta in given.items()}
+    tables = {
+        model: (meta["source"], meta["table"]) for model, meta in given.items() if {"source", "table"} <= set(meta)
+    }
+    return Record(paths, tables)
+
+
+def _meta(path: Path) -> dict[str, str]:
+    """`meta` as the `config(...)` of a model gives it."""
+    with suppress(OSError, UnicodeDecodeError, TemplateError, nodes.Impossible):
+        for call in _JINJA.parse(path.read_text()).find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and call.node.name == "config":
+                given = {each.key: each.value for each in call.kwargs}
+                if "meta" in given:
+                    return _texts(given["meta"].as_const())
+    return {}
+
+
+def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """`meta` of models as yml gives it, by name."""
+    for path in [*folder.rglob("*.yml"), *folder.rglob("*.yaml")]:
+        content = None
+        with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
+            content = yaml.safe_load(path.read_text())
+        models = content.get("models") if isinstance(content, dict) else None
+        for model in models if isinstance(models, list) else ():
+            if isinstance(model, dict):
+                config = model.get("config")
+                configured = config.get("meta") if isinstance(config, dict) else None
+                yield str(model.get("name")), {**_texts(model.get("meta")), **_texts(configured)}
+
+
+def _texts(meta: Any) -> dict[str, str]:
+    """The texts of what should be a mapping, as names of sources and tables are."""
+    values = meta if isinstance(meta, dict) else {}
+    return {key: value for key, value in values.items() if isinstance(key, str) and isinstance(value, str)}
+
+
+def columns_shown(text: str) -> dict[str, FieldPath]:
+    """What each column of a view shows, of those that show one column or field of `row_state`, by name."""
+    found: dict[str, FieldPath] = {}
+    seen: set[FieldPath] = set()
+    for item in _ITEMS.finditer(text.replace(JINJA_BRACE, "{")):
+        if read := item["column"] or item["path"]:
+            strings = re.findall(_STRING, read, re.DOTALL)
+            seen.add(tuple(re.sub(r"\\(.)", r"\1", each[1:-1], flags=re.DOTALL) for each in strings))
+        elif name := item["name"]:
+            if len(seen) == 1:
+                found.setdefault(name[1:-1].replace("``", "`") if name[0] == "`" else name, *seen)
+            seen.clear()
+    return found

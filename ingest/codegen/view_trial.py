@@ -1,0 +1,97 @@
+"""Tries a generated view on Spark: rendered with the project's macros, and analysed over an empty `row_state`."""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, TemplateError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from ingest.common.errors import one_line
+
+MACROS = Path("macros")
+# Those that generated views call.
+_FILES = ("texts/*.sql", "positions/literal.sql")
+_ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
+_ROW_STATE = (
+    "source string, table_id string, table_name string, row_key string, columns map<string, string>, "
+    "copies bigint, deleted boolean, checkpoint_id bigint"
+)
+
+
+class Trial:
+    """One Spark for all views, started by the first of them.
+
+    spark: starts it. macros: the folder of the project's.
+    """
+
+    def __init__(self, spark: Callable[[], SparkSession], macros: Path = MACROS) -> None:
+        self._start, self._macros = spark, macros
+        self._spark: SparkSession | None = None
+        self._tidemark: Macros | None = None
+
+    def problem(self, text: str) -> str:
+        """Why Spark refuses a view, given as the text of its model, in a line; empty if it takes it.
+
+        Raises Failure if Spark can't be started.
+        """
+        if self._spark is None:
+            self._spark = self._start()
+            self._spark.createDataFrame([], _ROW_STATE).createOrReplaceTempView(_ROWS)
+        try:
+            self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS\n{self._rendered(text)}")
+            self._spark.sql(f"EXPLAIN SELECT * FROM {_VIEW}").collect()
+        except (PySparkException, Py4JError, TemplateError) as error:
+            return _line(error)
+        return ""
+
+    def _rendered(self, text: str) -> str:
+        if self._tidemark is None:
+            self._tidemark = Macros(file for pattern in _FILES for file in sorted(self._macros.glob(pattern)))
+        template = _jinja().from_string(text)
+        return template.render(tidemark=self._tidemark, config=lambda **_: "", ref=lambda _: _ROWS)
+
+
+class Macros:
+    """The macros of some files as functions, without dbt: what they call `tidemark`."""
+
+    def __init__(self, files: Iterable[Path], **context: Any) -> None:
+        """context: what these macros take from dbt, as `run_query`; without any they only work on texts."""
+        environment = _jinja()
+        environment.globals |= {"tidemark": self, "return": _give} | context
+        self._macros: dict[str, Callable[..., str]] = {}
+        for file in files:
+            # Jinja keeps names that begin with _ to itself.
+            text = re.sub(r"(\{%-? macro )", r"\1its_", file.read_text())
+            self._macros |= vars(environment.from_string(text).module)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            try:
+                return str(self._macros[f"its_{name}"](*arguments))
+            except _Given as given:
+                return given.args[0]
+
+        return call
+
+
+class _Given(Exception):
+    """What a macro returns."""
+
+
+def _give(value: Any) -> None:
+    raise _Given(value)
+
+
+def _jinja() -> Environment:
+    return Environment(autoescape=False, extensions=["jinja2.ext.do"])  # it makes SQL
+
+
+def _line(error: Exception) -> str:
+    """The first line that says something: py4j's begins with what was called."""
+    from ingest.project.dbt_project import first_line
+
+    return one_line(first_line(str(error)))[:300]

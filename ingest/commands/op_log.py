@@ -1,0 +1,75 @@
+"""A bucket's op log as JSON lines, read at one Iceberg snapshot to its head."""
+
+import json
+import re
+from collections.abc import Iterator
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from ingest.common.errors import Failure, UsageError
+from ingest.lake.sorted_rows import in_order
+from ingest.lake.sql_literals import literal
+
+_CONTROL = re.compile(r"((?<!\\)(?:\\\\)*)\\u(00[0-9a-f]{2})")
+_FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
+
+
+def bucket_name(definition: str, values: str) -> str:
+    """The full name, from the full name, a JSON array of its values, or its one value."""
+    if values.startswith(f"{definition}["):
+        return values
+    try:
+        parsed = json.loads(values, parse_int=str, parse_float=str)
+    except ValueError:
+        if values.startswith("["):
+            raise UsageError(
+                f"the bucket {values!r} is no JSON array", "the command line", 'Write it as ["EU", "7"]'
+            ) from None
+        parsed = None
+    if not isinstance(parsed, list):
+        parsed = [values]
+    texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in parsed]
+    found = json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+    # Spark writes control characters with capital letters.
+    return definition + _CONTROL.sub(lambda match: match[1] + "\\u" + match[2].upper(), found)
+
+
+def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
+    """The ops of `bucket` with a greater op_id than `after`, a JSON object each, in order.
+
+    If ops up to `after` were compacted into a CLEAR that stands later, it comes first: whoever applies it forgets all
+    that it had. `data` is a string, the text that the checksum is of: parsed and printed again, 1.00 would be 1.0.
+
+    Raises UsageError if there is no such definition, Failure if `after` is past the end of its log.
+    """
+    table = f"buckets.`{definition}__ops`"
+    try:
+        head = spark.sql(f"SELECT coalesce(max(op_id), 0) AS op_id FROM {table}").collect()[0].op_id
+    except AnalysisException:
+        raise UsageError(
+            f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
+        ) from None
+    if after and not _dropped(spark, definition) < after <= head:
+        raise Failure(
+            f"op {after} is not in the log, whose last is {head}",
+            table.replace("`", ""),
+            "The log was made anew: start over, without --after, and forget what was read before",
+        )
+    ops = spark.sql(f"SELECT {', '.join(_FIELDS)} FROM {table} WHERE bucket = {literal(bucket)} AND op_id > {after}")
+    for row in in_order(ops, "op_id"):
+        op = {name: row[name] for name in _FIELDS if row[name] is not None}
+        yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))
+
+
+def _dropped(spark: SparkSession, definition: str) -> int:
+    """The last op of logs of the definition that were dropped; that of now goes on behind it (`last_op`, a macro)."""
+    last = "max(CAST(get_json_object(columns, '$.last_op') AS BIGINT))"
+    query = f"SELECT coalesce({last}, 0) AS op_id FROM core.publications WHERE model = {literal(definition)}"
+    return int(spark.sql(query).collect()[0].op_id)
+
+
+def is_known(spark: SparkSession, definition: str, bucket: str) -> bool:
+    """Whether an op of `bucket` was ever logged."""
+    query = f"SELECT 1 FROM buckets.`{definition}__ops` WHERE bucket = {literal(bucket)} LIMIT 1"
+    return bool(spark.sql(query).collect())

@@ -1,0 +1,252 @@
+"""`tidemark status`: how far sources, snapshots and definitions are, what failed, and what waits for what."""
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic import ByteSize
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ingest.common.errors import printable
+from ingest.config.sources_file import Settings
+from ingest.lake import Lake, model_tables
+from ingest.lake.raw_schema import EVENTS, SOURCE_TABLES
+from ingest.lake.source_tables import ENDED
+from ingest.lake.sql_literals import literal
+from ingest.positions.position import Position, current
+from ingest.positions.writer_lag import Landed, held_seconds
+from ingest.sources import source_kinds
+from ingest.sources.source_log import asked, stored_positions
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source: positions in its log (of the slowest writer, of the newest checkpoint), its writers, tables and slots.
+
+    writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
+    the others (held_seconds, see `holding`); 0 if none waits for it.
+    retained_bytes: the log that the server keeps for the slowest slot.
+    lag_bytes: the log between the position and the server's current one (Postgres).
+    lag_seconds: the time since the commit of the oldest change that is not landed, or an upper bound; 0 if there is
+    none. MongoDB: the time between the deployment's newest operation and the position.
+    unpublished_seconds: the time since the commit of the oldest change that is landed and not in `core.row_state`.
+    problem: what the jobs fail with, what is wrong with the slots, or why the source can't be reached.
+    """
+
+    name: str
+    position: int | None
+    checkpoint: int | None
+    retained_bytes: int | None = None
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    unpublished_seconds: float | None = None
+    problem: str = ""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    writers: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Status:
+    """All sources of sources.yml, the definitions, the last release, and the models of `core` that failed.
+
+    release: publication_id, published_at and age_seconds; None before the first. definitions: one entry for each
+    definition and source, with state (published, waiting or failed), reason and since. Its evaluation is the last one:
+    kind (incremental or full), why, put and removed (rows), at; None if there was none.
+    """
+
+    sources: list[SourceStatus]
+    definitions: list[dict[str, Any]]
+    release: dict[str, Any] | None = None
+    failed: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_json(self) -> str:
+        """As one JSON object; positions are integers."""
+        return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
+
+
+def read(lake: Lake, settings: Settings) -> Status:
+    """The current status, from the lake and the sources."""
+    marks = _marks(lake)
+    sources = [_source(lake, settings, name, marks) for name in settings.sources]
+    states = model_tables.states(lake.spark)
+    definitions = model_tables.definitions(marks, states, model_tables.evaluations(lake.spark))
+    failed = [{"model": model, **state} for model, state in states.items() if model in model_tables.CORE]
+    return Status(sources, definitions, model_tables.release(lake.spark), failed)
+
+
+def render(status: Status, settings: Settings) -> None:
+    """Print it for a person."""
+    console = Console(markup=False, emoji=False)  # names and messages are no markup
+    for source in status.sources:
+        _render_source(console, source, settings)
+    if status.release:
+        console.print(
+            f"last release: {status.release['age_seconds']:,.0f} s ago, {status.release['published_at']:%F %T} UTC"
+        )
+    for model in status.failed:
+        console.print(
+            f"core.{model['model']} has failed since {model['since']:%F %T} UTC: {printable(model['reason'])}",
+            style="red",
+        )
+    definitions = Table("definition", "source", "stands at", "state", "last evaluation")
+    for definition in status.definitions:
+        name = definition["source"]
+        definitions.add_row(
+            definition["definition"],
+            name,
+            _text(settings, name, definition["position"]),
+            Text(_state_text(definition), "" if definition["state"] == "published" else "red"),
+            _evaluation_text(definition["evaluation"]),
+        )
+    if status.definitions:
+        console.print(definitions)
+
+
+def _render_source(console: Console, source: SourceStatus, settings: Settings) -> None:
+    behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
+    lag = [
+        "" if source.lag_bytes is None else ByteSize(source.lag_bytes).human_readable(),
+        "" if source.lag_seconds is None else f"{source.lag_seconds:,.0f} s to land",
+        "" if source.unpublished_seconds is None else f"{source.unpublished_seconds:,.0f} s to publish",
+    ]
+    stands = (
+        f" landed to {_text(settings, source.name, source.position)}, "
+        f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
+    )
+    console.print(Text.assemble((source.name, "bold"), stands))
+    if any(lag):
+        console.print(f"  lag: {', '.join(filter(None, lag))}")
+    for writer in source.writers if len(source.writers) > 1 else ():
+        line = Text(
+            f"  writer {writer['writer']}: {writer['tables']} tables, "
+            f"at {_text(settings, source.name, writer['position'])}"
+        )
+        if writer["held_seconds"] > settings.settings.announce_seconds:
+            line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
+        console.print(line)
+    if source.problem:
+        console.print(f"  {printable(source.problem)}", style="red")
+    tables = Table("table", "snapshot", "rows read", "note")
+    for table in source.tables:
+        rows = "" if table["rows"] is None else f"{table['rows']:,}"
+        tables.add_row(printable(table["table"]), table["state"], rows, printable(table["note"] or ""))
+    if source.tables:
+        console.print(tables)
+
+
+def _state_text(definition: Mapping[str, Any]) -> str:
+    if definition["state"] == "published":
+        return "published"
+    return f"{definition['state']} since {definition['since']:%F %T}: {printable(definition['reason'])}"
+
+
+def _evaluation_text(found: Mapping[str, Any] | None) -> str:
+    if found is None:
+        return ""
+    return f"{found['at']:%F %T} {found['kind']} ({found['why']}), PUT {found['put']:,}, REMOVE {found['removed']:,}"
+
+
+def _marks(lake: Lake) -> list[dict[str, Any]]:
+    if not lake.spark.catalog.tableExists("core.progress"):
+        return []
+    rows = lake.spark.sql("SELECT * FROM core.progress ORDER BY model, source").collect()
+    return [row.asDict() for row in rows]
+
+
+def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any]]) -> SourceStatus:
+    tables = [
+        {"table": table.table_name, "state": table.state, "rows": table.row_count, "note": table.note}
+        for table in sorted(lake.tables.read(name).values(), key=lambda table: table.table_name)
+        if table.state != ENDED
+    ]
+    checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
+    persisted = lake.persisted(name)
+    modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
+    found = asked(lake, settings, name)
+    return SourceStatus(
+        name,
+        persisted,
+        checkpoint[0] if checkpoint else None,
+        unpublished_seconds=None
+        if persisted is None
+        else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
+        tables=tables,
+        writers=_writers(lake, name),
+        **{**found, "problem": _problem(_failure(lake, name), found.get("problem", ""))},
+    )
+
+
+def _problem(failure: str, problem: str) -> str:
+    """What the jobs fail with and what the source says now, once if it is the same."""
+    return failure if problem in failure else f"{failure} {problem}".strip()
+
+
+def _failure(lake: Lake, name: str) -> str:
+    """What the source's jobs fail with, as they have stored it."""
+    found = lake.error(name)
+    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
+
+
+def _unpublished_seconds(lake: Lake, name: str, modelled: int, landed: int) -> float:
+    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {landed}"
+    oldest = lake.spark.sql(f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {where}").collect()[0][0]
+    return 0.0 if oldest is None else max(0.0, time.time() - oldest)
+
+
+def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
+    """The writers that count."""
+    stored = current(lake.positions(name))
+    counting = {writer for writer in lake.writers(name) if (name, writer) in stored}
+    if not counting:
+        return []
+    at = {writer: stored[name, writer] for writer in sorted(counting)}
+    owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
+    held = held_seconds(time.time(), stored_positions(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
+    return [
+        {
+            "writer": writer,
+            "position": one.position,
+            "tables": owners[writer],
+            "held_seconds": held[writer],
+        }
+        for writer, one in at.items()
+    ]
+
+
+def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
+    """By writer: the changes landed by other writers that it has not reached."""
+    minimum = min(one.position for one in writers.values())
+    at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
+    rows = lake.spark.sql(
+        f"""
+        SELECT w.writer, unix_micros(min(e.commit_ts)) / 1e6D AS first, unix_micros(max(e.commit_ts)) / 1e6D AS last
+        FROM VALUES {at} AS w (source, writer, position)
+        JOIN {EVENTS} e
+        ON e.source = w.source AND e.commit_lsn >= {minimum} AND e.commit_lsn >= w.position AND e.writer <> w.writer
+        GROUP BY w.writer"""
+    ).collect()
+    return {row.writer: Landed(row.first, row.last) for row in rows}
+
+
+def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
+    """The end position of each snapshot that was read, and when it was stored."""
+    query = (
+        f"SELECT done_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
+        f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"
+    )
+    return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
+
+
+def _text(settings: Settings, name: str, position: int | None) -> str:
+    """A position as the source writes it."""
+    source = settings.sources.get(name)
+    if position is None:
+        return "nowhere yet"
+    return str(position) if source is None else source_kinds.position_text(source, position)

@@ -1,0 +1,221 @@
+"""`tidemark verify`: the lake's rows against the source's, row by row, at one position of its log.
+
+The source is read as a snapshot is, into files of our own, and compared with `core.row_state` once that has come to
+the position. Rows that were changed since are left out, and counted. Nothing is read before the stream has moved.
+"""
+
+import json
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from ingest.commands.table_lookup import chosen, locate
+from ingest.common.errors import Failure
+from ingest.config.sources_file import Settings
+from ingest.config.sources_file import Source as SourceConfig
+from ingest.lake import Chunk, File, Lake, SourceTable
+from ingest.lake.raw_schema import SNAPSHOT_ROWS
+from ingest.lake.source_tables import ENDED
+from ingest.lake.sql_literals import literal
+from ingest.pipeline.catch_up import Patience, await_models, await_stream
+from ingest.snapshot.chunk_planning import chunks_of
+from ingest.snapshot.snapshot_source import Source
+from ingest.sources import source_kinds
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a table compares, in rows: those compared, those changed since (not compared), those that only the source or
+    only the lake has, those with other values. examples: keys of some of the last three.
+    """
+
+    source: str
+    table: str
+    rows: int
+    changed: int
+    only_source: int
+    only_lake: int
+    different: int
+    examples: tuple[str, ...]
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no compared row differs."""
+        return not (self.only_source or self.only_lake or self.different)
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        return json.dumps({**asdict(self), "equal": self.is_equal}, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        name = f"{self.source}: {self.table}"
+        since = f" ({self.changed:,} changed since, not compared)" if self.changed else ""
+        if self.is_equal:
+            return f"{name}: equal, {self.rows:,} rows{since}"
+        differing = f"{self.only_source:,} rows only in the source, {self.only_lake:,} only in the lake"
+        values = f"{self.different:,} with other values, of {self.rows:,}{since}"
+        return f"{name}: DIFFERS: {differing}, {values}; such as {', '.join(self.examples)}"
+
+
+def verify_all(
+    lake: Lake, settings: Settings, wait_seconds: float, table_names: Sequence[str] = (), source: str | None = None
+) -> Iterator[Verdict]:
+    """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name.
+
+    Raises Failure after `wait_seconds` without progress of the stream or the models.
+    """
+    patience = Patience(wait_seconds)
+    named = locate(lake, settings, table_names, source)
+    for one in chosen(settings, source):
+        if one.name in named or not table_names:
+            tables = source_kinds.tables(lake, one, settings.settings)
+            try:
+                yield from verify(lake, tables, one, patience, named.get(one.name, ()))
+            finally:
+                tables.close()
+
+
+def verify(
+    lake: Lake, source: Source, of: SourceConfig, patience: Patience, table_names: Collection[str] = ()
+) -> Iterator[Verdict]:
+    """Compares tables (none named: all) of a source.
+
+    Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
+    was read and make no progress either.
+    """
+    name = of.name
+    if not lake.tables.read(name):
+        raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
+    source.survey()
+    wanted = _wanted(lake, source, name, table_names)
+    if not wanted:
+        _log.warning("source %s: there is no table to compare", name)
+    else:
+        landed = lake.persisted(name)
+        await_stream(lake, of, landed, source.watermark(), patience)
+    plans = source.plan(wanted) if wanted else []
+    if len(plans) < len(wanted):
+        raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
+    tables = {
+        plan.table.table_id: replace(
+            plan.table, snapshot_id=f"verify-{plan.table.table_id}", snapshot_lsn=plan.snapshot_lsn
+        )
+        for plan in plans
+    }
+    work = [
+        (table, chunk)
+        for plan in plans
+        for table in [tables[plan.table.table_id]]
+        for chunk in chunks_of(table, str(table.snapshot_id), plan.chunks)
+    ]
+    files = _read(lake, source, name, work)
+    try:
+        source.rest()
+        if plans:
+            done = max(table.done_lsn or 0 for table in wanted)
+            await_models(lake, of, source.watermark(), done, patience)
+        for plan in plans:
+            table = tables[plan.table.table_id]
+            yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
+    finally:
+        _remove(files)
+
+
+def _wanted(lake: Lake, source: Source, name: str, table_names: Collection[str]) -> list[SourceTable]:
+    known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
+    wanted = list(_comparable(source, [table for table in known if table.state != ENDED]))
+    unready = sorted(t.table_name for t in wanted if t.is_pending)
+    if unready:
+        raise Failure(
+            f"snapshots are still to be taken of {', '.join(unready)}", f"source {name}", "Run `tidemark run`"
+        )
+    return wanted
+
+
+def _comparable(source: Source, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
+    """Without those that the lake keeps as they were; said by name."""
+    for table in tables:
+        if why := source.obstacle(table):
+            _log.warning("%s is not compared: %s", table.table_name, why)
+        else:
+            yield table
+
+
+def _read(lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTable, Chunk]]) -> dict[str, list[File]]:
+    """The source's rows as files, by table_id."""
+    files: dict[str, list[File]] = {}
+    problems = []
+    for read in source.read(work, lake.landing_folder(SNAPSHOT_ROWS)):
+        if read.problem:
+            problems.append(read.problem)
+        elif read.file is not None:
+            files.setdefault(read.chunk.table_id, []).append(read.file)
+    if problems:
+        _remove(files)
+        raise Failure(f"the source can't be read ({problems[0]})", f"source {name}", "Verify again")
+    return files
+
+
+def _remove(files: dict[str, list[File]]) -> None:
+    for found in files.values():
+        for file in found:
+            file.remove()
+
+
+def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> Verdict:
+    """The files of a table against its rows in core.row_state."""
+    shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
+    theirs = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
+    theirs.createOrReplaceTempView("tidemark_verify")
+    # The lake's rows may have columns that the source no longer has; documents have what fields they like.
+    names = ", ".join(literal(column.name) for column in table.columns)
+    differs = f"exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name])"
+    if not names:
+        differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
+    mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
+    # Of a row that came and went between two runs of the models only the log knows, and of a truncate.
+    later = f"FROM core.events WHERE {mine} AND commit_lsn >= {table.snapshot_lsn}"
+    found = spark.sql(
+        f"""
+        WITH now AS (
+            SELECT row_key, columns, copies, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
+            FROM core.row_state WHERE {mine}
+        ),
+        later AS (
+            SELECT DISTINCT row_key {later} AND op <> 'truncate'
+        ),
+        theirs AS (
+            SELECT row_key, first(columns) AS columns, count(*) AS copies FROM tidemark_verify GROUP BY row_key
+        ),
+        compared AS (
+            SELECT
+                coalesce(theirs.row_key, now.row_key) AS row_key,
+                coalesce(now.is_changed, false)
+                    OR later.row_key IS NOT NULL
+                    OR now.row_key IS NULL AND (SELECT count(*) > 0 {later} AND op = 'truncate') AS is_changed,
+                now.row_key IS NULL OR now.deleted AS only_source,
+                theirs.row_key IS NULL AS only_lake,
+                NOT theirs.copies <=> now.copies
+                    OR {differs} AS differs
+            FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
+            LEFT JOIN later ON later.row_key = coalesce(theirs.row_key, now.row_key)
+            WHERE theirs.row_key IS NOT NULL OR NOT now.deleted
+        )
+        SELECT
+            count_if(NOT is_changed) AS rows,
+            count_if(is_changed) AS changed,
+            count_if(NOT is_changed AND only_source) AS only_source,
+            count_if(NOT is_changed AND only_lake) AS only_lake,
+            count_if(NOT is_changed AND NOT only_source AND NOT only_lake AND differs) AS different,
+            array_compact(array_distinct(array(
+                min(row_key) FILTER (WHERE NOT is_changed AND (only_source OR only_lake OR differs)),
+                max(row_key) FILTER (WHERE NOT is_changed AND (only_source OR only_lake OR differs))
+            ))) AS examples
+        FROM compared"""
+    ).collect()[0]
+    spark.catalog.dropTempView("tidemark_verify")
+    return Verdict(source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)})

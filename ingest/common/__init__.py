@@ -1,0 +1,1 @@
+"""What every other package uses: records, errors, row keys, findings. Imports nothing of Tidemark."""

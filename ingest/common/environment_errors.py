@@ -1,0 +1,137 @@
+"""Recognises errors of the environment, which may pass: a full or read-only disk, a catalog or an object store that
+does not answer.
+
+By the number of an `OSError`, else by the text of an error of Java, SQLite, pyarrow or dbt. Each becomes one line.
+"""
+
+import errno
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from ingest.common.errors import Failure, Unavailable, text_of
+
+
+@dataclass(frozen=True)
+class _Cause:
+    """A kind of failure. numbers: of an OSError. text: matches other errors. what, fix: of the Unavailable."""
+
+    numbers: tuple[int, ...]
+    text: re.Pattern[str]
+    what: str
+    fix: str
+
+
+_OF_DISKS = (
+    _Cause(
+        (errno.ENOSPC,),
+        re.compile(r"No space left on device|SQLITE_FULL|database or disk is full"),
+        "no space is left on the disk",
+        "Free space there",
+    ),
+    _Cause(
+        (errno.EDQUOT, errno.EFBIG),
+        re.compile(r"Disk quota exceeded|File too large"),
+        "a disk quota or a file size limit is exceeded",
+        "Raise it, or free space there",
+    ),
+    _Cause(
+        (errno.EROFS,),
+        re.compile(r"Read-only file system|SQLITE_READONLY|attempt to write a readonly database"),
+        "the file system is read-only",
+        "Make it writable",
+    ),
+    _Cause(
+        (errno.EACCES, errno.EPERM),
+        re.compile(
+            r"Permission denied|Mkdirs failed to create|AccessDeniedException|AccessControlException|SQLITE_CANTOPEN"
+            r"|AWS Error ACCESS_DENIED|Access Denied"
+        ),
+        "the folder or the object store can't be written",
+        "Give this process the permission",
+    ),
+    _Cause(
+        (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENOTCONN),
+        re.compile(r"Input/output error|SQLITE_IOERR|Stale file handle"),
+        "the disk or its mount fails",
+        "Check the disk, the mount and the kernel's log",
+    ),
+)
+_OF_SERVICES = (
+    _Cause(
+        (),
+        re.compile(r"SQLITE_BUSY|SQLITE_LOCKED|database is locked"),
+        "another process has locked the catalog",
+        "End that process, or use a catalog server",
+    ),
+    _Cause(
+        (),
+        re.compile(
+            r"java\.net\.(?:Connect|UnknownHost|NoRouteToHost|SocketTimeout|Socket)Exception|HttpHostConnectException"
+            r"|ConnectTimeoutException|NoHttpResponseException|TTransportException|Communications link failure"
+            r"|The connection attempt failed|Connection to \S+ refused|SQL(?:Non)?TransientConnectionException"
+            r"|UncheckedSQLException: Failed to connect|JdbcClientPool|Service(?:Unavailable|Failure)Exception"
+            r"|SdkClientException|SlowDown|AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE"
+            r"|INTERNAL_FAILURE|REQUEST_TIMEOUT|THROTTLING)"
+        ),
+        "the catalog or the object store does not answer",
+        "Check that it runs and can be reached",
+    ),
+)
+_CAUSES = (*_OF_DISKS, *_OF_SERVICES)
+# An absolute path, as it stands in messages of Java, pyarrow and SQLite.
+_PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
+# A path is looked for this many characters around the match of a cause.
+_NEAR = 300
+
+
+def unavailable(error: BaseException, where: str) -> Unavailable | None:
+    """`error` as Unavailable; None if its cause is not the environment. where: used if `error` names no path."""
+    if isinstance(error, Unavailable):
+        return error
+    if isinstance(error, Failure):
+        return None
+    if isinstance(error, OSError) and error.errno is not None:
+        for cause in _CAUSES:
+            if error.errno in cause.numbers:
+                path = error.filename if isinstance(error.filename, str) else _path(str(error), len(str(error)))
+                return Unavailable(cause.what, _folder(path) or where, cause.fix)
+        return None
+    if isinstance(error, OSError | PySparkException | Py4JJavaError):
+        return unavailable_text(text_of(error) or "", where)
+    return None
+
+
+def unavailable_text(text: str, where: str) -> Unavailable | None:
+    """The same for the text of an error, which may contain a stack trace."""
+    return _found(_CAUSES, text, where)
+
+
+def disk_fails(text: str, where: str) -> Unavailable | None:
+    """The same for a disk or folder only: not if a service, or a lock on the catalog, is the cause."""
+    return _found(_OF_DISKS, text, where)
+
+
+def _found(causes: Iterable[_Cause], text: str, where: str) -> Unavailable | None:
+    for cause in causes:
+        if sign := cause.text.search(text):
+            return Unavailable(cause.what, _folder(_path(text, sign.start())) or where, cause.fix)
+    return None
+
+
+def _path(text: str, position: int) -> str:
+    """The path next to a position in the text, on the same line: the last before it, else the first after it."""
+    begin = max(text.rfind("\n", 0, position) + 1, position - _NEAR)
+    end = text.find("\n", position)
+    end = min(len(text) if end < 0 else end, position + _NEAR)
+    before = _PATH.findall(text[begin:position])
+    after = _PATH.findall(text[position:end])
+    return str(before[-1] if before else after[0] if after else "")
+
+
+def _folder(path: str) -> str:
+    """The folder of a path, as file names differ between attempts."""
+    return path.rpartition("/")[0]

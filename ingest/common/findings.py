@@ -1,0 +1,81 @@
+"""What a check found about a subject: `error`, `warning` or `ok`; printed as lines for people, as JSON for programs."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal
+
+import click
+
+from ingest.common.errors import TidemarkError, printable, redact
+
+Level = Literal["error", "warning", "ok"]
+_COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "ok": "green"}
+# Subjects are aligned up to this length.
+_WIDEST = 44
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked. what, where, fix: as of a TidemarkError.
+
+    error: something will fail or be missing until it is fixed. warning: it works, perhaps not as intended. ok: nothing
+    to do. source: the source that it concerns, if any; else group: the heading that it is printed under.
+    """
+
+    level: Level
+    what: str
+    where: str = ""
+    fix: str = ""
+    source: str = ""
+    group: str = "profile"
+
+    @property
+    def subject(self) -> str:
+        """What it is about, without the name of its source."""
+        return self.where.removeprefix(f"source {self.source}, ")
+
+    def to_json(self) -> str:
+        """One JSON object."""
+        told = {
+            "level": self.level,
+            "source": self.source or None,
+            "subject": self.subject,
+            "message": redact(self.what),
+            "fix": redact(self.fix),
+        }
+        return json.dumps(told, ensure_ascii=False)
+
+    def __str__(self) -> str:
+        return str(TidemarkError(self.what, self.where, self.fix))
+
+
+def lines(found: Sequence[Finding]) -> Iterator[str]:
+    """For a person: by source or `group`, subject first, `fix` below; then the number of errors and warnings."""
+    for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
+        yield click.style(printable(heading), bold=True)
+        told = list(group)
+        width = min(_WIDEST, max(len(printable(each.subject)) for each in told))
+        for each in told:
+            level = click.style(f"{each.level:<7}", fg=_COLOURS[each.level])
+            yield f"  {level}  {printable(each.subject):<{width}}  {printable(redact(each.what))}"
+            if each.fix:
+                yield f"  {'':<7}  {'':<{width}}  {printable(redact(each.fix))}"
+    errors, warnings = (sum(each.level == level for each in found) for level in ("error", "warning"))
+    yield f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
+
+
+def of_source(name: str, found: Sequence[Finding]) -> list[Finding]:
+    """The findings, as those of source `name`."""
+    return [replace(each, source=name) for each in found]
+
+
+def left_out(*, required: bool) -> Literal["error", "warning"]:
+    """The level of what keeps a table from being replicated: a warning if nothing needs the table."""
+    return "error" if required else "warning"
+
+
+def of(error: TidemarkError) -> Finding:
+    """An error as a finding."""
+    return Finding("error", error.what, error.where, error.fix)

@@ -1,0 +1,1 @@
+"""`sources.yml` and the settings of the jobs: read, validated, frozen."""

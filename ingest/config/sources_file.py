@@ -1,0 +1,304 @@
+"""`sources.yml` as validated, frozen models: what to replicate, from where, with which settings.
+
+`load` is the only way in. Whatever is wrong in the file is a UsageError that says what, at which
+line and key, and what to do. Connection strings are SecretStr: never part of an error, a repr or a
+log line.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+
+from ingest.common.errors import UsageError
+from ingest.config.job_settings import JobSettings
+from ingest.config.yaml_file import KeyPath, Located, read
+
+_NAME_LIMIT = 63  # bytes of a Postgres identifier
+_EXCLUDES = "!"  # begins a pattern of what is not selected
+SERVERS_OWN = ("admin", "config", "local")  # databases of MongoDB
+
+
+def _source_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+        raise ValueError("a source's name is a lower-case letter, then up to 39 of a-z, 0-9 and _")
+    return name
+
+
+def _slot_name(name: str) -> str:
+    if not re.fullmatch(rf"[a-z0-9_]{{1,{_NAME_LIMIT}}}", name):
+        raise ValueError(f"a slot's name is 1 to {_NAME_LIMIT} of a-z, 0-9 and _")
+    return name
+
+
+def _publication_name(name: str) -> str:
+    if not name or len(name.encode()) > _NAME_LIMIT or "\0" in name:
+        raise ValueError(f"a publication's name has 1 to {_NAME_LIMIT} bytes")
+    return name
+
+
+def included(patterns: Iterable[str]) -> list[str]:
+    """The patterns that select, without those that exclude."""
+    return [pattern for pattern in patterns if not pattern.startswith(_EXCLUDES)]
+
+
+def selected(name: str, patterns: Collection[str]) -> bool:
+    """Whether a pattern matches `name`, case-sensitive, and none with a leading `!` does; in any order."""
+    excluded = (pattern.removeprefix(_EXCLUDES) for pattern in patterns if pattern.startswith(_EXCLUDES))
+    return any(fnmatchcase(name, pattern) for pattern in included(patterns)) and not any(
+        fnmatchcase(name, pattern) for pattern in excluded
+    )
+
+
+def matching(name: str) -> str:
+    """The pattern that matches just `name`."""
+    return re.sub(r"[*?[]", r"[\g<0>]", name)
+
+
+def excluding(name: str) -> str:
+    """The pattern that excludes just `name`, as it is written in sources.yml."""
+    return json.dumps(f"{_EXCLUDES}{matching(name)}".replace("$", "$$"), ensure_ascii=False)
+
+
+def _pattern(pattern: str) -> str:
+    head, dot, tail = pattern.removeprefix(_EXCLUDES).partition(".")
+    if not (head and dot and tail):
+        raise ValueError('a pattern has two parts, as in "public.*"')
+    return pattern
+
+
+def _collections(pattern: str) -> str:
+    if _pattern(pattern).partition(".")[0] in SERVERS_OWN:
+        raise ValueError("the server's own databases (admin, config, local) are in no change stream")
+    return pattern
+
+
+def _some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
+    if patterns and not included(patterns):
+        raise ValueError('the patterns only exclude: add one that selects, as in ["public.*", "!public.audit_log"]')
+    return patterns
+
+
+def _postgres_dsn(dsn: SecretStr) -> SecretStr:
+    text = dsn.get_secret_value()
+    try:
+        parameters = conninfo_to_dict(text)
+    except psycopg.Error:  # its message quotes the string
+        parameters = {}
+    if not parameters:
+        raise ValueError(
+            "not a Postgres connection string: write postgresql://user@host/database or host=NAME dbname=NAME"
+        )
+    # `/` and `@` in a URI's password end it early, and its rest would show as a host or a port.
+    if not re.fullmatch(r"[\d,]*", str(parameters.get("port") or "")):
+        raise ValueError("the port is not a number: percent-encode what is special in the password")
+    if "://" in text and any("@" in str(parameters.get(part) or "")[1:] for part in ("host", "dbname")):
+        raise ValueError("an @ in the host or the database: percent-encode what is special in the password")
+    return dsn
+
+
+def _mongodb_uri(uri: SecretStr) -> SecretStr:
+    if not re.match(r"mongodb(\+srv)?://[^/]", uri.get_secret_value()):
+        raise ValueError('not a MongoDB connection string: write "mongodb://host/?replicaSet=..."')
+    return uri
+
+
+M = TypeVar("M", bound=BaseModel)
+Pattern = Annotated[str, AfterValidator(_pattern)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+
+class PostgresSource(_Model):
+    """A Postgres database: which tables, and the slots and publications they are read by."""
+
+    name: Annotated[str, AfterValidator(_source_name)]
+    dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)]
+    tables: Annotated[tuple[Pattern, ...], Field(min_length=1), AfterValidator(_some_included)]
+    slot: Annotated[str, AfterValidator(_slot_name)] = ""  # tidemark_<name>
+    publication: Annotated[str, AfterValidator(_publication_name)] = ""  # tidemark_<name>
+    writers: Annotated[int, Field(ge=1, le=64)] = 1
+    soft_deletes: bool = True
+    checkpoint_scope: Literal["definition", "source"] = "definition"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, values: Any) -> Any:
+        if not isinstance(values, dict):  # another kind of source, which is not for us
+            return values
+        ours = f"tidemark_{values.get('name', '')}"
+        return {"slot": ours, "publication": ours, **values}
+
+    @model_validator(mode="after")
+    def _numbered_names_fit(self) -> "PostgresSource":
+        _slot_name(self.slot_of(self.writers))
+        _publication_name(self.publication_of(self.writers))
+        return self
+
+    def slot_of(self, writer: int) -> str:
+        """The slot of `writer` (from 1): as configured for the first, then with `_2`, `_3`, ..."""
+        return self.slot if writer == 1 else f"{self.slot}_{writer}"
+
+    def publication_of(self, writer: int) -> str:
+        """The publication of `writer`, named as `slot_of` does."""
+        return self.publication if writer == 1 else f"{self.publication}_{writer}"
+
+    def selects(self, table_name: str) -> bool:
+        """Whether the patterns select `schema.table`, unquoted and case-sensitive."""
+        return selected(table_name, self.tables)
+
+    def names(self, table_name: str) -> bool:
+        """Whether the patterns select `schema.table`, and one of them without a wildcard."""
+        return table_name in self.tables and not has_wildcard(table_name) and self.selects(table_name)
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether a pattern may match other names than itself."""
+    return any(each in pattern for each in "*?[")
+
+
+class MongoSource(_Model):
+    """A MongoDB replica set or cluster, and which of its collections."""
+
+    name: Annotated[str, AfterValidator(_source_name)]
+    uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
+    collections: Annotated[
+        tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1), AfterValidator(_some_included)
+    ]
+    soft_deletes: bool = True
+    checkpoint_scope: Literal["definition", "source"] = "definition"
+
+    @property
+    def writers(self) -> int:
+        """One: a change stream can't be shared out."""
+        return 1
+
+    def selects(self, collection: str) -> bool:
+        """Whether the patterns select `database.collection`, case-sensitive."""
+        return selected(collection, self.collections)
+
+    def names(self, collection: str) -> bool:
+        """Whether the patterns select `database.collection`, and one of them without a wildcard."""
+        return collection in self.collections and not has_wildcard(collection) and self.selects(collection)
+
+
+Source = PostgresSource | MongoSource
+_KINDS: Mapping[str, type[PostgresSource] | type[MongoSource]] = {
+    "postgres": PostgresSource,
+    "mongodb": MongoSource,
+}
+
+
+class Settings(_Model):
+    """The whole file: `sources` by name, in the file's order, and the jobs' `settings`."""
+
+    sources: dict[str, Source]
+    settings: JobSettings = JobSettings()
+
+    def source(self, name: str) -> Source:
+        """The source called `name`; UsageError with the nearest name if there is none."""
+        if name not in self.sources:
+            raise UsageError(f"no source {name!r}", "sources.yml", _nearest(name, self.sources))
+        return self.sources[name]
+
+    def only(self, names: Collection[str]) -> "Settings":
+        """The same settings with only these sources (none named: all). Raises UsageError for an unknown name."""
+        chosen = {name: self.source(name) for name in names}
+        return self.model_copy(update={"sources": chosen}) if chosen else self
+
+
+def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings in `path`, `${NAME}` taken from `environment` (else the process's).
+
+    Raises UsageError.
+    """
+    file = read(Path(path), environment)
+    top = _mapping(file, (), file.data, ("sources", "settings"))
+    sources = _mapping(file, ("sources",), top.get("sources"))
+    if not sources:
+        raise UsageError(
+            "no sources",
+            file.where(("sources",)),
+            "Add one, as in sources: {shop: {postgres: {...}}}",
+        )
+    parsed = {name: _source(file, name, body) for name, body in sources.items()}
+    _check_slots(file, parsed)
+    settings: KeyPath = ("settings",)
+    given = top.get("settings")
+    jobs = _mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
+    return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
+
+
+def _source(file: Located, name: str, body: Any) -> Source:
+    keys: KeyPath = ("sources", name)
+    body = _mapping(file, keys, body, _KINDS)
+    if len(body) != 1:
+        raise UsageError(
+            "a source is of exactly one kind",
+            file.where(keys),
+            "Give it either postgres: or mongodb:",
+        )
+    ((kind, options),) = body.items()
+    model = _KINDS[kind]
+    options = _mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
+    return _validate(file, (*keys, kind), model, {"name": name, **options})
+
+
+def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
+    """No slot has two readers: the second writer of `shop` would have that of a source `shop_2`."""
+    readers: dict[tuple[str, str], str] = {}
+    for name, source in sources.items():
+        if isinstance(source, PostgresSource):
+            for writer in range(1, source.writers + 1):
+                slot = source.slot_of(writer)
+                other = readers.setdefault((source.dsn.get_secret_value(), slot), name)
+                if other != name:
+                    where = file.where(("sources", name))
+                    raise UsageError(f"slot {slot} is that of source {other}", where, "Name another slot")
+
+
+def _mapping(file: Located, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
+    """`value` if it is a mapping of `known` keys only (any, if None)."""
+    if not isinstance(value, dict):
+        raise UsageError("a mapping is missing", file.where(keys), "Write keys and values here")
+    for key in value:
+        if known is not None and key not in known:
+            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _nearest(key, known))
+    return value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}"
+
+
+def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = first["loc"]
+    if first["type"] == "missing":
+        raise UsageError(f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ...")
+    if first["type"] == "too_short":
+        raise UsageError("the list is empty", file.where((*keys, *location)), "Add an entry to it")
+    at = keys[:2] if location == ("name",) else (*keys, *location)
+    message = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
+    raise UsageError(message[:1].lower() + message[1:], file.where(at), "Change the value")

@@ -1,0 +1,236 @@
+"""Tries what the jobs and the models require of the catalog.
+
+Everything is tried in a scratch namespace with a unique name, which is removed with its content, whatever fails.
+docs/catalogs.md lists the requirements and the catalogs.
+"""
+
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, SparkSession
+
+from ingest.common.errors import Failure, TidemarkError, one_line
+from ingest.common.findings import Finding
+from ingest.lake.iceberg_commit import Committer, folder_at, retried, table_folder
+from ingest.lake.parquet_files import Folder, written
+
+PREFIX = "tidemark_check_"
+
+_SCHEMAS = {"raw", "core", "staging", "buckets"}
+_FORMAT_VERSION = "3"
+# What Spark, the catalog and the file system of the warehouse raise.
+_REFUSALS = (PySparkException, Py4JError, OSError, pa.ArrowException, TidemarkError)
+# For conflicts with other processes, which are no fault of the catalog.
+_RETRY_SECONDS = 5.0
+
+
+class _Scratch:
+    """A namespace with a view and a table. Each public method tries a capability, and raises one of `_REFUSALS`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.catalog = spark.catalog.currentCatalog()
+        self.name = f"{PREFIX}{uuid.uuid4().hex}"
+        # With the catalog's name: else Iceberg's procedures first look for a catalog with the namespace's name.
+        self._namespace = f"{self.catalog}.{self.name}"
+        self._view, self._table = f"{self._namespace}.v", f"{self._namespace}.t"
+        self._folder: Folder | None = None
+
+    def namespace(self) -> None:
+        self._run(f"CREATE NAMESPACE {self._namespace}")
+
+    def views(self) -> None:
+        self._run(f"CREATE VIEW {self._view} AS SELECT 1 AS id")
+        self._note(self._run(f"SHOW TBLPROPERTIES {self._view} ('location')")[0]["value"])
+        self._run(f"CREATE OR REPLACE VIEW {self._view} AS SELECT 2 AS id")
+        self._run(f"SHOW VIEWS IN {self._namespace}")
+        self._run(f"DROP VIEW {self._view}")
+
+    def table(self) -> None:
+        self._run(
+            f"CREATE TABLE {self._table} USING iceberg TBLPROPERTIES ('format-version' = '{_FORMAT_VERSION}', "
+            "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read', "
+            "'write.merge.mode' = 'merge-on-read') AS SELECT id, string(id) AS name FROM range(4)"
+        )
+        self._note(table_folder(self._spark, self._table).root.removesuffix("/data"))
+        version = self._run(f"SHOW TBLPROPERTIES {self._table} ('format-version')")[0]["value"]
+        if version != _FORMAT_VERSION:
+            raise Failure(f"it created one of version {version}")
+
+    def rows(self) -> None:
+        self._run(f"UPDATE {self._table} SET name = 'changed' WHERE id = 1")
+        self._run(f"MERGE INTO {self._table} t USING (SELECT 2L AS id) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+
+    def columns(self) -> None:
+        self._run(f"ALTER TABLE {self._table} ADD COLUMN more INT")
+        self._run(f"ALTER TABLE {self._table} ALTER COLUMN more TYPE BIGINT")
+        self._run(f"ALTER TABLE {self._table} RENAME COLUMN more TO other")
+        self._run(f"ALTER TABLE {self._table} DROP COLUMN other")
+
+    def files(self) -> None:
+        rows = pa.table({"id": pa.array([9], pa.int64()), "name": pa.array(["landed"])})
+        file = written(table_folder(self._spark, self._table).new(), rows)
+        Committer(self._spark).add(f"{self.name}.t", [file.path])
+
+    def branches(self) -> None:
+        self._run(f"ALTER TABLE {self._table} CREATE BRANCH staged")
+        self._run(f"INSERT INTO {self._table}.branch_staged VALUES (10, 'staged')")
+        self._run(f"SELECT name, snapshot_id FROM {self._table}.refs")
+        self._run(f"CALL {self.catalog}.system.fast_forward('{self._table}', 'main', 'staged')")
+        self._run(f"ALTER TABLE {self._table} DROP BRANCH staged")
+
+    def maintenance(self) -> None:
+        self._run(
+            f"CALL {self.catalog}.system.rewrite_data_files(table => '{self._table}', branch => 'main', "
+            "options => map('rewrite-all', 'true'))"
+        )
+        self._run(f"CALL {self.catalog}.system.expire_snapshots(table => '{self._table}', retain_last => 1)")
+
+    def drop(self) -> None:
+        self._run(f"DROP TABLE {self._table} PURGE")
+
+    def remove(self) -> None:
+        """Removes what is left. Raises one of `_REFUSALS` if the namespace can't be removed."""
+        for statement in (f"DROP VIEW IF EXISTS {self._view}", f"DROP TABLE IF EXISTS {self._table} PURGE"):
+            with suppress(*_REFUSALS):
+                self._run(statement)
+        self._run(f"DROP NAMESPACE IF EXISTS {self._namespace}")
+        if self._folder:
+            with suppress(*_REFUSALS):
+                self._folder.remove()
+
+    def _note(self, location: str) -> None:
+        """Remembers the namespace's folder, if it has one, from the location of a view or table in it.
+
+        Iceberg leaves the metadata files of a dropped view there, and on a local file system the folders.
+        """
+        parent = folder_at(location).root.rpartition("/")[0]
+        if self.name in parent.rpartition("/")[2]:
+            self._folder = Folder(parent)
+
+    def _run(self, statement: str) -> list[Row]:
+        rows: list[list[Row]] = []
+        retried(lambda: rows.append(self._spark.sql(statement).collect()), seconds=_RETRY_SECONDS)
+        return rows[-1]
+
+
+@dataclass(frozen=True)
+class _Capability:
+    """what: completes "the catalog can't ...". needed: what needs it, a sentence. advice: what may help, a sentence."""
+
+    what: str
+    needed: str
+    attempt: Callable[[_Scratch], None]
+    advice: str = ""
+
+
+_NAMESPACES = _Capability(
+    "create namespaces",
+    "Tidemark uses raw, core, staging and buckets, and a scratch namespace for this check",
+    _Scratch.namespace,
+    "Check the catalog and what its role may do",
+)
+_VIEWS = _Capability(
+    "create and replace views",
+    "The staging views are views of the catalog",
+    _Scratch.views,
+    "Set Iceberg's spark.sql.extensions, and for JDBC jdbc.schema-version: V1, as in profiles/profiles.yml",
+)
+_TABLES = _Capability(
+    f"create tables of format version {_FORMAT_VERSION}",
+    "All tables have this version",
+    _Scratch.table,
+    "Use the Iceberg runtime of profiles/profiles.yml or a newer one, and no setting that overrides the version",
+)
+_OF_TABLES = (
+    _Capability("update and delete rows", "Current rows are maintained this way", _Scratch.rows),
+    _Capability("change the columns of a table", "Upgrades and edited definitions need this", _Scratch.columns),
+    _Capability(
+        "register data files that the jobs write",
+        "Changes and snapshots are landed this way",
+        _Scratch.files,
+        "The jobs need access to the warehouse, by the same path or address as Spark",
+    ),
+    _Capability(
+        "write to branches and fast-forward a table to one",
+        "A run is published this way",
+        _Scratch.branches,
+        "Set Iceberg's spark.sql.extensions, as in profiles/profiles.yml",
+    ),
+    _Capability(
+        "compact tables and expire snapshots", "`tidemark run` and `tidemark maintain` do this", _Scratch.maintenance
+    ),
+    _Capability("drop tables", "The tables of deleted definitions are dropped", _Scratch.drop),
+)
+
+
+def missing(spark: SparkSession) -> list[Finding]:
+    """An error for each capability that the session's catalog lacks; a warning if the scratch namespace stays."""
+    return _tried(spark, of_tables=True)
+
+
+def require_views(spark: SparkSession) -> None:
+    """Raises Failure if the session's catalog can't create namespaces and views.
+
+    Quick, as it creates no table. The models need views, the jobs don't: a catalog without views would accept a whole
+    snapshot before the first run of the models fails.
+    """
+    for finding in _tried(spark, of_tables=False):
+        if finding.level == "error":
+            raise Failure(finding.what, finding.where, finding.fix)
+
+
+def _tried(spark: SparkSession, *, of_tables: bool) -> list[Finding]:
+    scratch = _Scratch(spark)
+    if refusal := _refusal(scratch, _NAMESPACES):
+        # A role that may create none can work if the four exist already; then nothing else can be tried.
+        return [replace(refusal, level="warning") if _are_made(spark) else refusal]
+    found: list[Finding | None] = []
+    try:
+        found.append(_refusal(scratch, _VIEWS))
+        if of_tables:
+            found.append(_refusal(scratch, _TABLES))
+            if found[-1] is None:
+                found += [_refusal(scratch, each) for each in _OF_TABLES]
+    finally:
+        found.append(_removal(scratch))
+    return [finding for finding in found if finding]
+
+
+def _are_made(spark: SparkSession) -> bool:
+    with suppress(*_REFUSALS):
+        return {row[0] for row in spark.sql("SHOW NAMESPACES").collect()} >= _SCHEMAS
+    return False
+
+
+def _refusal(scratch: _Scratch, capability: _Capability) -> Finding | None:
+    try:
+        capability.attempt(scratch)
+    except _REFUSALS as error:
+        what = f"the catalog can't {capability.what} ({_line(error)})"
+        parts = (capability.needed, capability.advice, _OTHERS)
+        return Finding("error", what, f"catalog {scratch.catalog}", ". ".join(filter(None, parts)))
+    return None
+
+
+_OTHERS = "docs/catalogs.md lists the catalogs that can"
+
+
+def _removal(scratch: _Scratch) -> Finding | None:
+    try:
+        scratch.remove()
+    except _REFUSALS as error:
+        what = f"the scratch namespace of the check can't be removed ({_line(error)})"
+        return Finding("warning", what, f"namespace {scratch.catalog}.{scratch.name}", "Drop it, with what is in it")
+    return None
+
+
+def _line(error: BaseException) -> str:
+    from ingest.project.dbt_project import first_line  # loads dbt
+
+    return one_line(first_line(str(error)))[:300].rstrip(".")

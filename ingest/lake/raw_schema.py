@@ -1,0 +1,226 @@
+"""The raw tables: what they hold, how Iceberg keeps them, and how an older lake is brought up to
+date.
+
+`ensure` may be called by any number of processes at once, at any time. A column that an older
+version didn't have is added nullable and stays so, and so is a field of a list's items. Nothing is
+ever dropped or changed in place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, StructType
+
+from ingest.lake.catalog_capabilities import require_views
+from ingest.lake.iceberg_commit import retried
+
+EVENTS = "raw.wal_events"
+SNAPSHOT_ROWS = "raw.snapshot_rows"
+POSITIONS = "raw.stream_positions"
+SOURCES = "raw.sources"
+SOURCE_TABLES = "raw.source_tables"
+CHUNKS = "raw.chunks"
+
+# A landing every second for days: old metadata goes with each commit, snapshots are expired by the
+# writer (see `Committer.expire`), manifests are merged early, and statistics are kept for what is
+# filtered on only.
+_APPENDED = {
+    "format-version": "3",
+    "write.parquet.compression-codec": "zstd",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "5",
+    "commit.manifest.min-count-to-merge": "50",
+    "commit.retry.num-retries": "30",
+    "commit.retry.min-wait-ms": "50",
+    "commit.retry.max-wait-ms": "2000",
+    "write.distribution-mode": "none",
+    "write.metadata.metrics.default": "none",
+    "read.split.open-file-cost": "262144",  # what a small file counts as: a task reads 64 of them, by default 4
+}
+# Small tables that are changed in place. Serializable: of two that claim the same, one gets an
+# exception.
+_CLAIMED = {
+    **_APPENDED,
+    "write.metadata.metrics.default": "full",
+    "write.update.mode": "copy-on-write",
+    "write.delete.mode": "copy-on-write",
+    "write.merge.mode": "copy-on-write",
+    "write.update.isolation-level": "serializable",
+    "write.delete.isolation-level": "serializable",
+    "write.merge.isolation-level": "serializable",
+    "write.update.distribution-mode": "none",
+    "write.merge.distribution-mode": "none",
+}
+
+
+def _full_metrics(*columns: str) -> dict[str, str]:
+    return {f"write.metadata.metrics.column.{column}": "full" for column in columns}
+
+
+@dataclass(frozen=True)
+class Table:
+    """columns: name to Spark SQL type, in order. properties: Iceberg's, all set when it is made."""
+
+    columns: Mapping[str, str]
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+TABLES: Mapping[str, Table] = {
+    EVENTS: Table(
+        {
+            "source": "STRING",
+            "writer": "INT",
+            "commit_lsn": "BIGINT",
+            "commit_index": "INT",
+            "change_lsn": "BIGINT",
+            "commit_ts": "TIMESTAMP",
+            "xid": "BIGINT",
+            "op": "STRING",
+            "table_name": "STRING",
+            "table_id": "STRING",
+            "leaf_id": "BIGINT",
+            "row_key": "STRING",
+            "prev_row_key": "STRING",
+            "partial": "BOOLEAN",
+            "columns": "MAP<STRING, STRING>",
+            "ingested_at": "TIMESTAMP",
+        },
+        {**_APPENDED, **_full_metrics("source", "writer", "commit_lsn", "table_id")},
+    ),
+    SNAPSHOT_ROWS: Table(
+        {
+            "source": "STRING",
+            "table_name": "STRING",
+            "table_id": "STRING",
+            "leaf_id": "BIGINT",
+            "snapshot_id": "STRING",
+            "chunk": "INT",
+            "attempt": "INT",
+            "snapshot_lsn": "BIGINT",
+            "read_lsn": "BIGINT",
+            "row_key": "STRING",
+            "columns": "MAP<STRING, STRING>",
+            "ingested_at": "TIMESTAMP",
+        },
+        {**_APPENDED, **_full_metrics("source", "table_id", "snapshot_id", "chunk", "attempt")},
+    ),
+    POSITIONS: Table(
+        {
+            "source": "STRING",
+            "writer": "INT",
+            "slot": "STRING",
+            "system_id": "STRING",
+            "timeline": "INT",
+            "start_position": "BIGINT",
+            "position": "BIGINT",
+            "token": "STRING",
+            "updated_at": "TIMESTAMP",
+        },
+        {**_APPENDED, "write.metadata.metrics.default": "full"},
+    ),
+    SOURCES: Table(
+        {
+            "source": "STRING",
+            "checkpoint_scope": "STRING",
+            "writers": "ARRAY<INT>",
+            "purged": "MAP<INT, BIGINT>",
+            "error": "STRING",
+            "error_at": "TIMESTAMP",
+            "updated_at": "TIMESTAMP",
+        },
+        _CLAIMED,
+    ),
+    SOURCE_TABLES: Table(
+        {
+            "source": "STRING",
+            "table_id": "STRING",
+            "table_name": "STRING",
+            "relation_id": "BIGINT",
+            "replica_identity": "STRING",
+            "key_columns": "ARRAY<STRING>",
+            "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING, altered: BIGINT>>",
+            "leaves": "ARRAY<STRUCT<leaf_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
+            "writer": "INT",
+            "state": "STRING",
+            "snapshot_id": "STRING",
+            "snapshot_lsn": "BIGINT",
+            "done_lsn": "BIGINT",
+            "row_count": "BIGINT",
+            "ended_lsn": "BIGINT",
+            "note": "STRING",
+            "attributes": "INT",
+            "key_id": "BIGINT",
+            "published_id": "BIGINT",
+            "moving_id": "BIGINT",
+            "moved_lsn": "BIGINT",
+            "dropped": "ARRAY<STRING>",
+            "unlogged": "BOOLEAN",
+            "rev": "BIGINT",
+            "updated_at": "TIMESTAMP",
+        },
+        _CLAIMED,
+    ),
+    CHUNKS: Table(
+        {
+            "source": "STRING",
+            "table_id": "STRING",
+            "snapshot_id": "STRING",
+            "chunk": "INT",
+            "leaf_id": "BIGINT",
+            "lower_bound": "STRING",
+            "upper_bound": "STRING",
+            "row_keys": "ARRAY<STRING>",
+            "not_before": "BIGINT",
+            "owner": "STRING",
+            "lease_until": "TIMESTAMP",
+            "attempt": "INT",
+            "state": "STRING",
+            "row_count": "BIGINT",
+            "read_lsn": "BIGINT",
+            "rev": "BIGINT",
+            "updated_at": "TIMESTAMP",
+        },
+        _CLAIMED,
+    ),
+}
+
+
+def ensure(spark: SparkSession) -> None:
+    """Makes the raw tables that don't exist and adds the columns that an older lake lacks.
+
+    Raises Failure if the lake is new and its catalog does not support views, which the models need.
+    """
+    if spark.sql("SHOW NAMESPACES LIKE 'raw'").isEmpty():
+        require_views(spark)
+    retried(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
+    existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
+    for name, table in TABLES.items():
+        if name.removeprefix("raw.") not in existing:
+            retried(lambda name=name, table=table: _create(spark, name, table))  # type: ignore[misc]
+        retried(lambda name=name, table=table: _migrate(spark, name, table))  # type: ignore[misc]
+
+
+def _create(spark: SparkSession, name: str, table: Table) -> None:
+    columns = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
+    properties = ", ".join(f"'{key}' = '{value}'" for key, value in table.properties.items())
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+
+
+def _migrate(spark: SparkSession, name: str, table: Table) -> None:
+    wanted = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
+    missing = _missing(spark.table(name).schema, spark.createDataFrame([], wanted).schema)
+    if missing:
+        spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
+
+
+def _missing(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
+    """The columns to be added, and the fields of items of lists: `leaves.element.attached STRING`."""
+    missing = []
+    for field_ in wanted:
+        if field_.name not in present.names:
+            missing.append(f"{inside}{field_.name} {field_.dataType.simpleString()}")
+        elif isinstance(kind := field_.dataType, ArrayType) and isinstance(kind.elementType, StructType):
+            items = present[field_.name].dataType.elementType  # type: ignore[attr-defined]
+            missing += _missing(items, kind.elementType, f"{inside}{field_.name}.element.")
+    return missing

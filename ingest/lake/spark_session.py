@@ -1,0 +1,235 @@
+"""The Spark session of the ingest jobs, from the same profile that dbt uses.
+
+`session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml`,
+and gives a session of its own: what dbt sets on the process's global session, such as the branch
+that a run writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`.
+"""
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkException, PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
+
+from ingest.common.errors import Failure, UsageError
+from ingest.config.yaml_file import syntax_error
+
+PROFILE = "tidemark"
+LOG = Path("logs/spark.log")
+
+# A run's branch belongs to dbt: rows that the jobs land are for everybody at once.
+_DBT_ONLY = ("spark.wap.branch",)
+# What the JVM needs on its command line, which everybody on the machine can read; all else is set
+# later.
+_AT_LAUNCH = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
+# The jobs' own statements touch few rows: one task each, planned once.
+_JOB_SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",
+    "spark.sql.ansi.enabled": "true",
+}
+
+# What a process that is killed needs to be gone.
+_EXIT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class _Java:
+    """The Java process that this process started; its log, and where in the log its output begins (bytes)."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+    offset: int
+
+
+_started: list[_Java] = []
+
+
+def settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
+    """The Spark settings of `target` (default: the profile's own), without those of dbt's runs.
+
+    profiles_dir: default `DBT_PROFILES_DIR`, else `profiles`. Raises UsageError.
+    """
+    path = Path(profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")) / "profiles.yml"
+    try:
+        profile = _mapping(yaml.safe_load(path.read_text()), PROFILE, path)
+    except FileNotFoundError:
+        raise UsageError("no profile", str(path), "Start in the project's folder") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("can't read the profile", f"{path} ({type(error).__name__})", "It is a text file") from None
+    except yaml.YAMLError as error:
+        raise syntax_error(path, error) from None
+    outputs = _mapping(profile, "outputs", path)
+    name = target or _render(profile.get("target", ""), path)
+    if name not in outputs:
+        raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(map(str, outputs))}")
+    output = _mapping(outputs, name, path)
+    if output.get("method") != "session":
+        raise UsageError(f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`")
+    parameters = _mapping(output, "server_side_parameters", path)
+    found = {key: str(_render(value, path)) for key, value in parameters.items()}
+    return {key: value for key, value in found.items() if key not in _DBT_ONLY}
+
+
+def has_lake(found: Mapping[str, str]) -> bool:
+    """Whether a lake may be there, by the settings of a target: false if the file of a local catalog is missing."""
+    files = [_catalog_file(value) for key, value in found.items() if key.endswith(".uri")]
+    return all(file.exists() for file in files if file)
+
+
+def lake_place(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
+    """The folder or the address of the lake's files, by the settings of `target`, for messages."""
+    try:
+        found = settings(target, profiles_dir)
+    except UsageError:
+        return "the lake"  # of another connection, or a profile of which dbt says itself what is wrong
+    catalog = found.get("spark.sql.defaultCatalog")
+    return found.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
+
+
+def _mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
+    found = within.get(name) if isinstance(within, dict) else None
+    if not isinstance(found, dict):
+        raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "profiles/profiles.yml shows one")
+    return found
+
+
+def session(target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG) -> SparkSession:
+    """A session of its own on the Spark of `target`; each call gives another one on the same Spark.
+
+    Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
+    """
+    found = settings(target, profiles_dir)
+    # Every error comes as an exception too; said twice, and with the JVM's stack, it hides what matters.
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        spark = _remote(found) if "spark.remote" in found else _local(found, Path(log))
+        for key in _DBT_ONLY:
+            spark.conf.unset(key)
+        for key, value in _JOB_SETTINGS.items():
+            spark.conf.set(key, value)
+    except (PySparkException, OSError) as error:
+        where = found.get("spark.remote", found.get("spark.master", ""))
+        hint = "" if "spark.remote" in found else f"; {log} says more"
+        raise Failure(
+            f"Spark can't be started ({_first_line(error)})",
+            where,
+            f"Check Java and the target{hint}",
+        ) from error
+    return spark
+
+
+def _local(found: Mapping[str, str], log: Path) -> SparkSession:
+    _make_catalog_folder(found)
+    if SparkContext._active_spark_context is None:  # noqa: SLF001
+        # The executors are this machine's: the same Python, with the same packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        launch = SparkConf(loadDefaults=False)
+        for key, value in found.items():
+            if _AT_LAUNCH.match(key):
+                launch.set(key, value)
+        with log.open("ab") as sink:
+            offset = sink.tell()
+            # In a session of its own: signals to the process group are for us; it ends when we do.
+            options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
+            gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
+        _started.append(_Java(gateway.proc, log, offset))
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # no other way in
+    builder = SparkSession.builder.appName("tidemark")
+    for key, value in found.items():
+        builder = builder.config(key, value)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    return builder.getOrCreate().newSession()
+
+
+def ended() -> Failure | None:
+    """What to say if the Java process that this process started has ended; None if it runs, or there is none."""
+    if not _started:
+        return None
+    java = _started[-1]
+    try:
+        status = java.process.wait(_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+    with java.log.open("rb") as log:
+        log.seek(java.offset)
+        return exit_failure(status, is_out_of_memory=b"OutOfMemoryError" in log.read(), log=java.log)
+
+
+def exit_failure(status: int, *, is_out_of_memory: bool, log: Path) -> Failure:
+    """The end of Spark's Java process, with its exit status (-N: killed by signal N), as an error."""
+    how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
+    fix = "Start again: what was not committed is read again"
+    if is_out_of_memory:
+        how, fix = f"{how}, out of memory", f"Raise TIDEMARK_DRIVER_MEMORY. {fix}"
+    elif status == -signal.SIGKILL:
+        fix = f"The kernel kills a process when memory is short: its log says so. {fix}"
+    return Failure(f"Spark's Java process has ended ({how})", str(log), fix)
+
+
+def _remote(found: Mapping[str, str]) -> SparkSession:
+    from pyspark.sql.connect.session import SparkSession as Remote  # loads gRPC
+
+    # dbt asks every server for Hive's catalogue, which is the server's to decide.
+    warnings.filterwarnings("ignore", message="Failed to set spark.sql.catalogImplementation")
+    spark = Remote.builder.remote(found["spark.remote"]).create()
+    for key, value in found.items():
+        if key.startswith("spark.sql."):
+            spark.conf.set(key, value)
+    return spark  # type: ignore[return-value]  # the same methods, another class
+
+
+def _make_catalog_folder(found: Mapping[str, str]) -> None:
+    """SQLite makes its file, but not the folder."""
+    for key, value in found.items():
+        if key.endswith(".uri") and (file := _catalog_file(value)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _catalog_file(uri: str) -> Path | None:
+    """The file of a catalog on SQLite; None of any other."""
+    return Path(uri.removeprefix("jdbc:sqlite:").partition("?")[0]) if uri.startswith("jdbc:sqlite:") else None
+
+
+def _render(value: Any, path: Path) -> Any:
+    """`value` with dbt's Jinja rendered: `env_var`, `invocation_id`, `as_number` and the like."""
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    for name in ("as_number", "as_native", "as_bool", "as_text"):
+        jinja.filters[name] = lambda found: found
+    try:
+        return jinja.from_string(value).render(env_var=_env_var, invocation_id=str(uuid.uuid4()))
+    except jinja2.TemplateError as error:
+        raise UsageError(str(error), str(path), "Set it, or correct the profile") from None
+
+
+def _env_var(name: str, default: str | None = None) -> str:
+    found = os.environ.get(name, default)
+    if found is None:
+        raise jinja2.UndefinedError(f"the environment variable {name} is not set")
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
+        return "Java didn't start"
+    return str(error).partition("\n")[0] or type(error).__name__

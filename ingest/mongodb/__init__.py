@@ -1,1 +1,0 @@
-"""MongoDB as a source: change streams and snapshots of collections, as the records of `ingest.change`."""

@@ -1,0 +1,1 @@
+"""The jobs of all sources and the loop of dbt runs in one process; maintenance."""

@@ -1,0 +1,198 @@
+"""Runs the jobs of one source, and restarts them after a failure from the state that is stored in the lake.
+
+Sources are independent: the jobs of the others go on. A failure of the environment (`Unavailable`) is retried with
+exponential back-off. Any other failure needs manual action, and is retried at a fixed interval.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, Queue
+
+from ingest.common.errors import TidemarkError, Unavailable, one_line, redact, text_of
+from ingest.common.log_repeats import Repeats, shape
+
+_log = logging.getLogger(__name__)
+
+# Seconds before failed jobs are restarted: the first and the longest pause after a failure of the environment; the
+# pause after a failure that needs manual action.
+FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
+# Jobs that have run for this long count as recovered. Doubled each time the same failure comes back sooner than the
+# longest after that: else a log with an event that always fails after a while would be a new problem each time.
+STEADY_SECONDS, LONGEST_STEADY_SECONDS = 10.0, 600.0
+
+
+# More doublings than any pause has before it is the longest. A float overflows after 1023.
+_DOUBLINGS = 60
+
+
+def backoff(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row (1 or more): `first`, doubled each time, up to `longest`."""
+    return min(first * 2.0 ** min(failures - 1, _DOUBLINGS), longest)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work of a thread. `stop` makes `run` return; another thread calls it, perhaps before `run`."""
+
+    name: str
+    run: Callable[[], object]
+    stop: Callable[[], None]
+
+
+class Supervisor:
+    """The jobs of one source, in threads: `start` starts them, `stop` tells them to end, `join` waits for that.
+
+    error: what the jobs fail with at present; None while they run or start. has_opened: they were started at least
+    once. was_tried: the first attempt to open them has ended.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        open_jobs: Callable[[], Sequence[Job]],
+        explain: Callable[[BaseException], Unavailable | None],
+        on_change: Callable[["Supervisor"], None],
+    ) -> None:
+        """open_jobs: makes new jobs; called by the supervisor's thread for each attempt. explain: an error as
+        Unavailable, None if its cause is not the environment. on_change: called when `error` has changed, and when the
+        jobs have been opened.
+        """
+        self.name = name
+        self.error: BaseException | None = None
+        self.has_opened = False
+        self.was_tried = False
+        self._open = open_jobs
+        self._explain = explain
+        self._on_change = on_change
+        self._repeats = Repeats(_log)
+        self._is_open = False
+        self._steady = STEADY_SECONDS
+        self._failed_with = ""
+        self._recovered_at: float | None = None
+        self._stopping = threading.Event()
+        self._jobs: Sequence[Job] = ()
+        self._thread = threading.Thread(target=self._run, name=f"source {name}", daemon=True)
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether waiting is no use: the failure needs manual action, or the jobs could not be opened yet."""
+        return self.error is not None and not (self.has_opened and isinstance(self.error, Unavailable))
+
+    def start(self) -> None:
+        """Start the supervisor's thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the jobs after the commits in progress, and do not restart them."""
+        self._stopping.set()
+        self._stop_jobs()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait until all has ended, for so many seconds at most (None: without a limit); whether it has."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        tries = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            error = self._attempt()
+            self.was_tried = True
+            if error is None:
+                if self._is_open:
+                    self._set_error(None)
+                return
+            tries = 1 if time.monotonic() - began >= self._steady else tries + 1
+            found = self._explain(error)
+            self._adapt(found or error)
+            pause = MEND_SECONDS
+            if found is not None:
+                pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
+            if not self._stopping.is_set():
+                self._say(found or error)
+            self._set_error(found or error)
+            self._stopping.wait(pause)
+
+    def _adapt(self, failure: BaseException) -> None:
+        """How long the jobs have to run after this failure until they count as recovered."""
+        kind = shape(failure.what if isinstance(failure, TidemarkError) else unforeseen(failure))
+        if self._recovered_at is not None:
+            is_soon = time.monotonic() - self._recovered_at < LONGEST_STEADY_SECONDS
+            is_same = is_soon and kind == self._failed_with
+            self._steady = min(2 * self._steady, LONGEST_STEADY_SECONDS) if is_same else STEADY_SECONDS
+        self._failed_with, self._recovered_at = kind, None
+
+    def _attempt(self) -> BaseException | None:
+        """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
+        self._is_open = False
+        try:
+            self._jobs = self._open()
+        except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+            given_up = self._stopping.is_set() and not isinstance(error, TidemarkError)
+            return None if given_up else error
+        self._is_open = self.has_opened = self.was_tried = True
+        outcomes: Queue[BaseException | None] = Queue()
+        for job in self._jobs:
+            threading.Thread(target=_work, args=[job, outcomes], name=job.name, daemon=True).start()
+        if self._stopping.is_set():
+            self._stop_jobs()
+        self._on_change(self)
+        return self._watch(outcomes)
+
+    def _watch(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
+        failure: BaseException | None = None
+        steady: float | None = self._steady
+        running = len(self._jobs)
+        while running:
+            try:
+                outcome = outcomes.get(timeout=steady)
+            except Empty:
+                steady = None
+                self._set_error(None)
+                continue
+            running -= 1
+            if outcome is not None and failure is None:
+                failure = outcome
+                self._stop_jobs()
+        return failure
+
+    def _stop_jobs(self) -> None:
+        for job in self._jobs:
+            job.stop()
+
+    def _say(self, error: BaseException) -> None:
+        """Log a failure; an unexpected error with its traceback, which goes to the log file only."""
+        if isinstance(error, Unavailable):
+            self._repeats.occurred(f"source {self.name}: {error} Retrying.", key=error.what)
+        else:
+            said = str(error) if isinstance(error, TidemarkError) else unforeseen(error)
+            message = f"source {self.name} has failed: {said} Retrying every {MEND_SECONDS:.0f} s."
+            self._repeats.occurred(message, logging.ERROR, cause=None if isinstance(error, TidemarkError) else error)
+
+    def _set_error(self, error: BaseException | None) -> None:
+        before, self.error = self.error, error
+        if error is None:
+            self._recovered_at = time.monotonic() if before is not None else self._recovered_at
+            self._repeats.over(f"source {self.name}: its jobs run again")
+        if error is not before:
+            self._on_change(self)
+
+
+def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
+    try:
+        job.run()
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+        outcomes.put(error)
+    else:
+        outcomes.put(None)
+
+
+def unforeseen(error: BaseException) -> str:
+    """An error that is no TidemarkError, on one line."""
+    text = text_of(error)
+    return "Spark has ended." if text is None else f"{type(error).__name__}: {one_line(redact(text))[:300]}."

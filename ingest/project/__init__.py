@@ -1,0 +1,1 @@
+"""The dbt project, called in this process."""

@@ -1,0 +1,1 @@
+"""The snapshotter: plans a table's chunks, claims them, reads them on Spark's executors, marks the table complete."""

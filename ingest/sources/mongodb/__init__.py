@@ -1,0 +1,1 @@
+"""MongoDB as a source: change streams and snapshots of collections."""

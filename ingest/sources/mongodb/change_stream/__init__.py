@@ -1,0 +1,1 @@
+"""The change stream: its reader, its decoder, and the feed of the stream writer."""

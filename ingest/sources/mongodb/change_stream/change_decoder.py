@@ -1,0 +1,275 @@
+"""Change stream events as records of `raw.wal_events`: their order, their table, their document.
+
+No I/O: documents that an event doesn't carry come from a function that is given. An event's ordinal is its place among
+all events of its clusterTime, whatever becomes of it, so a replay gives every record the same pair.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+from bson.errors import BSONError
+
+from ingest.common.errors import Failure
+from ingest.common.records import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
+from ingest.sources.mongodb import cluster_time
+from ingest.sources.mongodb.bson import documents, elements, vector_walk
+from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.elements import Value
+from ingest.sources.mongodb.change_stream.change_events import RENAME, Event, Fragments, Namespace
+from ingest.sources.mongodb.collection_catalog import generation, relation_id
+from ingest.sources.mongodb.mongodb_server import is_internal
+
+_ROWS = {"insert": INSERT, "update": UPDATE, "replace": UPDATE, "delete": DELETE}
+# What takes all documents of a collection away; a renamed one has another name, so it is another table.
+_ENDS = ("drop", RENAME)
+# After these the catalogue is to be looked at.
+_CATALOGUE = (*_ENDS, "create", "dropDatabase")
+
+# Events that are read at a time, and so the most that a batch has looked up; the BSON bytes of what is.
+_AT_ONCE = 2000
+LOOKED_UP_BYTES = 16 << 20
+
+# Gives documents as they are at a position or later, by row key; asked for by their `_id`s. Those that are gone are not
+# there. None: there are several, and they are larger than LOOKED_UP_BYTES.
+LookUp = Callable[[Namespace, Sequence[Value], int], Mapping[str, bytes] | None]
+
+
+@dataclass(frozen=True)
+class Events:
+    """What one reply of the server held: raw events, and the position before which there are no more."""
+
+    raw: Sequence[bytes]
+    position: int
+
+
+@dataclass(slots=True)
+class _Record:
+    """A row of raw.wal_events to be; its document is yet to be looked up if `missing`. key: see `Event`; of a TRUNCATE
+    there is none. row_key: what comes of it, told of many at once.
+    """
+
+    at: int
+    index: int
+    op: str
+    commit_ts: int
+    transaction: int | None
+    namespace: Namespace
+    table_id: str
+    leaf_id: int | None
+    key: bytes | None
+    document: bytes | None
+    row_key: str | None = None
+
+    @property
+    def identifier(self) -> Value:
+        """The `_id` of the document that was changed."""
+        return elements.value(self.key or b"", b"_id")
+
+    @property
+    def missing(self) -> bool:
+        return self.op == UPDATE and self.document is None
+
+
+@dataclass
+class Decoder:
+    """Takes replies in their order. selects: whether `db.collection` is wanted. catalogue: called when a collection was
+    made, dropped or renamed. renamed: when one has got a name; the generation that it is under that, and the position.
+    """
+
+    source: str
+    writer: int
+    selects: Callable[[str], bool]
+    look_up: LookUp
+    catalogue: Callable[[], None] = lambda: None
+    renamed: Callable[[str, int], None] = lambda _table_id, _at: None
+    _at_once: int = _AT_ONCE
+    _at: int = 0
+    _index: int = 0
+    _newest: Event | None = None
+    _fragments: Fragments = field(default_factory=Fragments)
+    _tables: dict[tuple[UUID, str], tuple[str, int]] = field(default_factory=dict)
+
+    def feed(self, events: Events) -> Iterator[EventBatch]:
+        """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
+        before, times, end = self._at, 0, len(events.raw)
+        for at in range(0, max(end, 1), _AT_ONCE):
+            with documents.uncollected():
+                records, begun = self._read(events.raw[at : at + _AT_ONCE])
+            times += begun
+            for whole, ends in self._with_documents(records):
+                is_last = ends and at + _AT_ONCE >= end
+                position = max(events.position, before) if is_last else before
+                yield EventBatch(
+                    events=self._table(whole),
+                    position=position,
+                    transactions=times if is_last else 0,
+                    in_transaction=self._at >= position if is_last else True,
+                    token=self._newest.token if is_last and self._newest else None,
+                )
+
+    def _read(self, raw: Sequence[bytes]) -> tuple[list[_Record], int]:
+        """The records of some events, and how many clusterTimes begin with them."""
+        records: list[_Record] = []
+        times = 0
+        for event in self._fragments.whole(vector_walk.split(raw)):
+            times += self._count(event.at)
+            kind = event.kind
+            if kind in _CATALOGUE:
+                self.catalogue()
+            if kind in _ROWS:
+                self._newest = event
+            records += self._records(kind, event)
+        of_rows = [(record, record.key) for record in records if record.key is not None]
+        keys = self._documents(of_rows).row_keys().to_pylist()
+        for (record, _), key in zip(of_rows, keys, strict=True):
+            record.row_key = key
+        return records, times
+
+    def _count(self, at: int) -> bool:
+        """Give an event its ordinal; whether it begins a clusterTime."""
+        begins = at != self._at
+        self._at, self._index = at, 0 if begins else self._index + 1
+        return begins
+
+    def _records(self, kind: str, event: Event) -> Iterator[_Record]:
+        """An event's records: of a renamed collection's name, then of the name that it took from another, if it did.
+
+        The second has an ordinal of its own, whatever is selected.
+        """
+        uuid = event.uuid
+        if uuid is None:  # the drop of a view or of a time series
+            return
+        if kind in _ROWS:
+            if self._is_wanted(event.namespace):
+                yield self._row(_ROWS[kind], event, uuid)
+        elif kind in _ENDS:
+            yield from self._end(event, event.namespace, uuid)
+        if kind == RENAME:
+            if self._is_wanted(event.taken):
+                table_id, _ = self._generation(uuid, event.taken)
+                self.renamed(table_id, self._at)
+            if dropped := event.dropped:
+                self._index += 1
+                yield from self._end(event, event.taken, dropped)
+
+    def _row(self, op: str, event: Event, uuid: UUID) -> _Record:
+        table_id, leaf_id = self._generation(uuid, event.namespace)
+        # Of a deleted document the key alone is known.
+        document = event.key if op == DELETE else event.document
+        return self._record(op, event, event.namespace, table_id, leaf_id, event.key, document)
+
+    def _end(self, event: Event, namespace: Namespace, uuid: UUID) -> Iterator[_Record]:
+        if self._is_wanted(namespace):
+            table_id, _ = self._generation(uuid, namespace)
+            yield self._record(TRUNCATE, event, namespace, table_id, None, None, None)
+
+    def _record(self, op: str, event: Event, *rest: Any) -> _Record:
+        return _Record(self._at, self._index, op, event.commit_ts, event.transaction, *rest)
+
+    def _is_wanted(self, namespace: Namespace) -> bool:
+        return not is_internal(namespace[1]) and self.selects(".".join(namespace))
+
+    def _generation(self, uuid: UUID, namespace: Namespace) -> tuple[str, int]:
+        name = ".".join(namespace)
+        if (uuid, name) not in self._tables:
+            self._tables[uuid, name] = generation(self.source, uuid, name), relation_id(uuid)
+        return self._tables[uuid, name]
+
+    def _with_documents(self, records: Sequence[_Record]) -> Iterator[tuple[list[_Record], bool]]:
+        """With the documents looked up that updates lack, each as it is now, in parts that fit into memory; whether it
+        is the last. An update whose document is gone changes nothing: its delete will come.
+        """
+        at = 0
+        while True:
+            part = records[at : at + self._at_once]
+            found = self._found(part)
+            if found is None:
+                self._at_once = len(part) // 2
+                continue
+            at += len(part)
+            is_last = at == len(records)
+            yield list(_completed(part, found)), is_last
+            if is_last:
+                return
+            self._at_once = min(2 * self._at_once, _AT_ONCE)
+
+    def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str | None], bytes] | None:
+        """The documents that records lack, by namespace and row key; None if they are too large for one batch."""
+        missing = [record for record in records if record.missing]
+        wanted: dict[Namespace, dict[str | None, Value]] = {}
+        for record in missing:
+            wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
+        found: dict[tuple[Namespace, str | None], bytes] = {}
+        for namespace, identifiers in wanted.items():
+            each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
+            if each is None:
+                return None
+            found |= {(namespace, key): one for key, one in each.items()}
+        # A document is written as often as it was changed.
+        size = sum(len(found.get((record.namespace, record.row_key), b"")) for record in missing)
+        return None if size > LOOKED_UP_BYTES and len(records) > 1 else found
+
+    def _table(self, records: Sequence[_Record]) -> pa.Table:
+        same = {
+            "source": self.source,
+            "writer": self.writer,
+            "partial": False,
+            "prev_row_key": None,
+            "ingested_at": datetime.now(timezone.utc),
+        }
+        values = {
+            "commit_lsn": [r.at for r in records],
+            "commit_index": [r.index for r in records],
+            "change_lsn": [r.index for r in records],
+            "commit_ts": [r.commit_ts for r in records],
+            "xid": [r.transaction for r in records],
+            "op": [r.op for r in records],
+            "table_name": [".".join(r.namespace) for r in records],
+            "table_id": [r.table_id for r in records],
+            "leaf_id": [r.leaf_id for r in records],
+            "row_key": [r.row_key for r in records],
+        }
+        kinds = {name: EVENTS.field(name).type for name in EVENTS.names}
+        arrays = {name: pa.repeat(pa.scalar(value, kinds[name]), len(records)) for name, value in same.items()}
+        arrays |= {name: pa.array(each, kinds[name]) for name, each in values.items()}
+        arrays["columns"] = self._columns(records)
+        return pa.Table.from_arrays([arrays[name] for name in EVENTS.names], schema=EVENTS)
+
+    def _columns(self, records: Sequence[_Record]) -> pa.Array:
+        """Null for what has no document."""
+        found = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
+        given = np.array([r.document is not None for r in records], np.bool_)
+        return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
+
+    def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> Documents:
+        """Documents that records have. Raises Failure, which names the first that can't be read."""
+        try:
+            return Documents([each for _, each in raw])
+        except BSONError:
+            for record, each in raw:
+                self._check(record, each)
+            raise
+
+    def _check(self, record: _Record, raw: bytes) -> None:
+        try:
+            documents.parse(raw)
+        except BSONError as error:
+            raise Failure(
+                f"a document can't be decoded ({error})",
+                f"source {self.source}, {'.'.join(record.namespace)} {record.row_key or ''}, "
+                f"changed at {cluster_time.readable(record.at)}",
+                f"Correct the document, then run `tidemark resnapshot --all --source {self.source}`",
+            ) from error
+
+
+def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:
+    for record in records:
+        if not record.missing:
+            yield record
+        elif one := found.get((record.namespace, record.row_key)):
+            yield replace(record, document=one)

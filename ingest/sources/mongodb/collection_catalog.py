@@ -1,0 +1,136 @@
+"""The collections of a deployment: which are selected, and which of them can be replicated."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import bson
+from bson.codec_options import CodecOptions
+from pymongo.errors import OperationFailure
+
+from ingest.common.records import table_id
+from ingest.config.sources_file import SERVERS_OWN, MongoSource, has_wildcard, included
+from ingest.lake.source_tables import Leaf, SourceTable
+from ingest.sources.mongodb import raw_cursor
+from ingest.sources.mongodb.mongodb_connection import RAW, Client, said
+from ingest.sources.mongodb.mongodb_server import is_internal, uuid_of
+
+KEY = ("_id",)
+ANY = "*"  # in place of a name: all of a database
+
+# By `type` of listCollections; another type is named as the server does.
+_KINDS = {"collection": "", "timeseries": "time series"}
+_ESCAPING = CodecOptions[dict[str, Any]](unicode_decode_error_handler="surrogateescape")
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection: `database.name`, UUID; problem: why it can't be replicated; has_images: keeps post-images.
+
+    kind: of what change streams do not tell in full (`view`, `time series`, `capped collection`), else empty.
+    """
+
+    database: str
+    name: str
+    uuid: UUID | None
+    problem: str = ""
+    has_images: bool = False
+    kind: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """`database.name`."""
+        return f"{self.database}.{self.name}"
+
+    def row(self, source: str) -> SourceTable:
+        """What raw.source_tables says of it when it is new."""
+        assert self.uuid is not None
+        relation = relation_id(self.uuid)
+        return SourceTable(
+            source=source,
+            table_id=generation(source, self.uuid, self.full_name),
+            table_name=self.full_name,
+            relation_id=relation,
+            replica_identity="d",
+            key_columns=KEY,
+            columns=(),
+            leaves=(Leaf(relation, self.full_name, 0),),
+        )
+
+
+def relation_id(uuid: UUID) -> int:
+    """63 bits of a collection's UUID, for the column that has Postgres's oids."""
+    return uuid.int >> 65
+
+
+def generation(source: str, uuid: UUID, full_name: str) -> str:
+    """The table_id of a collection, whose row keys tell values apart, not types."""
+    return table_id(source, str(uuid), full_name, KEY, "by value")
+
+
+def collections(client: Client, source: MongoSource) -> list[Collection]:
+    """The selected collections, by name, with those that the patterns name and that are not there.
+
+    One that is named without a wildcard is asked for by itself, so listing all databases is not needed.
+    """
+    found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
+    selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
+    for pattern in included(source.collections):
+        database, _, name = pattern.partition(".")
+        if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
+            selected.append(Collection(database, name, None, "there is no such collection"))
+    return sorted(selected, key=lambda each: each.full_name)
+
+
+def unreadable(client: Client, each: Collection) -> str:
+    """Why a collection can't be read; empty if it can."""
+    one = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
+    try:
+        client[each.database].command(one, codec_options=RAW)
+        size(client, each)
+    except OperationFailure as error:
+        return f"it can't be read ({said(error)}); grant find and collStats on it"
+    return ""
+
+
+def size(client: Client, each: Collection) -> int:
+    """The bytes of a collection's documents."""
+    return int(client[each.database].command("collStats", each.name).get("size", 0))
+
+
+def _databases(client: Client, source: MongoSource) -> list[str]:
+    """The databases that the patterns can match."""
+    patterns = {pattern.partition(".")[0] for pattern in included(source.collections)}
+    literal = {name for name in patterns if not has_wildcard(name)}
+    listed = client.list_database_names() if patterns - literal else []
+    return sorted(literal | {name for name in listed if name not in SERVERS_OWN})
+
+
+def _listed(client: Client, database: str) -> Iterator[Collection]:
+    try:
+        with client.start_session() as session:
+            replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
+            found = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
+    except OperationFailure as error:
+        yield Collection(database, ANY, None, f"its collections can't be listed ({said(error)})")
+        return
+    for each in found:
+        name, options = str(each["name"]), each.get("options", {})
+        if is_internal(name):
+            continue
+        images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
+        kind = "capped collection" if options.get("capped") else _KINDS.get(each["type"], each["type"])
+        yield Collection(database, _shown(name), uuid_of(each), _problem(name, kind), images, kind)
+
+
+def _shown(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _problem(name: str, kind: str) -> str:
+    if name != _shown(name):
+        return "its name is no UTF-8"
+    if kind == "capped collection":
+        return "it is capped, and the stream doesn't tell what falls out of it"
+    return f"it is a {kind}, which change streams don't tell of" if kind else ""

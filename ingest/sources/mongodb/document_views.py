@@ -1,0 +1,189 @@
+"""The staging views of a MongoDB source: for each collection a dbt model and its yml, typed by a sample.
+
+`staging_models` is pure: the same documents give the same text. Fields of nested documents are columns of their own; a
+field whose values are of several types, or arrays, keeps its text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ingest.codegen.staging_files import CHECKPOINT, Found, View, head, model_yml
+from ingest.codegen.staging_record import Record
+from ingest.codegen.view_names import FieldPath, column_names, jinja_safe, model_names, quoted
+from ingest.common.errors import one_line
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource
+from ingest.lake.sql_literals import literal
+from ingest.sources.mongodb import collection_catalog, mongodb_connection, raw_cursor
+from ingest.sources.mongodb.bson import documents
+from ingest.sources.mongodb.bson.documents import Parsed
+from ingest.sources.mongodb.mongodb_connection import Client
+
+SAMPLE = 1000
+# Spark resolves a view level by level, a hundred at most, and what stands over the view takes some of these. A hundred
+# fields that are so deep take it five seconds.
+_MOST_LEVELS = 32
+# A nested document with more fields than this in the sample is a mapping of keys, not a record.
+_MOST_FIELDS = 50
+# What the one key of a value in canonical Extended JSON says of its type.
+_KINDS = {
+    "$numberInt": "long",
+    "$numberLong": "long",
+    "$numberDouble": "double",
+    "$numberDecimal": "decimal",
+    "$oid": "object_id",
+    "$date": "date",
+    "$timestamp": "timestamp",
+}
+_TEXT, _NESTED = "text", "document"
+_ABOUT = {
+    "long": "integer",
+    "double": "double; integers too",
+    "decimal": "decimal128, as text",
+    "boolean": "boolean",
+    "object_id": "ObjectId, as hexadecimal digits",
+    "date": "date; NULL before year 1 and from year 294247 on",
+    "timestamp": "BSON timestamp",
+    "binary": "binary",
+    "uuid": "UUID, as text",
+    "string": "string",
+    _TEXT: "string, or the JSON of other types",
+}
+_ROW_KEY = "JSON of the document's _id."
+_FIELDS = "Each top-level field's canonical Extended JSON, by name."
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field by its path, and what its values are: one of the kinds that there is a macro for, `string` or `text`."""
+
+    path: FieldPath
+    kind: str
+
+    @property
+    def sql(self) -> str:
+        """The Jinja that reads it."""
+        found = f"tidemark.field({', '.join(map(literal, self.path))})"
+        macro = _TEXT if self.kind == "string" else self.kind
+        # A nested string is given without its quotes.
+        return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
+
+
+def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
+    """The views of all collections of `source` that can be replicated. record: of those that are there.
+
+    Raises CannotConnect.
+    """
+    with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+        found = [
+            each if each.problem else replace(each, problem=collection_catalog.unreadable(client, each))
+            for each in collection_catalog.collections(client, source)
+        ]
+        usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
+    problems = {each.full_name: each.problem for each in found if each.problem}
+    return Found(staging_models(source, usable, record), problems, "collections")
+
+
+def _sample(client: Client, collection: collection_catalog.Collection) -> list[Parsed]:
+    """The first and the last documents by `_id`: the same as long as the collection is, where a random sample isn't."""
+    found: set[bytes] = set()
+    for order in (1, -1):
+        # One reply, which has up to 16 MB.
+        half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
+        with client.start_session() as session:
+            find = {"find": collection.name, "sort": {"_id": order}, **half}
+            found.update(*raw_cursor.replies(client, session, collection.database, find))
+    return [documents.parse(each) for each in sorted(found)]
+
+
+def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]], record: Record) -> list[View]:
+    """The view of each collection. samples: parsed documents by `database.collection`. record: of the views that are
+    there.
+    """
+    one_database = len({name.partition(".")[0] for name in samples}) == 1
+    found = []
+    for model, name in model_names(source.name, _shorts(samples, one_database), record.tables).items():
+        by_path = {field.path: field for field in fields(samples[name])}
+        names = column_names(list(by_path), record.columns(model))
+        columns = {names[path]: field for path, field in by_path.items()}
+        found.append(View(model, name, _sql(source.name, name, columns), _yml(source.name, name, model, columns)))
+    return found
+
+
+def _shorts(collections: Iterable[str], one_database: bool) -> dict[str, tuple[str, str]]:
+    """What each collection is called in short: without its database, if there is only one."""
+    both = {name: (name.partition(".")[2], name.replace(".", "__", 1)) for name in collections}
+    return both if one_database else {name: (long, short) for name, (short, long) in both.items()}
+
+
+def fields(sample: Iterable[Parsed]) -> list[Field]:
+    """The fields of documents in the order of the largest; nested ones in the place of their document."""
+    kinds: dict[FieldPath, set[str]] = {}
+    for document in sorted(sample, key=lambda document: -len(document)):
+        _look(document, (), kinds)
+    return [field for path in kinds if len(path) == 1 for field in _fields_of(path, kinds)]
+
+
+def _look(document: Mapping[str, Any], above: FieldPath, kinds: dict[FieldPath, set[str]]) -> None:
+    for name, value in document.items():
+        path = (*above, name)
+        seen = kinds.setdefault(path, set())
+        if value is None:
+            continue
+        kind = kind_of(value)
+        seen.add(kind)
+        if kind == _NESTED and len(path) < _MOST_LEVELS:
+            _look(value, path, kinds)
+
+
+def kind_of(value: Any) -> str:
+    """What a parsed value is."""
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, bool):
+        return "boolean"
+    if not isinstance(value, dict):
+        return _TEXT
+    first, inner = next(iter(value.items()), ("", None))
+    if first == "$binary" and isinstance(inner, dict):
+        return "uuid" if inner.get("subType") == "04" else "binary"
+    return _KINDS.get(first, _TEXT if first.startswith("$") else _NESTED)
+
+
+def _fields_of(path: FieldPath, kinds: Mapping[FieldPath, set[str]]) -> list[Field]:
+    below = [other for other in kinds if len(other) == len(path) + 1 and other[:-1] == path]
+    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS and len(path) < _MOST_LEVELS:
+        return [field for each in below for field in _fields_of(each, kinds)]
+    return [Field(path, _merged(kinds[path]))]
+
+
+def _merged(kinds: set[str]) -> str:
+    if kinds == {"long", "double"}:
+        return "double"
+    (kind,) = kinds if len(kinds) == 1 else (_TEXT,)
+    return _TEXT if kind == _NESTED else kind
+
+
+def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:
+    selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
+    selected += [f"{field.sql} as {jinja_safe(quoted(column))}" for column, field in columns.items()]
+    body = [
+        "select",
+        ",\n".join(f"    {item}" for item in selected),
+        "from {{ ref('row_state') }}",
+        f"where {jinja_safe(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
+    ]
+    return "\n".join([*head(source, name, columns, body), "", *body, ""])
+
+
+def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
+    about = (
+        f"The documents of `{name}` of source `{source}`, typed by a sample. "
+        "Written by `tidemark codegen`, yours to edit."
+    )
+    described = {"_row_key": _ROW_KEY, "_checkpoint_id": CHECKPOINT, "_columns": _FIELDS}
+    for column, field in columns.items():
+        where = f"; field {' of '.join(reversed(field.path))}" if field.path != (column,) else ""
+        described[jinja_safe(column)] = jinja_safe(one_line(_ABOUT[field.kind] + where))
+    return model_yml(model, about, described)

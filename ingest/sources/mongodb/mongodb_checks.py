@@ -1,0 +1,96 @@
+"""What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
+
+from collections.abc import Container, Iterator, Sequence
+
+from pymongo.errors import PyMongoError
+
+from ingest.common import findings
+from ingest.common.errors import TidemarkError
+from ingest.common.findings import Finding, left_out
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, excluding
+from ingest.sources.mongodb import collection_catalog, mongodb_connection, mongodb_server
+from ingest.sources.mongodb.change_stream.change_stream_feed import stream_level
+from ingest.sources.mongodb.collection_catalog import Collection
+from ingest.sources.mongodb.mongodb_connection import Client, said
+
+_SHOWN = 5
+
+
+def check(source: MongoSource, settings: JobSettings, needed: Container[str] = ()) -> list[Finding]:
+    """What is found, errors first met ending it where nothing more can be asked.
+
+    needed: the names of the collections that definitions read.
+    """
+    uri, where = source.uri.get_secret_value(), f"source {source.name}"
+    found: list[Finding] = []
+    try:
+        with mongodb_connection.client(uri, settings.connect_seconds) as client:
+            mongodb_server.identify(client, mongodb_connection.place(uri))
+            found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
+            level = stream_level(client, source)
+            of = "the whole deployment" if level == mongodb_server.CLUSTER else f"database {level}"
+            found.append(Finding("ok", f"a change stream of {of} may be opened", where))
+            if not mongodb_server.may_beat(client, level):
+                found.append(
+                    Finding(
+                        "warning",
+                        "the heartbeat may not be written, so the last change may show ten seconds late",
+                        where,
+                        f"Grant readWrite on {'.'.join(mongodb_server.heartbeat_of(level))}",
+                    )
+                )
+            found += _collections(client, source, where, needed)
+    except TidemarkError as error:
+        found.append(findings.of(error))
+    except PyMongoError as error:
+        found.append(Finding("error", f"MongoDB refuses a question ({said(error)})", where))
+    return found
+
+
+def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
+    selected = collection_catalog.collections(client, source)
+    left = [each for each in selected if each.kind and each.full_name not in source.collections]
+    tables = [each for each in selected if each not in left]
+    usable = []
+    for each in tables:
+        problem = each.problem or collection_catalog.unreadable(client, each)
+        if problem:
+            name = each.full_name
+            level = left_out(required=name in needed or source.names(name) or each.name == collection_catalog.ANY)
+            fix = f"Exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+            yield Finding(level, f"it will be left out: {problem}", f"{where}, collection {name}", fix)
+        else:
+            usable.append(each)
+    if not tables:
+        yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
+    elif not usable:
+        yield Finding("error", "none of the selected collections can be replicated", where)
+    else:
+        yield Finding("ok", f"{len(usable)} of {len(tables)} collections can be replicated", where)
+    yield from _left_out(left, where)
+    yield from _without_images(usable, where)
+
+
+def _left_out(left: Sequence[Collection], where: str) -> Iterator[Finding]:
+    """What a pattern selects that is no collection with all of its changes in the stream."""
+    for kind in sorted({each.kind for each in left}):
+        found = [each.full_name for each in left if each.kind == kind]
+        several = "s" if len(found) > 1 and not kind.endswith("s") else ""
+        yield Finding("ok", f"{len(found)} {kind}{several} left out: {_shown(found)}", where)
+
+
+def _shown(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:_SHOWN])}{' and others' if names[_SHOWN:] else ''}"
+
+
+def _without_images(usable: Sequence[Collection], where: str) -> Iterator[Finding]:
+    bare = [each.full_name for each in usable if not each.has_images]
+    if bare:
+        yield Finding(
+            "warning",
+            f"{_shown(bare)} keep no post-images: an update lands with its "
+            "document as it is when it is looked up, so of each document only the final state is promised",
+            where,
+            "For transactional consistency run collMod with changeStreamPreAndPostImages: {enabled: true}",
+        )

@@ -1,0 +1,31 @@
+"""A MongoDB source's jobs: the stream's first position is stored before anything is read, so nothing falls between."""
+
+from functools import partial
+
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource
+from ingest.lake import Lake
+from ingest.sources.mongodb import mongodb_connection, mongodb_server
+from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer
+from ingest.sources.mongodb.snapshot.mongodb_snapshot_source import MongoCollections
+from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.source_jobs import SourceJobs, Stream
+
+
+def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJobs:
+    """The jobs. Raises Failure when the source can't be reached, or is another one than before."""
+    position = open_writer(lake, source, settings)
+    scope = Scope.of(position.slot)
+
+    def now() -> int:
+        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+            return mongodb_server.watermark(client, scope.level)
+
+    return SourceJobs(
+        lake,
+        source,
+        settings,
+        [Stream(position, partial(MongoFeed, lake, source, settings, position))],
+        MongoCollections(lake, source, settings, scope),
+        now,
+    )

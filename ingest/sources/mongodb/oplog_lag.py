@@ -1,0 +1,22 @@
+"""By how many seconds the landed position of a MongoDB source lags behind the deployment."""
+
+from pymongo.errors import PyMongoError
+
+from ingest.common.errors import Failure
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource
+from ingest.sources.mongodb import mongodb_connection, mongodb_server
+
+
+def seconds_behind(source: MongoSource, settings: JobSettings, position: int) -> float:
+    """Seconds between the time of the deployment's newest operation and a position. Raises Failure.
+
+    An idle deployment writes a no-op every ten seconds, so a running stream stays close behind.
+    """
+    try:
+        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+            now = mongodb_server.operation_time(client)
+    except PyMongoError as error:
+        what = f"MongoDB rejected a command ({mongodb_connection.said(error)})"
+        raise Failure(what, f"source {source.name}") from None
+    return float(max(0, (now >> 32) - (position >> 32)))

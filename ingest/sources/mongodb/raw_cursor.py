@@ -1,0 +1,54 @@
+"""Cursors by commands of our own, which give documents as the bytes that the server sent.
+
+PyMongo's make an object of each, take no names such as `a..b`, which servers have, and keep the token of a change
+stream's reply to themselves.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from pymongo.client_session import ClientSession
+from pymongo.database import Database
+
+from ingest.sources.mongodb.bson import elements
+from ingest.sources.mongodb.mongodb_connection import RAW, Client
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a cursor gave. identifier, collection: of the cursor, 0 at its end; token: where a change stream may be
+    resumed.
+    """
+
+    documents: list[bytes]
+    identifier: int
+    collection: str
+    token: RawBSONDocument | None
+
+
+def ask(database: Database[dict[str, Any]], session: ClientSession, command: dict[str, Any]) -> Reply:
+    """The reply to `find`, `aggregate`, `listCollections` or `getMore`."""
+    reply: Any = database.command(command, codec_options=RAW, session=session)
+    _, raw = elements.value(reply.raw, b"cursor")
+    cursor = elements.fields(raw)
+    _, batch = cursor.get(b"firstBatch") or cursor[b"nextBatch"]
+    token = cursor.get(b"postBatchResumeToken")
+    return Reply(
+        documents=elements.members(batch),
+        identifier=int.from_bytes(cursor[b"id"][1], "little", signed=True),
+        collection=cursor[b"ns"][1][4:-1].decode().partition(".")[2],
+        token=RawBSONDocument(token[1]) if token else None,
+    )
+
+
+def replies(client: Client, session: ClientSession, database: str, command: dict[str, Any]) -> Iterator[list[bytes]]:
+    """The documents that such a command gives, reply by reply."""
+    reply = ask(client[database], session, command)
+    yield reply.documents
+    while reply.identifier:
+        more = {"getMore": Int64(reply.identifier), "collection": reply.collection}
+        reply = ask(client[database], session, more)
+        yield reply.documents

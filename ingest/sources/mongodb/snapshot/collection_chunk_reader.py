@@ -1,0 +1,135 @@
+"""Reading a chunk of a collection on one of Spark's executors, into a Parquet file.
+
+A chunk is a range of the index of `_id`, of whatever BSON types, read at one clusterTime; after the read the collection
+has to be the one that was registered.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from typing import Any
+from uuid import UUID
+
+import bson
+import bsonjs
+import pyarrow as pa
+from bson.errors import BSONError
+from bson.max_key import MaxKey
+from pymongo.errors import PyMongoError
+
+from ingest.common.errors import TidemarkError
+from ingest.common.records import SNAPSHOT_ROWS
+from ingest.lake.parquet_files import Folder, Sink
+from ingest.snapshot.chunk_task import (
+    CHANGED,
+    FAILED,
+    FORBIDDEN,
+    NO_SNAPSHOT,
+    UNREACHABLE,
+    ChunkResult,
+    SnapshotRows,
+    Task,
+)
+from ingest.sources.mongodb import mongodb_connection, raw_cursor
+from ingest.sources.mongodb.bson import documents, elements
+from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.cluster_time import timestamp
+from ingest.sources.mongodb.mongodb_connection import Client
+from ingest.sources.mongodb.mongodb_server import uuid_of
+
+# Documents that are read at a time stay in the processor's cache.
+_READ_AT_ONCE = 2000
+
+
+def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
+    """Read one chunk into its file. Raises nothing that the source may say: it is the result.
+
+    task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`,
+    `largest_row`.
+    """
+    snapshot_id, chunk = task["snapshot_id"], task["chunk"]
+    sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
+    try:
+        with mongodb_connection.client(uri, connect_seconds) as client:
+            landed = SnapshotRows(task, datetime.now(timezone.utc))
+            for batch in _batches(client, task):
+                _write(sink, landed, batch)
+            is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
+        file = sink.close()
+        if not is_same or not file.rows:
+            sink.abandon()
+        if not is_same:
+            return ChunkResult(snapshot_id, chunk, problem=CHANGED, detail="the collection was dropped or renamed")
+        path = file.path if file.rows else None
+        return ChunkResult(snapshot_id, chunk, path, file.rows, file.size, task["read_lsn"])
+    except BaseException as error:
+        sink.abandon()
+        if not isinstance(error, TidemarkError | ValueError | BSONError | PyMongoError):
+            raise
+        detail = mongodb_connection.said(error) if isinstance(error, PyMongoError) else str(error)
+        return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
+
+
+def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
+    """One row group of a reply."""
+    parts = []
+    for at in range(0, len(batch), _READ_AT_ONCE):
+        read = Documents(batch[at : at + _READ_AT_ONCE])
+        parts.append(landed.table(read.row_keys(), read.columns()))
+    if parts:
+        sink.write(pa.concat_tables(parts))
+
+
+def bound_of(document: bytes) -> str | None:
+    """The `_id` of a document as a bound of chunks; None if it is not read back as the same bytes.
+
+    Bounds in another order than the index would leave documents out.
+    """
+    try:
+        text = documents.json_text(documents.parse(document)["_id"])
+        read = bson.encode(_bound(text), codec_options=mongodb_connection.EXACT)
+    except (ValueError, TypeError, BSONError):
+        return None
+    return text if elements.value(read, b"_id") == elements.value(document, b"_id") else None
+
+
+def _bound(text: str) -> dict[str, Any]:
+    return bson.decode(bsonjs.loads(f'{{"_id": {text}}}'), mongodb_connection.EXACT)
+
+
+def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
+    """The documents, reply by reply."""
+    command: dict[str, Any] = {"hint": {"_id": 1}}
+    for bound, value in (("min", task["lower"]), ("max", task["upper"])):
+        if value is not None:
+            command[bound] = _bound(value)
+    if task["lower"] is not None and task["upper"] is None:
+        # A range with a lower bound alone ends before MaxKey, which may be an `_id`.
+        yield from _found(client, task, {**command, "max": {"_id": MaxKey()}})
+        command = {"filter": {"_id": MaxKey()}}
+    yield from _found(client, task, command)
+
+
+def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
+    database, _, name = task["table_name"].partition(".")
+    at = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
+    with client.start_session() as session:
+        yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": at})
+
+
+def _uuid(client: Client, full_name: str) -> UUID | None:
+    database, _, name = full_name.partition(".")
+    found = list(client[database].list_collections(filter={"name": name}))
+    return uuid_of(found[0]) if found else None
+
+
+def _kind(error: Exception) -> str:
+    if isinstance(error, mongodb_connection.CannotConnect):
+        return UNREACHABLE
+    found = mongodb_connection.code(error) if isinstance(error, PyMongoError) else None
+    if found == mongodb_connection.UNAUTHORIZED:
+        return FORBIDDEN
+    if found in mongodb_connection.SNAPSHOT_TOO_OLD:
+        return NO_SNAPSHOT
+    if found == mongodb_connection.NAMESPACE_NOT_FOUND:
+        return CHANGED
+    return UNREACHABLE if isinstance(error, PyMongoError) and mongodb_connection.passes(error) else FAILED

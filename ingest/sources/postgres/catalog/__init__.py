@@ -1,0 +1,1 @@
+"""What Postgres's system catalogs say of tables and publications."""

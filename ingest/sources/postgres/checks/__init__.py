@@ -1,0 +1,1 @@
+"""What `tidemark check` examines of a Postgres source. Changes nothing."""

@@ -1,0 +1,172 @@
+"""The part of `tidemark check` about publications: all changes of all tables, each from one."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from psycopg import sql
+
+from ingest.common.findings import Finding, left_out
+from ingest.config.sources_file import PostgresSource
+from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
+from ingest.sources.postgres.catalog.eligibility import quoted
+from ingest.sources.postgres.catalog.publications import Published, identifiers, misfit, sent
+from ingest.sources.postgres.postgres_connection import Connection
+
+_OPERATIONS = ("insert", "update", "delete", "truncate")
+
+# Ours say so in their comment, see publications.py.
+_PUBLICATION = """
+SELECT pubviaroot, ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate],
+       coalesce(obj_description(oid, 'pg_publication') LIKE 'made by Tidemark%%', false)
+           AND NOT puballtables AND pg_has_role(pubowner, 'USAGE'),
+       puballtables
+FROM pg_publication WHERE pubname = %s
+"""
+
+
+@dataclass(frozen=True)
+class _Publication:
+    """A publication that is there. sent: what it sends by oid of table or leaf."""
+
+    name: str
+    via_root: bool
+    operations: Sequence[bool]
+    is_ours: bool
+    has_all: bool
+    sent: Mapping[int, Published]
+
+    def sends(self, table: CatalogTable) -> bool:
+        under_root = self.via_root and table.oid in self.sent
+        return self.has_all or under_root or all(leaf.leaf_id in self.sent for leaf in table.leaves)
+
+
+def check_publications(
+    source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], needed: Collection[str]
+) -> Iterator[Finding]:
+    """tables: those that the source selects, without those that can't be replicated. needed: names of those that
+    definitions read.
+    """
+    required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
+    if not tables:
+        return
+    there: list[_Publication] = []
+    for writer in range(1, source.writers + 1):
+        name = source.publication_of(writer)
+        found = _read(connection, name)
+        if found is None:
+            yield from _check_missing(source, connection, name, tables if writer == 1 else ())
+        else:
+            there.append(found)
+            yield from _check_options(source, found)
+            yield from _check_sent(source, found, tables, required)
+    if len(there) == source.writers:
+        yield from _check_covered(source, connection, there, tables, required)
+
+
+def _read(connection: Connection, name: str) -> _Publication | None:
+    row = connection.execute(_PUBLICATION, [name]).fetchone()
+    if row is None:
+        return None
+    return _Publication(name, row[0], row[1], row[2], row[3], sent(connection, {1: name}))
+
+
+def _check_missing(
+    source: PostgresSource, connection: Connection, name: str, tables: Sequence[CatalogTable]
+) -> Iterator[Finding]:
+    row = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
+    not_owned = [table.table_name for table in tables if not table.owned]
+    if row and row[0] and not not_owned:
+        yield Finding("ok", "the publication will be made", _where(source, name))
+        return
+    why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
+    statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
+    if tables:
+        statement += sql.SQL(" FOR TABLE {}").format(identifiers(tables))
+    yield Finding(
+        "error",
+        f"there is no publication, and the role can't make it: {why}",
+        _where(source, name),
+        f"Let an owner of the tables do it: {statement.as_string(connection)}",
+    )
+
+
+def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Finding]:
+    where, alter = _where(source, found.name), f"ALTER PUBLICATION {quoted(found.name)} SET"
+    if found.via_root:
+        yield Finding(
+            "error",
+            "the publication sends partitions under their root, so what happens to one of them is not told",
+            where,
+            f"{alter} (publish_via_partition_root = false)",
+        )
+    left = [name for name, sent in zip(_OPERATIONS, found.operations, strict=True) if not sent]
+    if left:
+        yield Finding(
+            "error",
+            f"the publication does not send every {' and '.join(left)}",
+            where,
+            f"{alter} (publish = '{', '.join(_OPERATIONS)}')",
+        )
+
+
+def _check_sent(
+    source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable], required: Collection[str]
+) -> Iterator[Finding]:
+    """Row filters and column lists: allowed, as a person may mean them, and told."""
+    for table in tables:
+        leaves = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
+        where = f"source {source.name}, table {table.table_name} in publication {found.name}"
+        if filters := sorted({leaf.row_filter for leaf in leaves if leaf.row_filter}):
+            yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
+        if why := misfit(found.sent, table):
+            what, _, fix = why.partition("; ")
+            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quoted(found.name)}")
+            yield Finding(left_out(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:])
+            continue
+        absent = [c.name for c in table.columns if any(c.name not in leaf.columns for leaf in leaves)]
+        if absent:
+            yield Finding("warning", f"columns are not published: {', '.join(absent)}", where)
+
+
+def _check_covered(
+    source: PostgresSource,
+    connection: Connection,
+    there: Sequence[_Publication],
+    tables: Sequence[CatalogTable],
+    required: Collection[str],
+) -> Iterator[Finding]:
+    first = there[0]
+    waiting = []
+    for table in tables:
+        senders = [found.name for found in there if table.leaves and found.sends(table)]
+        if len(senders) > 1:
+            yield Finding(
+                "error",
+                f"it is in several of the source's publications: {', '.join(senders)}",
+                f"source {source.name}, table {table.table_name}",
+                "Leave it in one of them: each writer streams tables of its own",
+            )
+        elif table.leaves and not senders:
+            waiting.append(table)
+    left = [table for table in waiting if not (first.is_ours and table.owned)]
+    done = len(tables) - len(waiting)
+    for level in ("error", "warning"):
+        of_level = [table for table in left if left_out(required=not done or table.table_name in required) == level]
+        if not of_level:
+            continue
+        statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
+            sql.Identifier(first.name), identifiers(of_level)
+        )
+        yield Finding(
+            left_out(required=level == "error"),
+            f"not published: {', '.join(table.table_name for table in of_level)}",
+            _where(source, first.name),
+            f"Add what is to be replicated: {statement.as_string(connection)}",
+        )
+    will = f"; {len(waiting) - len(left)} more will be added" if len(waiting) > len(left) else ""
+    if done:
+        yield Finding("ok", f"{done} tables are published{will}", _where(source, first.name))
+
+
+def _where(source: PostgresSource, publication: str) -> str:
+    return f"source {source.name}, publication {publication}"

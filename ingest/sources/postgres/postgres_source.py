@@ -1,0 +1,85 @@
+"""A Postgres source's jobs: the slots exist before anything is read; the snapshot that the making of the last one
+exported is the first tables'.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from functools import partial
+
+import psycopg
+
+from ingest.common.errors import TidemarkError
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource
+from ingest.lake import Lake
+from ingest.positions.position import Position
+from ingest.sources.postgres.catalog.catalog_tables import watermark
+from ingest.sources.postgres.postgres_connection import CannotConnect, cannot_connect, connect
+from ingest.sources.postgres.replication.replication_feed import PostgresFeed
+from ingest.sources.postgres.slots import replication_slots
+from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
+from ingest.sources.postgres.writers import table_assignment
+from ingest.sources.postgres.writers.postgres_writers import open_writers
+from ingest.sources.postgres.writers.writer_removal import Departure
+from ingest.sources.source_jobs import SourceJobs, Stream
+
+_log = logging.getLogger(__name__)
+
+
+def open_jobs(
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    *,
+    running: Collection[int] | None = None,
+    wait: Callable[[float], bool] = table_assignment.sleep,
+) -> SourceJobs:
+    """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
+    (None: all); if there is one, the tables are shared out among the writers. wait: sleeps some seconds while
+    other processes or open transactions hold it up; true: stop waiting.
+
+    Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
+    """
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
+    try:
+        positions, held = open_writers(lake, source, settings, running, wait)
+        if running is None or running:
+            with connect(dsn, connect_seconds=seconds) as connection:
+                try:
+                    table_assignment.share_out(connection, lake, source, wait)
+                except CannotConnect as error:  # a move took longer than the server waits: another time
+                    _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
+    except psycopg.OperationalError as error:  # cut while it was talked to
+        raise cannot_connect(dsn, error) from None
+
+    def one(position: Position) -> Stream:
+        leaves = position.writer > source.writers
+        cancelled = threading.Event()
+        return Stream(
+            position,
+            partial(PostgresFeed, lake, source, settings, position, cancelled=cancelled),
+            Departure(lake, source, settings, position, cancelled.wait) if leaves else None,
+        )
+
+    def now() -> int:
+        with connect(dsn, connect_seconds=seconds) as connection:
+            return watermark(connection)
+
+    return SourceJobs(
+        lake,
+        source,
+        settings,
+        [one(position) for position in positions.values()],
+        PostgresTables(lake, source, settings, held),
+        now,
+    )
+
+
+def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str]:
+    """The open transactions that a snapshot waits for, the oldest first; none if the source can't be reached."""
+    try:
+        with connect(source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds) as connection:
+            return replication_slots.open_transactions(connection)
+    except (TidemarkError, psycopg.Error):
+        return []

@@ -1,0 +1,275 @@
+"""The two directions of a replication stream: CopyData payloads in, status messages out.
+
+`start` sends START_REPLICATION and gives the stream. On a plain socket `SocketStream` reads the
+bytes itself once libpq has logged in: framing a megabyte at a time costs a fifth of asking libpq
+for each message. Over TLS or GSSAPI `LibpqStream` goes through libpq. Neither ever blocks longer
+than it is told. Both raise psycopg's OperationalError when the connection is lost, and `Refused`
+when the server ends the stream with an error.
+"""
+
+import os
+import select
+import socket
+import struct
+import time
+from typing import Any, Protocol
+
+import numpy as np
+import psycopg
+from psycopg import pq
+
+from ingest.sources.postgres.pgoutput.payload_buffer import I64, PADDING, Payloads
+from ingest.sources.postgres.postgres_connection import Connection
+
+_FRAME = struct.Struct(">cI")
+_LENGTH = struct.Struct(">I")
+_IS_PAYLOAD = np.zeros(256, np.bool_)  # by its first byte: a message of the log, or a keepalive
+_IS_PAYLOAD[list(b"wk")] = True
+_DATA, _STARTED = b"dW"
+_BUFFER_BYTES = 4 << 20
+_MOST_MESSAGES = 512
+
+
+class Refused(Exception):
+    """The server ended the stream. sqlstate: as the server says; message: its primary message."""
+
+    def __init__(self, sqlstate: str, message: str) -> None:
+        super().__init__(message)
+        self.sqlstate = sqlstate
+        self.message = message
+
+
+class CopyBoth(Protocol):
+    """A running stream. heard: when the server last sent something, by the monotonic clock."""
+
+    heard: float
+
+    def receive(self, held: list[Payloads], timeout: float) -> int:
+        """Add what has come to `held`, where it may lengthen the last.
+
+        Gives its bytes, 0 if nothing came within `timeout` seconds.
+        """
+
+    def send(self, payload: bytes) -> None:
+        """Send a small message; it leaves when the connection takes it."""
+
+    def close(self) -> None:
+        """Let go of the connection, which is the caller's."""
+
+
+def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
+    """The stream that `command` starts.
+
+    connection: for replication, and for nothing else after it.
+    """
+    gss = connection.info.get_parameters().get("gssencmode", "disable")
+    encrypted = connection.pgconn.ssl_in_use or gss != "disable"
+    kind = LibpqStream if encrypted else SocketStream
+    return kind(connection, command, timeout)
+
+
+class LibpqStream:
+    """Through libpq, message by message."""
+
+    def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self.heard = time.monotonic()
+        self._pgconn = connection.pgconn
+        self._pgconn.send_query(command.encode())
+        while self._pgconn.is_busy():
+            if not select.select([self._pgconn.socket], [], [], timeout)[0]:
+                raise psycopg.OperationalError("the server doesn't start the stream")
+            self._pgconn.consume_input()
+        result = self._pgconn.get_result()
+        if result is None or result.status != pq.ExecStatus.COPY_BOTH:
+            raise _refused(result)
+
+    def receive(self, held: list[Payloads], timeout: float) -> int:
+        """See `CopyBoth`."""
+        size = self._take(held)
+        if not size and select.select([self._pgconn.socket], [], [], timeout)[0]:
+            self.heard = time.monotonic()
+            self._pgconn.consume_input()
+            size = self._take(held)
+        self._pgconn.flush()
+        return size
+
+    def send(self, payload: bytes) -> None:
+        """See `CopyBoth`."""
+        self._pgconn.put_copy_data(payload)
+        self._pgconn.flush()
+
+    def close(self) -> None:
+        """See `CopyBoth`."""
+
+    def _take(self, held: list[Payloads]) -> int:
+        messages: list[bytes] = []
+        while len(messages) < _MOST_MESSAGES:
+            length, data = self._pgconn.get_copy_data(1)
+            if length < 0:
+                raise _refused(self._pgconn.get_result())
+            if length == 0:
+                break
+            messages.append(bytes(data))
+        if messages:
+            held.append(Payloads.of(messages))
+        return sum(map(len, messages))
+
+
+def _refused(result: Any) -> Exception:
+    state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
+    if state is None:
+        text = result.error_message.decode(errors="replace") if result is not None else ""
+        return psycopg.OperationalError(text or "the server ended the stream")
+    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
+    return Refused(state.decode(), message.decode(errors="replace"))
+
+
+def _payloads(buffer: bytearray, at: int, end: int, found: Payloads) -> int:
+    """Add the payloads that follow each other from `at` on, all whole before `end`; where the last one ends.
+
+    What looks like the head of a payload is one if it stands where the one before it ends, so all can be told at once.
+    What looks like one and isn't, or is one and doesn't look like it (over 16 MiB), ends the run.
+    """
+    if end - at <= _FRAME.size or at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0] > end:
+        return at  # a large one comes in many parts: don't look through all of them each time
+    data = np.frombuffer(buffer, np.uint8, end - at, at)
+    heads = np.flatnonzero(data[: -_FRAME.size] == _DATA)
+    heads = heads[(data[heads + 1] == 0) & _IS_PAYLOAD[data[heads + _FRAME.size]]]
+    lengths: I64 = np.ndarray((len(data) - 4,), ">u4", buffer, at + 1, (1,))[heads].astype(np.int64)
+    stops = heads + 1 + lengths
+    before = np.concatenate(([0], stops[:-1]))
+    run = int(np.argmin(np.append((heads == before) & (stops <= len(data)), False)))
+    if not run:
+        return at
+    found.start.frombytes((heads[:run] + at + _FRAME.size).tobytes())
+    found.end.frombytes((stops[:run] + at).tobytes())
+    return at + int(stops[run - 1])
+
+
+class SocketStream:
+    """Straight from the socket.
+
+    Payloads lie in large buffers where they were received, and are never written over.
+    """
+
+    def __init__(self, connection: Connection, command: str, timeout: float) -> None:
+        self.heard = time.monotonic()
+        self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
+        self._socket.setblocking(False)
+        self._buffer = bytearray(_BUFFER_BYTES + PADDING)
+        self._view = memoryview(self._buffer)
+        self._from = self._to = 0
+        self._out = b""
+        self._started = False
+        try:
+            self._begin(command, timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self, held: list[Payloads], timeout: float) -> int:
+        """See `CopyBoth`."""
+        size = self._frames(held)  # what came with the answer to the command
+        if not size and self._fill(timeout):
+            size = self._frames(held)
+        self._flush()
+        return size
+
+    def send(self, payload: bytes) -> None:
+        """See `CopyBoth`."""
+        self._send(b"d", payload)
+
+    def close(self) -> None:
+        """See `CopyBoth`."""
+        self._socket.close()
+
+    def _begin(self, command: str, timeout: float) -> None:
+        self._send(b"Q", command.encode() + b"\0")
+        while not self._started:
+            if not self._fill(timeout):
+                raise psycopg.OperationalError("the server doesn't start the stream")
+            self._frames([])
+
+    def _fill(self, timeout: float) -> bool:
+        """Read what there is into the buffer; false if nothing came."""
+        self._make_room()
+        try:
+            count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
+        except BlockingIOError:
+            waiting = [self._socket] if self._out else []
+            if not select.select([self._socket], waiting, [], timeout)[0]:
+                return False
+            try:
+                count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
+            except BlockingIOError:
+                return False
+        if not count:
+            raise psycopg.OperationalError("the server closed the connection")
+        self._to += count
+        self.heard = time.monotonic()
+        return True
+
+    def _make_room(self) -> None:
+        """A new buffer when the old one is nearly full.
+
+        It takes over a message that is not whole.
+        """
+        left = self._to - self._from
+        need = _FRAME.size
+        if left >= need:
+            need = 1 + _FRAME.unpack_from(self._buffer, self._from)[1]
+        room = len(self._buffer) - PADDING
+        if self._from + need <= room and self._to < room:
+            return
+        buffer = bytearray(need + _BUFFER_BYTES + PADDING)
+        buffer[:left] = self._view[self._from : self._to]
+        self._buffer, self._view = buffer, memoryview(buffer)
+        self._from, self._to = 0, left
+
+    def _frames(self, held: list[Payloads]) -> int:
+        """Cut what is in the buffer into messages; gives the bytes of the payloads among them."""
+        buffer, end, before = self._buffer, self._to, self._from
+        goes_on = held and held[-1].buffer is buffer
+        found = held[-1] if goes_on else Payloads(buffer)
+        already = len(found)
+        at = _payloads(buffer, before, end, found) if self._started else before
+        size = at - before - (len(found) - already) * _FRAME.size
+        while end - at >= _FRAME.size:
+            kind = buffer[at]
+            stop = at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0]
+            if stop > end:
+                break
+            if kind == _DATA:
+                found.start.append(at + _FRAME.size)
+                found.end.append(stop)
+                size += stop - at - _FRAME.size
+            else:
+                self._other(kind, bytes(buffer[at + _FRAME.size : stop]))
+            at = stop
+            if kind == _STARTED:  # what follows is for `receive`
+                break
+        self._from = at
+        if found.end and not goes_on:
+            held.append(found)
+        return size
+
+    def _other(self, kind: int, body: bytes) -> None:
+        if kind == _STARTED:
+            self._started = True
+        elif kind == ord("E"):
+            fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
+            raise Refused(fields.get(b"C", ""), fields.get(b"M", ""))
+        elif kind in b"cCZ":
+            raise psycopg.OperationalError("the server ended the stream")
+
+    def _send(self, kind: bytes, body: bytes) -> None:
+        self._out += _FRAME.pack(kind, len(body) + 4) + body
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._out:
+            try:
+                sent = self._socket.send(self._out)
+            except BlockingIOError:
+                return
+            self._out = self._out[sent:]

@@ -1,0 +1,1 @@
+"""Replication slots: created, inspected, waited for, dropped."""

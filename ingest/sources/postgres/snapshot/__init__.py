@@ -1,0 +1,1 @@
+"""Snapshots of Postgres tables: chunks by block range, read by COPY under an exported snapshot."""

@@ -1,0 +1,1 @@
+"""Several stream writers of one Postgres source: which writer streams which table."""

@@ -1,0 +1,101 @@
+"""What each kind of source brings to the commands: the one place that knows them all."""
+
+from collections.abc import Callable, Collection
+
+import psycopg
+from pymongo.errors import PyMongoError
+
+from ingest.codegen.staging_files import Found
+from ingest.codegen.staging_record import Record
+from ingest.common import environment_errors as environment
+from ingest.common.errors import Unavailable, UsageError, one_line
+from ingest.common.findings import Finding
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import PostgresSource, Source
+from ingest.lake import Lake
+from ingest.positions.position import format_lsn
+from ingest.snapshot.snapshot_source import Source as Tables
+from ingest.sources.mongodb import cluster_time, mongodb_connection, mongodb_source, stream_scope
+from ingest.sources.mongodb import document_views as mongodb_codegen
+from ingest.sources.mongodb import mongodb_checks as mongodb_preflight
+from ingest.sources.mongodb.change_stream import change_stream_feed as mongodb_feed
+from ingest.sources.mongodb.snapshot import mongodb_snapshot_source as mongodb_snapshots
+from ingest.sources.postgres import postgres_connection, postgres_source, table_views
+from ingest.sources.postgres.checks import postgres_checks
+from ingest.sources.postgres.snapshot import postgres_snapshot_source
+from ingest.sources.postgres.writers import writer_reset
+from ingest.sources.source_jobs import SourceJobs
+
+
+def jobs(
+    lake: Lake,
+    source: Source,
+    settings: JobSettings,
+    *,
+    running: Collection[int] | None,
+    wait: Callable[[float], bool],
+) -> SourceJobs:
+    """The jobs of a source. running: the writers that this process is to run (None: all). wait: sleeps some seconds;
+    true: stop waiting. Raises Failure if the source can't be reached, or its log is lost.
+    """
+    if isinstance(source, PostgresSource):
+        return postgres_source.open_jobs(lake, source, settings, running=running, wait=wait)
+    return mongodb_source.open_jobs(lake, source, settings)
+
+
+def holders(source: Source, settings: JobSettings) -> list[str]:
+    """The open transactions that a snapshot of a source waits for, the oldest first; none if it can't be reached."""
+    return postgres_source.open_transactions(source, settings) if isinstance(source, PostgresSource) else []
+
+
+def unavailable(error: BaseException, where: str) -> Unavailable | None:
+    """An error as Unavailable, if its cause is the environment or a source's server; else None.
+
+    where: the lake, used if the error names no folder.
+    """
+    if isinstance(error, psycopg.Error) and postgres_connection.is_cut(error):
+        return Unavailable(f"the connection to Postgres was cut ({one_line(str(error))})")
+    if isinstance(error, PyMongoError) and mongodb_connection.passes(error):
+        return Unavailable(f"the connection to MongoDB was cut ({mongodb_connection.said(error)})")
+    return environment.unavailable(error, where)
+
+
+def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
+    """A source's tables, to be read without a stream."""
+    if isinstance(source, PostgresSource):
+        return postgres_snapshot_source.PostgresTables(lake, source, settings)
+    return mongodb_snapshots.MongoCollections(lake, source, settings, stream_scope.given(lake, source))
+
+
+def check(source: Source, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
+    """What would keep a source from being replicated. needed: the names of the tables that definitions read."""
+    if isinstance(source, PostgresSource):
+        return postgres_checks.check(source, settings, needed)
+    return mongodb_preflight.check(source, settings, needed)
+
+
+def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
+    """The stream begins anew, and all tables are queued."""
+    if isinstance(source, PostgresSource):
+        writer_reset.start_over(lake, source, settings)
+    else:
+        mongodb_feed.start_over(lake, source, settings)
+
+
+def start_over_writers(lake: Lake, source: Source, settings: JobSettings, writers: Collection[int]) -> list[str]:
+    """Some of a source's writers begin anew; gives the tables that are queued for it."""
+    if isinstance(source, PostgresSource):
+        return writer_reset.start_over_writers(lake, source, settings, writers)
+    raise UsageError("it has one writer", f"source {source.name}", "Use --all")
+
+
+def position_text(source: Source, position: int) -> str:
+    """A position in a source's log, for people."""
+    return format_lsn(position) if isinstance(source, PostgresSource) else cluster_time.readable(position)
+
+
+def views(source: Source, settings: JobSettings, record: Record) -> Found:
+    """A source's staging views. record: of those that are there."""
+    if isinstance(source, PostgresSource):
+        return table_views.views(source, settings, record)
+    return mongodb_codegen.views(source, settings, record)

@@ -1,0 +1,59 @@
+"""How long a command waits, and what it logs meanwhile."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from ingest.common.errors import Failure
+from ingest.pipeline import catch_up
+from ingest.pipeline.catch_up import Patience, Standstill
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that every sleep took."""
+    slept: list[float] = []
+    monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append))
+    return slept
+
+
+def at(state: int, where: str = "source shop, writer 1") -> Standstill:
+    return Standstill(state, f"the stream is at {state}", where, "Start it")
+
+
+def test_it_fails_after_a_time_without_progress(clock: list[float]) -> None:
+    patience = Patience(60)
+    for state in range(100):  # much longer than 60 s
+        patience.wait(at(state))
+    moved = sum(clock[:-1])
+
+    def waits() -> None:
+        while True:
+            patience.wait(at(99))
+
+    with pytest.raises(Failure) as error:
+        waits()
+    assert str(error.value) == "no progress for 60 s; the stream is at 99: source shop, writer 1. Start it."
+    assert sum(clock) == pytest.approx(moved + 60)
+
+
+def test_it_logs_at_once_what_it_waits_for_and_then_less_and_less_often(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    patience = Patience(60)
+    patience.wait(at(0))
+    assert caplog.messages == ["source shop, writer 1: waiting, as the stream is at 0"]
+    while sum(clock) < 3600:
+        patience.wait(at(len(clock)))
+    assert "writer 1: waiting for " in caplog.messages[1]
+    assert len(caplog.messages) < 20
+    patience.done()
+    patience.wait(at(0, "source shop, model row_state"))
+    assert caplog.messages[-1] == "source shop, model row_state: waiting, as the stream is at 0"
+
+
+def test_without_patience_it_looks_once(clock: list[float]) -> None:
+    with pytest.raises(Failure, match="no progress for 0 s"):
+        Patience(0).wait(at(0))
+    assert clock == []

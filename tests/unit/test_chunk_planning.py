@@ -1,0 +1,55 @@
+"""How a snapshot's rows are shared out."""
+
+from dataclasses import replace
+
+import pytest
+
+from ingest.config.job_settings import JobSettings
+from ingest.lake.source_tables import SourceTable
+from ingest.snapshot.chunk_planning import KEYS_PER_CHUNK, chunk_count, chunks_of, earliest, key_chunks
+
+MIB = 1 << 20
+TABLE = SourceTable(
+    "shop", "a" * 16, "public.orders", 500, "d", ("id",), columns=(), leaves=(), snapshot_id="s", snapshot_lsn=10
+)
+
+
+@pytest.mark.parametrize(
+    ("size", "workers", "expected"),
+    [
+        pytest.param(0, 2, 1, id="an empty table is one chunk"),
+        pytest.param(16 * MIB - 1, 2, 1, id="a small one isn't shared out"),
+        pytest.param(16 * MIB, 2, 2, id="each worker has a chunk"),
+        pytest.param(65 * MIB, 2, 4, id="all workers have as many"),
+        pytest.param(65 * MIB, 1, 3, id="one worker has what there is"),
+        pytest.param(65 * MIB, 5, 5, id="more workers than chunks"),
+    ],
+)
+def test_chunks_are_as_many_for_each_worker(size: int, workers: int, expected: int) -> None:
+    settings = JobSettings.model_validate({"snapshot_chunk_bytes": 32 * MIB, "snapshot_workers": workers})
+    assert chunk_count(size, settings) == expected
+
+
+def test_chunks_are_numbered_in_the_order_of_their_bounds() -> None:
+    first, second = chunks_of(TABLE, "s", [(500, None, "7"), (501, "7", None)])
+    assert (first.chunk, first.leaf_id, first.lower_bound, first.upper_bound) == (0, 500, None, "7")
+    assert (second.chunk, second.leaf_id, second.lower_bound, second.upper_bound) == (1, 501, "7", None)
+
+
+def test_keys_are_asked_for_by_leaf_and_a_thousand_at_a_time() -> None:
+    rows = [(500, str(number)) for number in range(KEYS_PER_CHUNK + 1)] + [(501, "a")]
+    chunks = key_chunks(TABLE, 4, 30, rows)
+    assert [(chunk.chunk, chunk.leaf_id, len(chunk.row_keys or ())) for chunk in chunks] == [
+        (4, 500, KEYS_PER_CHUNK),
+        (5, 500, 1),
+        (6, 501, 1),
+    ]
+    asked = [(chunk.leaf_id, key) for chunk in chunks for key in chunk.row_keys or ()]
+    assert asked == rows
+    assert {earliest(TABLE, chunk) for chunk in chunks} == {30}
+
+
+def test_a_chunk_is_read_at_its_table_s_stamp_or_later() -> None:
+    (chunk,) = chunks_of(TABLE, "s", [(500, None, None)])
+    assert earliest(TABLE, chunk) == 10
+    assert earliest(replace(TABLE, snapshot_lsn=None), chunk) == 0

@@ -1,0 +1,20 @@
+"""What dbt says of a statement that another commit came before is told from what does not go away."""
+
+import pytest
+
+from ingest.project.dbt_project import Overtaken, _failure
+
+
+@pytest.mark.parametrize(
+    ("said", "is_overtaken"),
+    [
+        ("org.apache.iceberg.exceptions.ValidationException: Cannot commit, missing data files: [a.parquet]", True),
+        ("ValidationException: Found conflicting files that can contain records matching true: [a.parquet]", True),
+        ("UncheckedSQLException: Failed to update table; [SQLITE_BUSY] database is locked", True),
+        ("UncheckedSQLException: Failed to update table; [SQLITE_FULL] database or disk is full", False),
+        ("ValidationException: Cannot find source column: total", False),
+        ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
+    ],
+)
+def test_a_conflict_with_another_commit_can_be_repeated(said: str, is_overtaken: bool) -> None:
+    assert isinstance(_failure(said, said, "macro prune", lake="/lake"), Overtaken) == is_overtaken

@@ -1,0 +1,136 @@
+"""The replication socket, read directly: messages come whole, however the bytes are cut."""
+
+import random
+import socket
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+
+from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
+from ingest.sources.postgres.replication.copy_both import Refused, SocketStream
+
+STARTED = b"W" + struct.pack(">IbH", 7, 0, 0)
+
+
+def data(payload: bytes) -> bytes:
+    return b"d" + struct.pack(">I", len(payload) + 4) + payload
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Any, socket.socket]]:
+    """A connection as `start` is given one, and the server's end of its socket."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        yield SimpleNamespace(pgconn=SimpleNamespace(socket=ours.fileno())), server
+
+
+def messages(held: list[Payloads]) -> list[bytes]:
+    return [bytes(run.buffer[at:end]) for run in held for at, end in zip(run.start, run.end, strict=True)]
+
+
+def test_the_command_is_sent_and_what_came_with_its_answer_is_kept(
+    ends: tuple[Any, socket.socket],
+) -> None:
+    connection, server = ends
+    server.sendall(STARTED + data(b"first"))
+    stream = SocketStream(connection, "START", 5)
+    assert server.recv(100) == b"Q" + struct.pack(">I", 10) + b"START\0"
+    held: list[Payloads] = []
+    assert stream.receive(held, 5) == 5
+    assert messages(held) == [b"first"]
+    stream.close()
+
+
+def test_a_large_message_is_received_into_one_buffer(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(STARTED)
+    stream = SocketStream(connection, "START", 5)
+    payload = b"w" * (24 << 20)
+    held: list[Payloads] = []
+    buffers: list[bytearray] = []
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(server.sendall, data(payload) + data(b"next"))
+        while len(messages(held)) < 2:
+            stream.receive(held, 5)
+            if not buffers or buffers[-1] is not stream._buffer:
+                buffers.append(stream._buffer)
+        sent.result()
+    assert messages(held) == [payload, b"next"]
+    assert len(buffers) <= 3  # the first, the message's, the next
+    stream.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_messages_come_whole_and_in_order(ends: tuple[Any, socket.socket], seed: int) -> None:
+    connection, server = ends
+    server.sendall(STARTED)
+    stream = SocketStream(connection, "START", 5)
+    choose = random.Random(seed)
+    # Kinds of payloads as they come, others, and what looks like the head of one inside of them.
+    heads = [b"", b"w", b"k", b"w" + data(b"w")[:-1], b"k" + data(b"w" * 9)]
+    sizes = [0, 1, 30, 200, 70_000, 1_500_000]
+    sent = [choose.choice(heads) + choose.randbytes(choose.choice(sizes)) for _ in range(40)]
+    wire = memoryview(b"".join(map(data, sent)) + b"N" + struct.pack(">I", 4))
+    held: list[Payloads] = []
+    size = 0
+    while sum(map(len, held)) < len(sent):
+        cut = choose.choice([1, 3, 5, 100, 5000, 100_000])
+        part, wire = wire[:cut], wire[cut:]
+        server.setblocking(False)
+        while part:
+            try:
+                part = part[server.send(part) :]
+            except BlockingIOError:
+                size += stream.receive(held, 0)
+        size += stream.receive(held, 0)
+    assert messages(held) == sent
+    assert size == sum(map(len, sent))
+    stream.close()
+
+
+def test_nothing_within_the_timeout_is_no_message(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(STARTED)
+    stream = SocketStream(connection, "START", 5)
+    assert stream.receive([], 0.01) == 0
+    stream.close()
+
+
+def test_a_status_is_sent_in_a_frame(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    server.sendall(STARTED)
+    stream = SocketStream(connection, "START", 5)
+    server.recv(100)
+    stream.send(b"status")
+    assert server.recv(100) == data(b"status")
+    stream.close()
+
+
+def test_an_error_of_the_server_is_told(ends: tuple[Any, socket.socket]) -> None:
+    connection, server = ends
+    fields = b"SERROR\0C42704\0Mslot does not exist\0\0"
+    server.sendall(b"E" + struct.pack(">I", len(fields) + 4) + fields)
+    with pytest.raises(Refused, match="slot does not exist") as refused:
+        SocketStream(connection, "START", 5)
+    assert refused.value.sqlstate == "42704"
+
+
+@pytest.mark.parametrize("last", [b"", b"c" + struct.pack(">I", 4), data(b"half")[:-1]])
+def test_an_end_is_a_lost_connection(ends: tuple[Any, socket.socket], last: bytes) -> None:
+    connection, server = ends
+    server.sendall(STARTED + last)
+    server.shutdown(socket.SHUT_WR)
+    stream = SocketStream(connection, "START", 5)
+
+    def read_on() -> None:
+        for _ in range(3):
+            stream.receive([], 5)
+
+    with pytest.raises(psycopg.OperationalError):
+        read_on()
+    stream.close()

@@ -1,0 +1,129 @@
+"""Row keys of documents: equal exactly where MongoDB takes `_id`s for equal, whichever way they are read."""
+
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from bson import Decimal128, Int64, decode
+from bson.errors import InvalidBSON
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.sources.mongodb.bson import document_keys, elements
+from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.elements import Value
+from ingest.sources.mongodb.bson.vector_walk import LEAST
+from tests.unit.mongo_ids import GROUPS, WRAPPERS, array, document, old_binary, symbol, text, value
+
+_NAMES = [b"a", b"b", b"", b"$numberInt", b"$bytes", b"$document", b"$code", b"$scope", b"a\xff", b"a\\xff"]
+_TEXTS = [b"a", b"5", b"1", b"61ff", b"a\xff", b"a\\xff", b"", b"\0", b'{"$numberInt":"5"}', b"YQ=="]
+_numbers = st.one_of(
+    st.sampled_from([0, -0.0, 5, 5.0, 0.1, 2.0**53, Int64(2**53 + 1), float("nan"), float("inf")]),
+    st.sampled_from(["-0", "5.0", "0.1", "9007199254740993", "NaN", "-NaN", "Infinity", "1E-6176"]).map(Decimal128),
+    st.integers(-(2**63), 2**63 - 1).map(Int64),
+    st.floats(),
+).map(value)
+_others = st.sampled_from(
+    [
+        *(value(None), value(True), value(False), (0x06, b""), value(b"a"), old_binary(1, b"a"), old_binary(9, b"a")),
+        *((0x0B, b"a\0im\0"), (0x0B, b"a\0mi\0"), (0x0D, text(b"a")[1]), (0x0C, text(b"a")[1] + bytes(12))),
+    ]
+)
+_texts = st.builds(text, st.sampled_from(_TEXTS) | st.binary(max_size=2), st.sampled_from([0x02, 0x0E]))
+
+
+def _holders(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
+    named = st.lists(st.tuples(st.sampled_from(_NAMES), inner), max_size=3)
+    return st.one_of(named.map(lambda each: document(*each)), named.map(lambda each: array(*each)))
+
+
+_values = st.recursive(st.one_of(_texts, _numbers, _others), _holders, max_leaves=5)
+
+
+def _members(of: Value) -> Iterator[tuple[bytes, Value]]:
+    for each in elements.elements(of[1]):
+        yield each.name, (each.kind, of[1][each.start : each.end])
+
+
+def _exact(of: Value) -> Decimal:
+    found = decode(elements.document([(b"n", of)]))["n"]
+    return found.to_decimal() if isinstance(found, Decimal128) else Decimal(found)
+
+
+def equal(one: Value, other: Value) -> bool:
+    """Whether MongoDB takes two `_id`s for equal, as its server's comparison is described."""
+    kinds = {one[0], other[0]}
+    if kinds <= {0x01, 0x10, 0x12, 0x13}:
+        left, right = _exact(one), _exact(other)
+        return left.is_nan() == right.is_nan() and (left.is_nan() or left == right)
+    if kinds <= {0x02, 0x0E}:
+        return one[1] == other[1]
+    if len(kinds) > 1 or not kinds & {0x03, 0x04}:
+        return one == other
+    ours, theirs = list(_members(one)), list(_members(other))
+    return len(ours) == len(theirs) and all(
+        (kinds == {0x04} or name == named) and equal(left, right)
+        for (name, left), (named, right) in zip(ours, theirs, strict=True)
+    )
+
+
+@given(_values, _values)
+def test_keys_are_equal_exactly_where_mongodb_compares_values_equal(one: Value, other: Value) -> None:
+    assert (document_keys.row_key(one) == document_keys.row_key(other)) == equal(one, other)
+
+
+@given(st.lists(_values, min_size=1, max_size=8), st.randoms(use_true_random=False))
+def test_a_key_is_the_same_read_by_itself_and_among_many(ids: list[Value], order: random.Random) -> None:
+    ids = ids * (LEAST + 5)
+    order.shuffle(ids)
+    raw = [elements.document([(b"_id", each), (b"v", value("x"))]) for each in ids]
+    assert Documents(raw).row_keys().to_pylist() == [document_keys.row_key(each) for each in ids]
+    assert Documents(raw[:1]).row_keys().to_pylist() == [document_keys.row_key(ids[0])]
+
+
+def test_keys_of_a_group_are_one_and_no_two_groups_share_one() -> None:
+    found = [{document_keys.row_key(each) for each in group} for group in GROUPS]
+    assert [len(each) for each in found] == [1] * len(GROUPS)
+    assert len(set().union(*found)) == len(GROUPS)
+    raw = [elements.document([(b"_id", each)]) for group in GROUPS for each in group]
+    for many in (raw, raw * LEAST):
+        assert set(Documents(many).row_keys().to_pylist()) == set().union(*found)
+
+
+@pytest.mark.parametrize(("lookalike", "one"), WRAPPERS)
+def test_a_document_that_looks_like_a_value_has_a_key_of_its_own(lookalike: Value, one: Value) -> None:
+    assert document_keys.row_key(lookalike) != document_keys.row_key(one)
+
+
+PLAIN: list[tuple[Any, str]] = [
+    (value("a"), '"a"'),
+    (symbol(b"a"), '"a"'),
+    (text(b"a\xff"), '{"$bytes":"61ff"}'),
+    (document((b"a", value(1)), (b"$b", value("x"))), '{"a":{"$numberInt":"1"},"$b":"x"}'),
+    (document((b"a", value(1)), (b"a", value("x"))), '{"$document":[["a",{"$numberInt":"1"}],["a","x"]]}'),
+    (document((b"\xff", value("x"))), '{"$document":[[{"$bytes":"ff"},"x"]]}'),
+    (document((b"$oid", value("x"))), '{"$document":[["$oid","x"]]}'),
+    (document((b"$ref", value("c")), (b"$id", value("x"))), '{"$ref":"c","$id":"x"}'),
+    (old_binary(9, b"a"), '{"$oldBinary":"CQAAAGE="}'),
+    (old_binary(1, b"a"), '{"$binary":{"base64":"YQ==","subType":"02"}}'),
+]
+
+
+@pytest.mark.parametrize(("identifier", "shown"), PLAIN, ids=[shown for _, shown in PLAIN])
+def test_a_key_is_extended_json_except_where_that_is_ambiguous(identifier: Value, shown: str) -> None:
+    assert document_keys.row_key(identifier) == f"[{shown}]"
+
+
+def test_a_key_of_the_deepest_document_is_made() -> None:
+    deep = value(1)
+    for _ in range(200):
+        deep = document((b"a", deep))
+    assert document_keys.row_key(deep).count('{"a":') == 200
+
+
+@pytest.mark.parametrize("broken", [(0x42, b""), (0x02, b"\2\0\0\0a"), (0x08, b"\2"), (0x01, b"abc"), (0x05, b"\0")])
+def test_what_is_no_bson_has_no_key(broken: Value) -> None:
+    with pytest.raises(InvalidBSON):
+        document_keys.row_key(broken)

@@ -1,0 +1,112 @@
+"""Staging views of collections, by a sample of documents."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bson import Binary, Decimal128, Int64, ObjectId, encode
+from pydantic import SecretStr
+
+from ingest.codegen.staging_files import write
+from ingest.codegen.staging_record import Record, columns_shown, read
+from ingest.config.sources_file import MongoSource
+from ingest.sources.mongodb import document_views
+from ingest.sources.mongodb.bson.documents import Parsed, parse
+from ingest.sources.mongodb.document_views import Field, fields
+
+SHOP = MongoSource(name="shop", uri=SecretStr("mongodb://h/"), collections=("*.*",))
+
+
+def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
+    """The text of each file by its name."""
+    views = document_views.staging_models(source, samples, Record())
+    return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
+
+
+def sampled(*documents: dict[str, Any]) -> list[Field]:
+    return fields([parse(encode(each)) for each in documents])
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([1, Int64(2)], "long"),
+        ([1, 0.5], "double"),
+        ([Decimal128("1")], "decimal"),
+        ([True, None], "boolean"),
+        ([None], "text"),
+        (["a"], "string"),
+        (["a", 1], "text"),
+        ([[1]], "text"),
+        ([ObjectId()], "object_id"),
+        ([Binary(b"x")], "binary"),
+        ([Binary(b"x" * 16, 4)], "uuid"),
+        ([{"a": 1}, 1], "text"),
+        ([{}], "text"),
+        ([{f"k{n}": n for n in range(60)}], "text"),
+    ],
+)
+def test_a_field_has_the_type_that_all_its_values_have(values: list[Any], kind: str) -> None:
+    assert sampled(*({"f": value} for value in values)) == [Field(("f",), kind)]
+
+
+def test_fields_of_nested_documents_are_columns_in_their_place() -> None:
+    found = sampled({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
+    assert [(each.path, each.kind) for each in found] == [
+        (("a", "b", "c"), "long"),
+        (("a", "d"), "string"),
+        (("e",), "long"),
+        (("f",), "boolean"),
+    ]
+
+
+def test_a_view_reads_by_macros_and_its_yml_says_what_is_in_it() -> None:
+    files = staging_models(SHOP, {"shop.orders": [parse(encode({"_id": 1, "at": {"x": 0.5}, "select": "s"}))]})
+    text = files["stg_shop__orders.sql"]
+    assert "config(meta={'source': 'shop', 'table': 'shop.orders'})" in text
+    assert "{{ tidemark.bson_double(tidemark.field('at', 'x')) }} as at_x" in text
+    assert "{{ tidemark.bson_text(tidemark.field('select')) }} as `select`" in text
+    (model,) = yaml.safe_load(files["stg_shop__orders.yml"])["models"]
+    assert [column["name"] for column in model["columns"]] == [
+        *("_row_key", "_checkpoint_id", "_columns"),
+        *("_id", "at_x", "select"),
+    ]
+
+
+def test_names_that_meet_get_numbers_and_several_databases_are_named() -> None:
+    one = {"a": {"b": 1}, "a_b": 2}
+    files = staging_models(SHOP, {"x.t": [parse(encode(one))], "y.t": [parse(encode(one))]})
+    assert sorted(files) == ["stg_shop__x__t.sql", "stg_shop__x__t.yml", "stg_shop__y__t.sql", "stg_shop__y__t.yml"]
+    shown = {"a_b": ("a_b",), "a_b_2": ("a", "b")}
+    assert columns_shown(files["stg_shop__x__t.sql"]) == shown
+
+
+def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> None:
+    def written(collections: dict[str, dict[str, Any]]) -> dict[str, str]:
+        samples = {name: [parse(encode(each))] for name, each in collections.items()}
+        views = document_views.staging_models(SHOP, samples, read(tmp_path))
+        write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+        return {view.table: view.model for view in views}
+
+    first = {"x.t": {"a": {"b": 1}}}
+    assert written(first) == {"x.t": "stg_shop__t"}
+    # A second database, and a field whose name would come first.
+    both = {"x.t": {"a": {"b": 1}, "a_b": 2}, "y.t": {}}
+    assert written(both) == {"x.t": "stg_shop__t", "y.t": "stg_shop__y__t"}
+    text = (tmp_path / "stg_shop__t.sql").read_text()
+    assert columns_shown(text) == {"a_b": ("a", "b"), "a_b_2": ("a_b",)}
+    # A collection whose short name is another one's long name.
+    assert written({"y.t": {}, "y.y__t": {}})["y.t"] == "stg_shop__y__t"
+    assert written(first) == {"x.t": "stg_shop__t"}
+
+
+def test_documents_unfold_to_a_depth_and_what_is_below_stays_json() -> None:
+    deep: dict[str, Any] = {"leaf": 1}
+    for _ in range(100):
+        deep = {"d": deep, "n": 1}
+    found = sampled(deep)
+    assert max(len(field.path) for field in found) == 32
+    (rest,) = (field for field in found if field.path == ("d",) * 32)
+    assert rest.kind == "text"

@@ -1,0 +1,65 @@
+"""Errors of the environment become one short line that names the folder; all others are left alone."""
+
+import errno
+import os
+
+import pytest
+
+from ingest.common.environment_errors import unavailable, unavailable_text
+from ingest.common.errors import Failure, Unavailable
+
+# As pyarrow, Java, Hadoop, SQLite and Iceberg print them, cut to the lines that matter.
+TEXTS = {
+    "java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.FileDispatcherImpl.write0": "no space",
+    "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device": "no space",
+    "org.sqlite.SQLiteException: [SQLITE_FULL] Insertion failed because database is full": "no space",
+    "Caused by: java.io.IOException: Disk quota exceeded": "quota",
+    "[SQLITE_READONLY] Attempt to write a readonly database": "read-only",
+    "java.io.IOException: Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)": "can't be written",
+    "[SQLITE_BUSY] The database file is locked (database is locked)": "locked the catalog",
+    "org.postgresql.util.PSQLException: Connection to db:5432 refused. Check that the hostname": "does not answer",
+    "org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect: jdbc:postgresql://db/c": "does not answer",
+    "When uploading part: AWS Error SLOW_DOWN during UploadPart operation": "does not answer",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_of_the_environment_are_recognised(text: str) -> None:
+    found = unavailable_text(text, "the lake")
+    assert found is not None
+    assert TEXTS[text] in found.what
+
+
+def test_the_folder_next_to_the_match_is_named_else_that_of_the_caller() -> None:
+    text = "Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)"
+    for said, where in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
+        found = unavailable_text(said, "the lake")
+        assert found is not None
+        assert found.where == where
+
+
+def test_the_number_of_an_os_error_decides_and_its_folder_is_named() -> None:
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lake/raw/data/4711.parquet")
+    assert str(unavailable(error, "elsewhere")) == "no space is left on the disk: /lake/raw/data. Free space there."
+    error = OSError(errno.EACCES, "Failed to open local file '/lake/raw/x.parquet'. Detail: Permission denied")
+    found = unavailable(error, "elsewhere")
+    assert found is not None
+    assert found.where == "/lake/raw"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),  # Spark's Java process has ended
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "/lake/x"),
+        ValueError("No space left on device"),
+        Failure("permission denied for table t"),
+    ],
+)
+def test_other_errors_are_not_of_the_environment(error: Exception) -> None:
+    assert unavailable(error, "the lake") is None
+
+
+def test_an_error_that_is_unavailable_already_is_returned_as_it_is() -> None:
+    error = Unavailable("no primary answers", "db:27017")
+    assert unavailable(error, "the lake") is error

@@ -1,0 +1,217 @@
+"""How far writers are: work in flight, what others announce, what all have persisted."""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.positions.in_flight import InFlight, Writers
+
+READER = 0
+
+
+# --- InFlight: the work of one writer --------------------------------------------------------------
+
+
+def in_flight(*work: int, position: int = 7) -> InFlight:
+    mine = InFlight(position)
+    mine.begin(work)
+    return mine
+
+
+def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
+    mine = in_flight(8, 9, 10, 11)
+    moved = []
+    for one in (9, 8, 11, 10):
+        mine.finish([one])
+        moved.append(mine.position)
+    assert moved == [7, 9, 9, 11]
+    assert mine.idle
+
+
+def test_a_keepalive_does_not_overtake_what_is_still_to_be_landed() -> None:
+    mine = in_flight(10, 20)
+    mine.keepalive(25)
+    mine.finish([20])
+    assert mine.position == 7
+    mine.finish([10])
+    assert mine.position == 25
+
+
+def test_a_keepalive_moves_an_idle_writer() -> None:
+    mine = InFlight(7)
+    mine.keepalive(25)
+    assert mine.position == 25
+    assert mine.idle
+
+
+def test_a_keepalive_that_is_not_behind_all_that_was_begun_says_nothing() -> None:
+    mine = in_flight(10)
+    mine.keepalive(10)
+    assert mine.position == 7
+    mine.finish([10])
+    mine.keepalive(9)
+    assert mine.position == 10
+
+
+def test_work_on_its_way_holds_the_position() -> None:
+    mine = InFlight(7)
+    mine.expect(7)
+    mine.begin([9])
+    mine.finish([9])
+    assert (mine.position, mine.idle) == (7, False)
+    mine.arrived(7, [8])
+    assert mine.position == 7
+    mine.finish([8])
+    assert (mine.position, mine.idle) == (9, True)
+
+
+def test_work_that_never_came_releases_the_position() -> None:
+    mine = InFlight(7)
+    mine.expect(7)
+    mine.begin([9])
+    mine.finish([9])
+    mine.arrived(7, [])
+    assert (mine.position, mine.idle) == (9, True)
+
+
+def test_the_slower_of_two_that_are_on_their_way_holds_the_position() -> None:
+    mine = InFlight(7)
+    mine.expect(7)
+    mine.expect(8)
+    mine.arrived(8, [10])
+    mine.finish([10])
+    assert mine.position == 7
+    mine.arrived(7, [])
+    assert mine.position == 10
+
+
+@pytest.mark.parametrize("again", [7, 8, 9])
+def test_work_is_not_begun_twice_nor_behind_the_position(again: int) -> None:
+    mine = in_flight(8, 9)
+    mine.finish([9])
+    with pytest.raises(ValueError, match=f"^{again} was begun before"):
+        mine.begin([again])
+
+
+@pytest.mark.parametrize("wrong", [7, 9, 10])
+def test_only_what_is_in_flight_is_finished(wrong: int) -> None:
+    mine = in_flight(8, 9)
+    mine.finish([9])
+    with pytest.raises(ValueError, match=f"{wrong} is not in flight"):
+        mine.finish([8, wrong])
+    assert mine.position == 7
+
+
+@given(st.data(), st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=25))
+def test_the_position_is_the_highest_with_nothing_unfinished_below(data: st.DataObject, work: list[int]) -> None:
+    mine = in_flight(*work, position=0)
+    unfinished = set(work)
+    for one in data.draw(st.permutations(work)):
+        before = mine.position
+        mine.finish([one])
+        unfinished.remove(one)
+        assert mine.position >= before
+        assert mine.position == max((w for w in work if w < min(unfinished, default=61)), default=0)
+    assert mine.idle
+
+
+# --- Writers: all of a stream ----------------------------------------------------------------------
+
+
+def reader(stored: dict[int, int], rows: Iterable[tuple[int, int]] = ()) -> Writers:
+    return Writers(READER, stored, stored, rows)
+
+
+def persisted_after(state: Writers, *announced: tuple[int, int]) -> list[int]:
+    found = [state.persisted]
+    for writer, position in announced:
+        state.advance(writer, position)
+        found.append(state.persisted)
+    return found
+
+
+def test_ids_without_a_gap_are_persisted_past_the_slowest_writer() -> None:
+    announced = [(1, 6), (2, 7), (2, 9), (1, 8), (1, 11), (2, 15)]
+    assert persisted_after(reader({1: 3, 2: 5}), *announced) == [3, 6, 7, 7, 9, 9, 11]
+
+
+def test_rows_that_are_there_at_the_start_close_gaps() -> None:
+    assert reader({1: 3, 2: 3}, [(2, 5), (1, 4), (2, 7)]).persisted == 5
+
+
+def test_a_stalled_writer_holds_the_stream_and_no_more() -> None:
+    state = reader({1: 3, 2: 5, 3: 5})
+    assert persisted_after(state, (2, 20), (3, 21), (2, 30)) == [3, 3, 3, 3]
+    assert (state.current(2), state.current(1)) == (30, 3)
+    assert persisted_after(state, (1, 25)) == [3, 21]
+
+
+def test_an_announcement_that_comes_late_changes_nothing() -> None:
+    assert persisted_after(reader({1: 3, 2: 5}), (1, 9), (1, 4), (2, 4)) == [3, 5, 5, 5]
+
+
+def test_an_echo_of_ones_own_announcement_changes_nothing() -> None:
+    state = Writers(1, [1, 2], {1: 3, 2: 3})
+    state.advance(1, 9)
+    assert (state.positions, state.current(1)) == ({1: 3, 2: 3}, 3)
+
+
+def writing(*ids: int) -> Writers:
+    """Writer 1 of 1 and 2, both at 3, with `ids` in flight."""
+    state = Writers(1, [1, 2], {1: 3, 2: 3})
+    state.arrived(state.expect(), ids)
+    return state
+
+
+def test_own_work_holds_the_stream_however_far_the_others_are() -> None:
+    state = writing(5)
+    state.advance(2, 9)
+    assert (state.persisted, state.current(1)) == (3, 3)
+    state.finish([5])
+    assert (state.persisted, state.current(1)) == (9, 9)
+
+
+def test_ids_without_a_gap_move_a_busy_writer_too() -> None:
+    state = writing(5)
+    state.advance(2, 4)
+    assert (state.persisted, state.current(1), state.positions) == (4, 4, {1: 3, 2: 4})
+
+
+def test_a_writer_that_nobody_told_of_counts_from_then_on() -> None:
+    state = reader({1: 5})
+    assert state.current(9) == 5
+    state.advance(9, 7)
+    state.advance(1, 20)
+    assert (state.positions, state.persisted) == ({1: 20, 9: 7}, 7)
+
+
+def test_a_reader_has_no_ids_of_its_own() -> None:
+    state = reader({1: 3, 2: 5})
+    assert state.minimal_local() == 3
+    for call in (state.expect, state.announcement, lambda: state.arrived(5), lambda: state.finish([6])):
+        with pytest.raises(ValueError, match=r"0 is no writer of this stream, only \[1, 2\] are"):
+            call()
+
+
+def test_positions_are_where_they_were_put_whatever_is_done_to_the_copy() -> None:
+    state = Writers(1, [1, 2], {1: 3, 2: 5})
+    state.positions.clear()
+    assert state.positions == {1: 3, 2: 5}
+
+
+@given(
+    st.dictionaries(st.integers(1, 3), st.integers(0, 9), min_size=1),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=20),
+)
+def test_what_is_persisted_never_falls_and_is_never_below_the_slowest(
+    stored: dict[int, int], announced: list[tuple[int, int]]
+) -> None:
+    state = reader(stored)
+    before = state.persisted
+    for writer, position in announced:
+        state.advance(writer, position)
+        assert state.persisted >= max(before, min(state.positions.values()))
+        assert state.persisted <= max(state.positions.values())
+        before = state.persisted

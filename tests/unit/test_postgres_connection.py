@@ -1,0 +1,19 @@
+"""What a command's answer means."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import pq
+
+from ingest.sources.postgres.postgres_connection import command
+
+
+def test_an_error_raised_by_libpq_itself_is_a_lost_connection() -> None:
+    made = pq.PGconn.connect_start(b"host=/").make_empty_result(pq.ExecStatus.FATAL_ERROR)
+    answers = iter([made, None])
+    pgconn = SimpleNamespace(send_query=lambda _: None, is_busy=lambda: False, get_result=lambda: next(answers))
+    connection: Any = SimpleNamespace(pgconn=pgconn)
+    with pytest.raises(psycopg.OperationalError):
+        command(connection, "IDENTIFY_SYSTEM")

@@ -1,0 +1,78 @@
+"""Whether a stream may go on where it was: what a server says, and what of it is refused (design rules W6, W7)."""
+
+from typing import Any
+
+import pytest
+
+from ingest.common.errors import Failure
+from ingest.positions.position import Position, parse_lsn
+from ingest.sources.postgres.slots import replication_slots, slot_continuity
+from ingest.sources.postgres.slots.replication_slots import System
+
+# It has landed from 0/100 up to 0/300 on timeline 2.
+STORED = Position("shop", 1, "slot", "sys", 2, 0x100, 0x300)
+
+
+class Server:
+    """What a server says of itself. fork: where timeline 3 left timeline 2."""
+
+    system = System("sys", 2)
+    now = "0/500"
+    fork = "0/400"
+
+    def check(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        history = f"1\t0/80\tno recovery target specified\n2\t{self.fork}\tno recovery target specified\n"
+        monkeypatch.setattr(replication_slots, "identify", lambda _: self.system)
+        monkeypatch.setattr(replication_slots, "current_lsn", lambda _: parse_lsn(self.now))
+        monkeypatch.setattr(slot_continuity, "command", lambda *_: [{"content": history}])
+        nobody: Any = None
+        assert slot_continuity.check_log(nobody, nobody, STORED) == self.system
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+def test_the_log_that_is_stored_is_gone_on_with(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.check(monkeypatch)
+    server.now = "0/300"
+    server.check(monkeypatch)
+
+
+def test_another_cluster_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.system = System("other", 2)
+    with pytest.raises(Failure, match="another database cluster is behind the DSN"):
+        server.check(monkeypatch)
+
+
+def test_a_server_that_was_set_back_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.now = "0/2FF"
+    with pytest.raises(Failure, match="log stands at 0/2FF, behind what is stored"):
+        server.check(monkeypatch)
+
+
+@pytest.mark.parametrize(("fork", "is_followed"), [("0/400", True), ("0/300", True), ("0/2FF", False)])
+def test_a_timeline_is_followed_that_left_the_old_one_no_earlier_than_our_position(
+    server: Server, monkeypatch: pytest.MonkeyPatch, fork: str, is_followed: bool
+) -> None:
+    server.system, server.fork = System("sys", 3), fork
+    if is_followed:
+        server.check(monkeypatch)
+        return
+    with pytest.raises(Failure, match="went on from 0/2FF on timeline 3, before what is stored"):
+        server.check(monkeypatch)
+
+
+@pytest.mark.parametrize(("confirmed", "is_lost"), [("0/200", False), ("0/300", False), ("0/301", True)])
+def test_a_slot_that_was_advanced_past_what_is_stored_is_refused(
+    monkeypatch: pytest.MonkeyPatch, confirmed: str, is_lost: bool
+) -> None:
+    monkeypatch.setattr(replication_slots, "check_ours", lambda *_: None)
+    nobody: Any = None
+    found = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
+    if not is_lost:
+        slot_continuity.check_slot(nobody, STORED, found)
+        return
+    with pytest.raises(Failure, match="advanced by somebody else to 0/301"):
+        slot_continuity.check_slot(nobody, STORED, found)

@@ -1,0 +1,58 @@
+"""What is wrong in profiles.yml is one line, without what stands there."""
+
+from pathlib import Path
+
+import pytest
+
+from ingest.common.errors import UsageError
+from ingest.lake.spark_session import LOG, exit_failure, has_lake, settings
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tidemark: [", "no valid YAML"),
+        ('tidemark:\n  key: "s3cret" x\n', "no valid YAML"),
+        ("", "no mapping 'tidemark'"),
+        ("- tidemark", "no mapping 'tidemark'"),
+        ("tidemark: local", "no mapping 'tidemark'"),
+        ("tidemark: {target: local, outputs: }", "no mapping 'outputs'"),
+        ("tidemark: {target: dev, outputs: {local: {}}}", "no target 'dev'.*local"),
+        ("tidemark: {target: local, outputs: {local: x}}", "no mapping 'local'"),
+        ("tidemark: {target: local, outputs: {local: {method: thrift}}}", "no Spark session"),
+        (
+            "tidemark: {target: local, outputs: {local: {method: session, server_side_parameters: }}}",
+            "no mapping 'server_side_parameters'",
+        ),
+    ],
+)
+def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+    (tmp_path / "profiles.yml").write_text(text)
+    with pytest.raises(UsageError, match=line) as caught:
+        settings(profiles_dir=tmp_path)
+    assert "s3cret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> None:
+    found = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL"}
+    assert not has_lake(found)
+    (tmp_path / "catalog.db").touch()
+    assert has_lake(found)
+    assert has_lake({"spark.sql.catalog.lake.uri": "http://catalog", "spark.sql.catalog.lake.type": "rest"})
+    assert has_lake({"spark.remote": "sc://spark:15002"})
+
+
+@pytest.mark.parametrize(
+    ("status", "is_out_of_memory", "said"),
+    [
+        (-9, False, "killed by SIGKILL): logs/spark.log. The kernel kills"),
+        (-15, False, "killed by SIGTERM): logs/spark.log. Start again"),
+        (3, True, "exit code 3, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),
+        (-9, True, "killed by SIGKILL, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),
+        (0, False, "exit code 0): logs/spark.log. Start again"),
+    ],
+)
+def test_the_end_of_the_java_process_is_told_with_its_cause(status: int, is_out_of_memory: bool, said: str) -> None:
+    failure = exit_failure(status, is_out_of_memory=is_out_of_memory, log=LOG)
+    assert str(failure).startswith(f"Spark's Java process has ended ({said}")
