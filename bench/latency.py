@@ -81,7 +81,7 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
 def _is_published(replica: Replica) -> bool:
     """Whether all definitions have what has landed."""
     landed = f"select max(commit_lsn) from raw.wal_events where source = '{replica.name}'"
-    query = f"select min(position) > ({landed}) as is_all from core.progress where source = '{replica.name}'"
+    query = f"select min(position) > ({landed}) as is_all from core.model_watermarks where source = '{replica.name}'"
     return bool(replica.lake.spark.sql(query).collect()[0].is_all)
 
 

@@ -52,7 +52,7 @@ class Replica:
 
     def definition(self, name: str, bucket_by: str, condition: str = "true") -> None:
         """Writes a row-wise definition of all columns."""
-        meta = {"bucket_by": [bucket_by], "object_type": "item", "object_id": "id", "evaluate": "rows"}
+        meta = {"bucket_by": [bucket_by], "object_type": "item", "object_id": "id", "evaluation": "incremental"}
         self.model(
             f"buckets/{name}",
             f"{{{{ config(meta={meta!r}) }}}}\n"

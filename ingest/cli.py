@@ -345,28 +345,37 @@ def verify(
 @cli.command()
 @_TARGET
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
-@click.option("--prune", "prunes", is_flag=True, help="Drop the tables of the definitions that are gone.")
-def plan(target: str | None, as_json: bool, prunes: bool) -> None:
+def plan(target: str | None, as_json: bool) -> None:
     """Say what the next run will do with each definition.
 
-    It is new, changed, unchanged, gone or refused; and how many rows of its inputs will be evaluated. Runs nothing.
-    Exit code 1 if one is refused.
+    It is new, changed, unchanged, waiting, deleted or invalid; and how many rows of its inputs will be evaluated.
+    Changes nothing. Exit code 1 if a definition is invalid.
     """
-    from ingest.project.definition_plan import make, prune, render
+    from ingest.project.definition_plan import make, render
 
-    lake = _lake(target)
-    found = make(lake.spark, target)
-    if prunes:
-        for name in prune(found, target):
-            _echo(f"{name}: its rows and its op log are dropped", err=as_json)
-        found = [step for step in found if step.state != "gone"]
+    found = make(_lake(target).spark, target)
     if as_json:
         for step in found:
             click.echo(step.to_json())
     else:
         render(found)
-    if any(step.state == "refused" for step in found):
+    if any(step.state == "invalid" for step in found):
         sys.exit(1)
+
+
+@cli.command()
+@_TARGET
+@click.argument("definitions", nargs=-1, metavar="[DEFINITION]...")
+def prune(target: str | None, definitions: tuple[str, ...]) -> None:
+    """Drop the rows and the op logs of deleted definitions: of all, or of those named.
+
+    `tidemark plan` lists them. A definition is deleted when its model is no longer in the project, or is no longer a
+    definition.
+    """
+    from ingest.project.definition_plan import prune
+
+    for name in prune(_lake(target).spark, definitions, target):
+        _echo(f"{name}: dropped its rows and its op log", err=False)
 
 
 @cli.command()
@@ -429,7 +438,7 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
 def maintain(sources: str, target: str | None) -> None:
     """Keep the lake small: compact op logs and files, purge what is passed, forget old Iceberg snapshots.
 
-    Raw rows and tombstones go keep_passed_seconds after all models have passed them. `tidemark run` does it now and
+    Raw rows and tombstones go retention_seconds after all models have passed them. `tidemark run` does it now and
     then; use this command if you run dbt yourself. Safe beside running jobs: if a run and maintenance conflict, the
     later one publishes nothing and is repeated.
     """
@@ -446,7 +455,7 @@ def maintain(sources: str, target: str | None) -> None:
 @click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="What the request says; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
 def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
-    """Print the buckets that a request may see, as the lookups (materialized: bucket_parameters) have them.
+    """Print the buckets that a request may see, as the lookups (materialized: bucket_lookup) have them.
 
     `tidemark buckets --for user_id=42` asks those that ask for user_id alone, or for nothing.
     """

@@ -18,7 +18,7 @@ _FILES = ("texts/*.sql", "positions/literal.sql")
 _ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
 _ROW_STATE = (
     "source string, table_id string, table_name string, row_key string, columns map<string, string>, "
-    "copies bigint, deleted boolean, checkpoint_id bigint"
+    "multiplicity bigint, deleted boolean, checkpoint_id bigint"
 )
 
 

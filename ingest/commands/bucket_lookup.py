@@ -1,4 +1,4 @@
-"""Which buckets a reader may see: the lookups (`materialized: bucket_parameters`) asked with what a request says."""
+"""Which buckets a reader may see: the lookups (`materialized: bucket_lookup`) asked with what a request says."""
 
 import json
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def resolve(
             "the dbt project",
             f"Those that are there ask for: {'; '.join(known)}"
             if known
-            else "Add a model with materialized: bucket_parameters",
+            else "Add a model with materialized: bucket_lookup",
         )
     grants = [
         grant for name, asked in fitting.items() for grant in _ask(spark, name, {key: request[key] for key in asked})
@@ -58,25 +58,25 @@ def _ask(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[G
     table = f"buckets.`{lookup}`"
     if not spark.catalog.tableExists(table):
         return []
-    marks = spark.sql(f"SELECT columns FROM core.progress WHERE model = {literal(lookup)}").collect()
+    marks = spark.sql(f"SELECT columns FROM core.model_watermarks WHERE model = {literal(lookup)}").collect()
     for mark in marks:
         *asked, _ = json.loads(mark.columns) or [""]
         if [name.lower() for name in asked] != [name.lower() for name in request]:
             raise Failure(
                 f"what is published of {lookup} asks for {', '.join(asked) or 'nothing'}, the project for "
                 f"{', '.join(request) or 'nothing'}",
-                "core.progress",
+                "core.model_watermarks",
                 "Run the models; `tidemark plan` says what is waited for",
             )
     bucket = literal(bucket_name(lookup, json.dumps(list(request.values()))))
     rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {bucket}").collect()
     for definition in sorted({row.object_id.partition("[")[0] for row in rows}):
         names = f"{literal(lookup)}, {literal(definition)}"
-        marks = spark.sql(f"SELECT definition_hash FROM core.progress WHERE model IN ({names})").collect()
+        marks = spark.sql(f"SELECT definition_hash FROM core.model_watermarks WHERE model IN ({names})").collect()
         if len({mark.definition_hash.partition("-")[2] for mark in marks}) > 1:
             raise Failure(
                 f"what is published of {lookup} names buckets of {definition} by other columns than these have by now",
-                "core.progress",
+                "core.model_watermarks",
                 f"Run {lookup}; `tidemark plan` says what is waited for",
             )
     return [Grant(row.object_id, lookup, row._checkpoint_id) for row in rows]  # noqa: SLF001  # a column of ours

@@ -96,15 +96,15 @@ def _published(session: SparkSession) -> dict[str, dict[str, str]]:
     Raises Failure if the lake can't be read.
     """
     try:
-        if not session.catalog.tableExists("core.progress"):
+        if not session.catalog.tableExists("core.model_watermarks"):
             return {}
-        progress = session.table("core.progress")
+        progress = session.table("core.model_watermarks")
         if "view_tables" not in progress.columns:  # of an earlier Tidemark
             return {}
         rows = progress.where("view_tables is not null").select("model", "view_tables").collect()
     except (PySparkException, Py4JError) as error:
         raise Failure(
-            f"the lake can't be read ({first_line(str(error))})", "core.progress", "Check the target"
+            f"the lake can't be read ({first_line(str(error))})", "core.model_watermarks", "Check the target"
         ) from error
     return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 

@@ -12,7 +12,7 @@ from ingest.lake.sorted_rows import in_order
 from ingest.lake.sql_literals import literal
 
 _CONTROL = re.compile(r"((?<!\\)(?:\\\\)*)\\u(00[0-9a-f]{2})")
-_FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "target_op", "checkpoint_id")
+_FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "superseded_by", "checkpoint_id")
 
 
 def bucket_name(definition: str, values: str) -> str:
@@ -65,7 +65,7 @@ def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Itera
 def _dropped(spark: SparkSession, definition: str) -> int:
     """The last op of logs of the definition that were dropped; that of now goes on behind it (`last_op`, a macro)."""
     last = "max(CAST(get_json_object(columns, '$.last_op') AS BIGINT))"
-    query = f"SELECT coalesce({last}, 0) AS op_id FROM core.publications WHERE model = {literal(definition)}"
+    query = f"SELECT coalesce({last}, 0) AS op_id FROM core.releases WHERE model = {literal(definition)}"
     return int(spark.sql(query).collect()[0].op_id)
 
 

@@ -56,7 +56,7 @@ class SourceStatus:
 class Status:
     """All sources of sources.yml, the definitions, the last release, and the models of `core` that failed.
 
-    release: publication_id, published_at and age_seconds; None before the first. definitions: one entry for each
+    release: release_id, published_at and age_seconds; None before the first. definitions: one entry for each
     definition and source, with state (published, waiting or failed), reason and since. Its evaluation is the last one:
     kind (incremental or full), why, put and removed (rows), at; None if there was none.
     """
@@ -128,7 +128,7 @@ def _render_source(console: Console, source: SourceStatus, settings: Settings) -
             f"  writer {writer['writer']}: {writer['tables']} tables, "
             f"at {_text(settings, source.name, writer['position'])}"
         )
-        if writer["held_seconds"] > settings.settings.announce_seconds:
+        if writer["held_seconds"] > settings.settings.idle_position_seconds:
             line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
         console.print(line)
     if source.problem:
@@ -154,9 +154,9 @@ def _evaluation_text(found: Mapping[str, Any] | None) -> str:
 
 
 def _marks(lake: Lake) -> list[dict[str, Any]]:
-    if not lake.spark.catalog.tableExists("core.progress"):
+    if not lake.spark.catalog.tableExists("core.model_watermarks"):
         return []
-    rows = lake.spark.sql("SELECT * FROM core.progress ORDER BY model, source").collect()
+    rows = lake.spark.sql("SELECT * FROM core.model_watermarks ORDER BY model, source").collect()
     return [row.asDict() for row in rows]
 
 
@@ -238,8 +238,8 @@ def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, 
 def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
     """The end position of each snapshot that was read, and when it was stored."""
     query = (
-        f"SELECT done_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
-        f"WHERE source = {literal(name)} AND done_lsn IS NOT NULL"
+        f"SELECT complete_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
+        f"WHERE source = {literal(name)} AND complete_lsn IS NOT NULL"
     )
     return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
 

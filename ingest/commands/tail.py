@@ -33,10 +33,10 @@ _FIELDS = (
     "op",
     "table_name",
     "table_id",
-    "leaf_id",
+    "partition_id",
     "row_key",
-    "prev_row_key",
-    "partial",
+    "old_row_key",
+    "is_partial",
     "columns",
 )
 

@@ -116,7 +116,7 @@ def verify(
     try:
         source.rest()
         if plans:
-            done = max(table.done_lsn or 0 for table in wanted)
+            done = max(table.complete_lsn or 0 for table in wanted)
             await_models(lake, of, source.watermark(), done, patience)
         for plan in plans:
             table = tables[plan.table.table_id]
@@ -182,14 +182,14 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
     found = spark.sql(
         f"""
         WITH now AS (
-            SELECT row_key, columns, copies, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
+            SELECT row_key, columns, multiplicity, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
             FROM core.row_state WHERE {mine}
         ),
         later AS (
             SELECT DISTINCT row_key {later} AND op <> 'truncate'
         ),
         theirs AS (
-            SELECT row_key, first(columns) AS columns, count(*) AS copies FROM tidemark_verify GROUP BY row_key
+            SELECT row_key, first(columns) AS columns, count(*) AS multiplicity FROM tidemark_verify GROUP BY row_key
         ),
         compared AS (
             SELECT
@@ -199,7 +199,7 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
                     OR now.row_key IS NULL AND (SELECT count(*) > 0 {later} AND op = 'truncate') AS is_changed,
                 now.row_key IS NULL OR now.deleted AS only_source,
                 theirs.row_key IS NULL AS only_lake,
-                NOT theirs.copies <=> now.copies
+                NOT theirs.multiplicity <=> now.multiplicity
                     OR {differs} AS differs
             FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
             LEFT JOIN later ON later.row_key = coalesce(theirs.row_key, now.row_key)

@@ -15,16 +15,16 @@ Bytes = Annotated[ByteSize, Field(ge=MEBIBYTE)]
 
 
 class JobSettings(BaseModel):
-    """The settings of the jobs. In the file: `settings: {landing_bytes: 32MiB}`."""
+    """The settings of the jobs. In the file: `settings: {commit_max_bytes: 32MiB}`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    landing_bytes: Bytes = Field(
+    commit_max_bytes: Bytes = Field(
         ByteSize(64 * MEBIBYTE),
         description="Bytes of received messages after which a landing is written; bounds the "
         "stream's memory to a few times this, whatever the size of a transaction.",
     )
-    landing_seconds: Seconds = Field(
+    commit_interval_seconds: Seconds = Field(
         1.0,
         description="Seconds after which a landing is written though it is small: a part of the "
         "latency. Each costs a commit of 0.2 to 0.4 s, and a file.",
@@ -33,7 +33,7 @@ class JobSettings(BaseModel):
         ByteSize(128 * MEBIBYTE),
         description="Bytes of table that one snapshot chunk reads: one file.",
     )
-    snapshot_claim_bytes: Bytes = Field(
+    snapshot_batch_bytes: Bytes = Field(
         ByteSize(512 * MEBIBYTE),
         description="Bytes of table that a snapshotter claims, reads and commits at a time, which costs "
         "about a second: what is read again after a crash, and read to its end before a stop.",
@@ -45,7 +45,7 @@ class JobSettings(BaseModel):
         description="Chunks read at once, each over a connection of its own; more than the "
         "cluster has cores gain nothing.",
     )
-    announce_seconds: Seconds = Field(
+    idle_position_seconds: Seconds = Field(
         3.0,
         description="Seconds after which an idle writer's position is stored, so that no busy "
         "writer waits for it and a quiet database doesn't keep its log.",
@@ -55,44 +55,44 @@ class JobSettings(BaseModel):
         description="Seconds of silence after which a MongoDB stream writes its heartbeat: the "
         "last event's clusterTime may grow until a later one is seen.",
     )
-    status_seconds: Seconds = Field(
+    status_interval_seconds: Seconds = Field(
         5.0,
         description="Seconds between status messages to a Postgres server; well under its "
         "wal_sender_timeout (60 s by default).",
     )
-    retained_log_bytes: Bytes = Field(
+    wal_retention_warning_bytes: Bytes = Field(
         ByteSize(10 * 1024 * MEBIBYTE),
         description="Bytes of log that a Postgres server keeps for a slot above which `tidemark status` warns: "
         "it keeps them until they are read, on its own disk.",
     )
-    keep_snapshots_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = Field(
+    iceberg_snapshot_retention_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = Field(
         3600.0,
         description="Seconds for which the Iceberg snapshots of the models' tables stay readable, for whoever pins a "
         "publication. Each run makes some, and every commit writes the list of all anew.",
     )
-    keep_passed_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
+    retention_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
         604_800.0,
         description="Seconds for which upkeep leaves raw rows and tombstones after all definitions have passed them, "
         "and superseded manifests and checkpoints: they are for people who look into what happened.",
     )
-    compact_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+    compaction_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.3,
         description="Share of superseded ops from which upkeep compacts an op log, and of deleted rows from which it "
         "rewrites files: a log is written anew each time, so a row is written about 1 / share times.",
     )
-    compact_files: int = Field(
+    compaction_min_files: int = Field(
         50,
         ge=2,
         description="Number of small files (under 16 MiB) of a table from which upkeep puts them together. Each run "
         "and each landing adds some, and whoever reads opens all of them.",
     )
-    lease_seconds: Seconds = Field(
+    chunk_lease_seconds: Seconds = Field(
         60.0,
         description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",
     )
-    catalogue_seconds: Seconds = Field(
+    catalog_poll_seconds: Seconds = Field(
         5.0,
         description="Seconds between looks at the source's catalogue for what its log doesn't "
         "tell: dropped tables, columns and partitions.",
     )
-    connect_seconds: Seconds = Field(10.0, description="Seconds that a source has to accept a connection.")
+    connect_timeout_seconds: Seconds = Field(10.0, description="Seconds that a source has to accept a connection.")

@@ -136,7 +136,7 @@ class PostgresSource(_Model):
     publication: Annotated[str, AfterValidator(_publication_name)] = ""  # tidemark_<name>
     writers: Annotated[int, Field(ge=1, le=64)] = 1
     soft_deletes: bool = True
-    checkpoint_scope: Literal["definition", "source"] = "definition"
+    snapshot_hold: Literal["definition", "source"] = "definition"
 
     @model_validator(mode="before")
     @classmethod
@@ -183,7 +183,7 @@ class MongoSource(_Model):
         tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1), AfterValidator(_some_included)
     ]
     soft_deletes: bool = True
-    checkpoint_scope: Literal["definition", "source"] = "definition"
+    snapshot_hold: Literal["definition", "source"] = "definition"
 
     @property
     def writers(self) -> int:

@@ -190,4 +190,4 @@ def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
 def _is_built(run: ModelRun) -> bool:
     """Whether a run has evaluated every definition: none waits for a snapshot."""
     messages = {outcome.name: outcome.message for outcome in run.outcomes}
-    return all(not messages[d.name].startswith("stands still") for d in DEFINITIONS)
+    return all(not messages[d.name].startswith("waiting for") for d in DEFINITIONS)

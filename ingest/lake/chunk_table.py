@@ -1,4 +1,4 @@
-"""raw.chunks: what one snapshot has to read, piece by piece, and who reads which.
+"""raw.snapshot_chunks: what one snapshot has to read, piece by piece, and who reads which.
 
 One row per (snapshot_id, chunk). Claims name the `rev` they saw and are serializable, as in
 raw.source_tables. A lease decides only when somebody else may try; what counts is the attempt named
@@ -20,7 +20,7 @@ from ingest.lake.sql_literals import literal
 
 @dataclass(frozen=True)
 class Chunk:
-    """One row of raw.chunks.
+    """One row of raw.snapshot_chunks.
 
     Bounds are block numbers of the leaf's file, or a document's `_id`; the upper one exclusive, None: open. row_keys:
     the rows with these keys, in place of a range. not_before: the least stamp that it may be read
@@ -31,7 +31,7 @@ class Chunk:
     table_id: str
     snapshot_id: str
     chunk: int
-    leaf_id: int
+    partition_id: int
     lower_bound: str | None
     upper_bound: str | None
     row_keys: tuple[str, ...] | None = None
@@ -50,9 +50,9 @@ class Chunk:
         return self.state == QUEUED or (self.state == RUNNING and lapsed)
 
 
-def claimed_by(chunks: Iterable[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
+def claimed_by(chunks: Iterable[Chunk], owner: str, chunk_lease_seconds: float) -> list[Chunk]:
     """`chunks` that are not there yet as `owner`'s."""
-    until = _until(lease_seconds)
+    until = _until(chunk_lease_seconds)
     return [replace(chunk, state=RUNNING, owner=owner, attempt=1, lease_until=until) for chunk in chunks]
 
 
@@ -102,7 +102,7 @@ class ChunkTable:
             statement = f"DELETE FROM {CHUNKS} WHERE snapshot_id IN ({wanted})"
             retried(lambda: self._spark.sql(statement))
 
-    def claim(self, chunks: Sequence[Chunk], owner: str, lease_seconds: float) -> list[Chunk]:
+    def claim(self, chunks: Sequence[Chunk], owner: str, chunk_lease_seconds: float) -> list[Chunk]:
         """Of `chunks` those that are `owner`'s now, as they are after it; owner.
 
         Unlike any other, ever.
@@ -111,12 +111,12 @@ class ChunkTable:
             chunks,
             owner,
             f"state = '{RUNNING}', owner = {literal(owner)}, attempt = attempt + 1, "
-            f"lease_until = {literal(_until(lease_seconds))}",
+            f"lease_until = {literal(_until(chunk_lease_seconds))}",
         )
 
-    def renew(self, chunks: Sequence[Chunk], lease_seconds: float) -> list[Chunk]:
+    def renew(self, chunks: Sequence[Chunk], chunk_lease_seconds: float) -> list[Chunk]:
         """The lease of claimed `chunks` begins anew; gives those that are still their owner's."""
-        return self._update(chunks, chunks[0].owner, f"lease_until = {literal(_until(lease_seconds))}")
+        return self._update(chunks, chunks[0].owner, f"lease_until = {literal(_until(chunk_lease_seconds))}")
 
     def finish(self, chunks: Sequence[Chunk], counts: Sequence[Count]) -> list[Chunk]:
         """Names claimed `chunks` done; gives those that count."""
@@ -156,8 +156,8 @@ def _is(chunk: Chunk) -> str:
     return f"snapshot_id = {literal(chunk.snapshot_id)} AND chunk = {chunk.chunk}"
 
 
-def _until(lease_seconds: float) -> datetime:
-    return datetime.now(timezone.utc) + timedelta(seconds=lease_seconds)
+def _until(chunk_lease_seconds: float) -> datetime:
+    return datetime.now(timezone.utc) + timedelta(seconds=chunk_lease_seconds)
 
 
 def _value(chunk: Chunk, name: str) -> str:

@@ -23,7 +23,8 @@ def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> l
     rows = spark.sql(
         f"""
         WITH changes AS (
-            SELECT leaf_id, row_key, prev_row_key, partial, op, commit_lsn, struct(change_lsn, commit_index) AS place
+            SELECT partition_id, row_key, old_row_key, is_partial, op, commit_lsn,
+                struct(change_lsn, commit_index) AS place
             FROM {EVENTS}
             WHERE source = {literal(table.source)} AND table_id = {literal(table.table_id)} AND op <> 'truncate'
                 AND commit_lsn >= {table.snapshot_lsn} AND commit_lsn < {below}
@@ -38,16 +39,16 @@ def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> l
             SELECT row_key, -1L AS commit_lsn, struct(-1L AS change_lsn, -1 AS commit_index) AS place
             FROM {SNAPSHOT_ROWS} LEFT SEMI JOIN done USING (chunk, attempt) WHERE {snapshot}
             UNION ALL
-            SELECT row_key, commit_lsn, place FROM changes WHERE NOT partial AND op <> 'delete'
+            SELECT row_key, commit_lsn, place FROM changes WHERE NOT is_partial AND op <> 'delete'
         )
-        SELECT DISTINCT leaf_id, row_key
+        SELECT DISTINCT partition_id, row_key
         FROM changes
         LEFT ANTI JOIN asked ON changes.row_key = asked.row_key AND changes.commit_lsn < asked.read_lsn
         LEFT ANTI JOIN complete
-            ON changes.row_key = complete.row_key AND changes.prev_row_key IS NULL
+            ON changes.row_key = complete.row_key AND changes.old_row_key IS NULL
             AND struct(complete.commit_lsn, complete.place) < struct(changes.commit_lsn, changes.place)
-        WHERE partial
-        ORDER BY leaf_id, row_key
+        WHERE is_partial
+        ORDER BY partition_id, row_key
         LIMIT {most}"""
     ).collect()
-    return [(row.leaf_id, row.row_key) for row in rows]
+    return [(row.partition_id, row.row_key) for row in rows]

@@ -55,19 +55,19 @@ class Lake:
         self._commits: dict[str, int] = {}
         self._stored = 0
 
-    def describe(self, source: str, checkpoint_scope: str) -> None:
+    def describe(self, source: str, snapshot_hold: str) -> None:
         """Says in raw.sources what the models have to know of a source."""
-        told, scope = literal(source), literal(checkpoint_scope)
-        found = self.spark.sql(f"SELECT checkpoint_scope FROM {raw_schema.SOURCES} WHERE source = {told}").collect()
-        if [row.checkpoint_scope for row in found] == [checkpoint_scope]:
+        told, scope = literal(source), literal(snapshot_hold)
+        found = self.spark.sql(f"SELECT snapshot_hold FROM {raw_schema.SOURCES} WHERE source = {told}").collect()
+        if [row.snapshot_hold for row in found] == [snapshot_hold]:
             return
         statement = f"""
             MERGE INTO {raw_schema.SOURCES} t
-            USING (SELECT {told} AS source, {scope} AS checkpoint_scope, current_timestamp() AS updated_at) s
+            USING (SELECT {told} AS source, {scope} AS snapshot_hold, current_timestamp() AS updated_at) s
             ON t.source = {told} AND t.source = s.source
-            WHEN MATCHED THEN UPDATE SET checkpoint_scope = s.checkpoint_scope, updated_at = s.updated_at
-            WHEN NOT MATCHED THEN INSERT (source, checkpoint_scope, writers, updated_at)
-                VALUES (s.source, s.checkpoint_scope, NULL, s.updated_at)"""
+            WHEN MATCHED THEN UPDATE SET snapshot_hold = s.snapshot_hold, updated_at = s.updated_at
+            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, updated_at)
+                VALUES (s.source, s.snapshot_hold, NULL, s.updated_at)"""
         retried(lambda: self.spark.sql(statement))
 
     @property
@@ -105,7 +105,7 @@ class Lake:
             USING (SELECT {literal(source)} AS source, {literal(sorted(writers))} AS writers) s
             ON t.source = {literal(source)} AND t.source = s.source
             WHEN MATCHED THEN UPDATE SET writers = s.writers, updated_at = current_timestamp()
-            WHEN NOT MATCHED THEN INSERT (source, checkpoint_scope, writers, updated_at)
+            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, updated_at)
                 VALUES (s.source, NULL, s.writers, current_timestamp())"""
         retried(lambda: self.spark.sql(statement))
 
@@ -195,7 +195,7 @@ class Lake:
         def of_the_lost() -> list[SourceTable]:
             tables = self.tables.read(position.source).values()
             begun = [table for table in tables if table.state in (RUNNING, DONE)]
-            return [t for t in begun if t.state == RUNNING or (t.done_lsn or 0) >= position.position]
+            return [t for t in begun if t.state == RUNNING or (t.complete_lsn or 0) >= position.position]
 
         while lost := of_the_lost():
             self.tables.put(position.source, [table.queued("the cluster failed over") for table in lost])

@@ -9,31 +9,31 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr
 
 # The models of `core`, in the order of a run.
-CORE = ("checkpoints", "events", "tables", "row_state")
+CORE = ("checkpoints", "events", "table_status", "row_state")
 
 
 def release(spark: SparkSession) -> dict[str, Any] | None:
-    """The newest publication, by a run or by maintenance: publication_id, published_at, age_seconds."""
-    if not spark.catalog.tableExists("core.publications"):
+    """The newest release, by a run or by maintenance: release_id, published_at, age_seconds."""
+    if not spark.catalog.tableExists("core.releases"):
         return None
-    newest = "max_by(struct(publication_id, unix_micros(published_at) AS at), publication_id)"
-    ((found,),) = spark.sql(f"SELECT {newest} FROM core.publications").collect()
+    newest = "max_by(struct(release_id, unix_micros(published_at) AS at), release_id)"
+    ((found,),) = spark.sql(f"SELECT {newest} FROM core.releases").collect()
     if found is None:
         return None
     at = _moment(found.at)
     age = max(0.0, (datetime.now(timezone.utc) - at).total_seconds())
-    return {"publication_id": found.publication_id, "published_at": at, "age_seconds": age}
+    return {"release_id": found.release_id, "published_at": at, "age_seconds": age}
 
 
 def evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
     """By definition: the last evaluation that is still recorded, as kind, why, put, removed, at."""
-    if not spark.catalog.tableExists("core.publications"):
+    if not spark.catalog.tableExists("core.releases"):
         return {}
-    publications = spark.table("core.publications")
-    if "evaluation" not in publications.columns:  # made by an earlier Tidemark
+    releases = spark.table("core.releases")
+    if "evaluation" not in releases.columns:  # made by an earlier Tidemark
         return {}
-    newest = "max_by(struct(evaluation, unix_micros(published_at) AS at), publication_id) AS newest"
-    told = publications.where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest)).select("model", "newest.*")
+    newest = "max_by(struct(evaluation, unix_micros(published_at) AS at), release_id) AS newest"
+    told = releases.where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest)).select("model", "newest.*")
     return {row.model: {**json.loads(row.evaluation), "at": _moment(row["at"])} for row in told.collect()}
 
 
@@ -50,8 +50,8 @@ def definitions(
 ) -> list[dict[str, Any]]:
     """For each definition and source: its position, its state, and the definition's last evaluation.
 
-    marks: rows of core.progress. found: see `states`. done: see `evaluations`. A definition that was never published
-    has one entry, with source None.
+    marks: rows of core.model_watermarks. found: see `states`. done: see `evaluations`. A definition that was never
+    published has one entry, with source None.
     """
     placed = [mark for mark in marks if mark["definition_hash"] is not None]
     missing = sorted(found.keys() - {mark["model"] for mark in placed} - set(CORE))

@@ -28,7 +28,7 @@ _NEW_FOLDER = re.compile("l[0-9a-f]{12,16}")
 # Values that come again and again; for others a dictionary is built only to be thrown away.
 _REPEATED = {
     *("source", "writer", "op", "table_name", "table_id"),
-    *("leaf_id", "snapshot_id", "chunk", "attempt", "snapshot_lsn", "read_lsn", "ingested_at"),
+    *("partition_id", "snapshot_id", "chunk", "attempt", "snapshot_lsn", "read_lsn", "ingested_at"),
 }
 _NAMES = ["columns.key_value.key"]
 

@@ -20,7 +20,7 @@ SNAPSHOT_ROWS = "raw.snapshot_rows"
 POSITIONS = "raw.stream_positions"
 SOURCES = "raw.sources"
 SOURCE_TABLES = "raw.source_tables"
-CHUNKS = "raw.chunks"
+CHUNKS = "raw.snapshot_chunks"
 
 # A landing every second for days: old metadata goes with each commit, snapshots are expired by the
 # writer (see `Committer.expire`), manifests are merged early, and statistics are kept for what is
@@ -79,10 +79,10 @@ TABLES: Mapping[str, Table] = {
             "op": "STRING",
             "table_name": "STRING",
             "table_id": "STRING",
-            "leaf_id": "BIGINT",
+            "partition_id": "BIGINT",
             "row_key": "STRING",
-            "prev_row_key": "STRING",
-            "partial": "BOOLEAN",
+            "old_row_key": "STRING",
+            "is_partial": "BOOLEAN",
             "columns": "MAP<STRING, STRING>",
             "ingested_at": "TIMESTAMP",
         },
@@ -93,7 +93,7 @@ TABLES: Mapping[str, Table] = {
             "source": "STRING",
             "table_name": "STRING",
             "table_id": "STRING",
-            "leaf_id": "BIGINT",
+            "partition_id": "BIGINT",
             "snapshot_id": "STRING",
             "chunk": "INT",
             "attempt": "INT",
@@ -122,7 +122,7 @@ TABLES: Mapping[str, Table] = {
     SOURCES: Table(
         {
             "source": "STRING",
-            "checkpoint_scope": "STRING",
+            "snapshot_hold": "STRING",
             "writers": "ARRAY<INT>",
             "purged": "MAP<INT, BIGINT>",
             "error": "STRING",
@@ -140,12 +140,12 @@ TABLES: Mapping[str, Table] = {
             "replica_identity": "STRING",
             "key_columns": "ARRAY<STRING>",
             "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING, altered: BIGINT>>",
-            "leaves": "ARRAY<STRUCT<leaf_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
+            "leaves": "ARRAY<STRUCT<partition_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
             "writer": "INT",
             "state": "STRING",
             "snapshot_id": "STRING",
             "snapshot_lsn": "BIGINT",
-            "done_lsn": "BIGINT",
+            "complete_lsn": "BIGINT",
             "row_count": "BIGINT",
             "ended_lsn": "BIGINT",
             "note": "STRING",
@@ -167,7 +167,7 @@ TABLES: Mapping[str, Table] = {
             "table_id": "STRING",
             "snapshot_id": "STRING",
             "chunk": "INT",
-            "leaf_id": "BIGINT",
+            "partition_id": "BIGINT",
             "lower_bound": "STRING",
             "upper_bound": "STRING",
             "row_keys": "ARRAY<STRING>",

@@ -19,7 +19,7 @@ TARGET_BYTES = 128 << 20
 
 def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
     """Deletes what all models passed more than keep_seconds ago; gives a line for each source and table."""
-    if not spark.catalog.tableExists("core.progress"):
+    if not spark.catalog.tableExists("core.model_watermarks"):
         return
     admitted: set[str] = set()
     for passed in _passed(spark, keep_seconds):
@@ -67,7 +67,7 @@ def _left_behind(spark: SparkSession, without_chunks: set[str], keep_seconds: fl
         LEFT ANTI JOIN (
             SELECT snapshot_id FROM {SOURCE_TABLES} WHERE state <> 'ended'
             UNION ALL
-            SELECT snapshot_id FROM core.tables
+            SELECT snapshot_id FROM core.table_status
         ) AS named ON touched.snapshot_id = named.snapshot_id
         GROUP BY touched.snapshot_id
         HAVING max(greatest(touched.at, registered.updated_at))
@@ -101,7 +101,7 @@ def _passed(spark: SparkSession, keep_seconds: float) -> list[Row]:
     return spark.sql(f"""
         WITH marks AS (
             SELECT source, min(position) AS position, min(checkpoint_id) AS checkpoint_id
-            FROM core.progress WHERE model IN ('events', 'tables', 'row_state')
+            FROM core.model_watermarks WHERE model IN ('events', 'table_status', 'row_state')
             GROUP BY source HAVING count(*) = 3
         ),
         old AS (
@@ -115,7 +115,7 @@ def _passed(spark: SparkSession, keep_seconds: float) -> list[Row]:
         ),
         admitted AS (
             SELECT t.source, collect_set(t.snapshot_id) AS snapshot_ids
-            FROM core.tables t
+            FROM core.table_status t
             JOIN marks USING (source)
             JOIN old USING (source)
             WHERE t.status = 'ready' AND t.checkpoint_id <= least(marks.checkpoint_id, old.checkpoint_id)

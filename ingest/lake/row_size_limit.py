@@ -62,7 +62,7 @@ def _sizes(rows: pa.Table) -> pa.Array:
         before = pc.cumulative_sum(pc.cast(pa.concat_arrays([pa.array([0], lengths.type), lengths]), pa.int64()))
         ends = pc.take(before, columns.offsets)
         size = pc.subtract(ends[1:], ends[:-1])
-        for name in ("row_key", "prev_row_key"):
+        for name in ("row_key", "old_row_key"):
             if name in batch.schema.names:
                 size = pc.add(size, pc.cast(pc.fill_null(pc.binary_length(batch[name]), 0), pa.int64()))
         sizes.append(size)

@@ -39,7 +39,7 @@ class Leaf:
     attached it, and the partitions above it, from the root on; None: as with columns.
     """
 
-    leaf_id: int
+    partition_id: int
     name: str
     storage: int
     attached: str | None = None
@@ -50,7 +50,7 @@ class SourceTable:
     """One row of raw.source_tables.
 
     key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
-    running or done. done_lsn: it is complete for whoever has read the log up to there. ended_lsn:
+    running or done. complete_lsn: it is complete for whoever has read the log up to there. ended_lsn:
     likewise, that it is gone. attributes: how many column numbers had been given out. key_id: another one
     after its primary key was dropped and made again. published_id: another one after the table was taken out
     of its publication and put in again; moving_id: what that is when it was we who moved it to another
@@ -71,7 +71,7 @@ class SourceTable:
     state: str = QUEUED
     snapshot_id: str | None = None
     snapshot_lsn: int | None = None
-    done_lsn: int | None = None
+    complete_lsn: int | None = None
     row_count: int | None = None
     ended_lsn: int | None = None
     note: str | None = None
@@ -99,7 +99,7 @@ class SourceTable:
             state=QUEUED,
             snapshot_id=None,
             snapshot_lsn=None,
-            done_lsn=None,
+            complete_lsn=None,
             row_count=None,
             ended_lsn=None,
             unlogged=None,

@@ -124,9 +124,9 @@ def _stream(lake: Lake, source: Source, position: int, landed: int | None) -> St
 
 def _modelled(spark: SparkSession, name: str) -> dict[str, int]:
     """The position up to which each model of `core` is published."""
-    if not spark.catalog.tableExists("core.progress"):
+    if not spark.catalog.tableExists("core.model_watermarks"):
         return {}
-    rows = spark.sql(f"SELECT model, position FROM core.progress WHERE source = {literal(name)}").collect()
+    rows = spark.sql(f"SELECT model, position FROM core.model_watermarks WHERE source = {literal(name)}").collect()
     return {row.model: row.position for row in rows if row.model in CORE}
 
 

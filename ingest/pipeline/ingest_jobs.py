@@ -264,7 +264,7 @@ class Jobs:
 
     def _open(self, described: Source) -> list[Job]:
         """Make the jobs of a source from the stored state."""
-        self._lake.describe(described.name, described.checkpoint_scope)
+        self._lake.describe(described.name, described.snapshot_hold)
         running = self._numbers if self._kinds[0] else ()
         source = source_kinds.jobs(
             self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait

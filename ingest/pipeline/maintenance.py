@@ -26,16 +26,16 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
     """
     yield from _maintain_models(settings, project)
     try:
-        yield from purge_raw(lake.spark, settings.keep_passed_seconds)
-        yield from compact_raw(lake.spark, settings.compact_files)
-        expired = lake.expire_snapshots(settings.keep_snapshots_seconds)
+        yield from purge_raw(lake.spark, settings.retention_seconds)
+        yield from compact_raw(lake.spark, settings.compaction_min_files)
+        expired = lake.expire_snapshots(settings.iceberg_snapshot_retention_seconds)
         folders = lake.remove_empty_folders()
     except (PySparkException, Py4JJavaError, OSError) as error:
         if found := unavailable(error, lake.location):
             raise found from error
         raise Failure(f"upkeep has failed ({one_line(first_line(str(error)))[:500]})", "the raw tables") from error
     if expired:
-        age = f"{settings.keep_snapshots_seconds:.0f} s"
+        age = f"{settings.iceberg_snapshot_retention_seconds:.0f} s"
         yield f"{len(expired)} tables: {sum(expired.values())} Iceberg snapshots older than {age} expired"
     if folders:
         yield f"raw tables: {folders} empty folders removed"
@@ -45,8 +45,8 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
 def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
     return project.operation(
         "maintain",
-        superseded_share=settings.compact_share,
-        small_files=settings.compact_files,
-        keep_seconds=settings.keep_passed_seconds,
-        keep_snapshots_seconds=settings.keep_snapshots_seconds,
+        superseded_share=settings.compaction_threshold,
+        small_files=settings.compaction_min_files,
+        keep_seconds=settings.retention_seconds,
+        iceberg_snapshot_retention_seconds=settings.iceberg_snapshot_retention_seconds,
     )

@@ -55,7 +55,7 @@ class ModelRun:
         """Which definitions wait, and for what."""
         names: dict[str, list[str]] = {}
         for outcome in self.outcomes:
-            if outcome.message.startswith("stands still"):
+            if outcome.message.startswith("waiting for"):
                 names.setdefault(outcome.message, []).append(outcome.name)
         return [f"{', '.join(named)}: {message}" for message, named in names.items()]
 
@@ -227,7 +227,7 @@ class Pipeline:
     def _unfinished(self, landed: Mapping[str, int]) -> bool:
         """Whether a snapshot is in progress, or the end of a snapshot or table is not yet below what was `landed`."""
         return any(
-            table.is_pending or max(table.done_lsn or 0, table.ended_lsn or 0) >= at
+            table.is_pending or max(table.complete_lsn or 0, table.ended_lsn or 0) >= at
             for source, at in landed.items()
             for table in self._lake.tables.read(source).values()
         )

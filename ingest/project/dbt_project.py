@@ -29,14 +29,14 @@ from ingest.lake.iceberg_commit import CONFLICT
 # `logs/dbt.log` either, which would grow with each run of a warm process.
 QUIETLY = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
-DEFINITIONS = ("bucket", "bucket_parameters")
+DEFINITIONS = ("bucket", "bucket_lookup")
 # dbt's, where it is not the plural.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
 # The length to which a message is cut: Spark's may contain a plan or a stack trace.
 MESSAGE_LENGTH = 500
 # What dbt calls the status of a node that failed.
 FAILED = ("error", "fail", "runtime error")
-# What `commit_manifest` and `check_listed` say, Iceberg of a `core.publications` that has moved, or whose branch was
+# What `commit_manifest` and `check_listed` say, Iceberg of a `core.releases` that has moved, or whose branch was
 # dropped by then, Spark of a table that another run has just made, and Iceberg of a table that another commit changed.
 _OVERTAKEN = re.compile(
     "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
@@ -153,12 +153,12 @@ class Project:
     @property
     def lookups(self) -> dict[str, list[str]]:
         """Names of the models that say which buckets a request may see, with what they ask for. Raises UsageError."""
-        nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_parameters"]
+        nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_lookup"]
         for node in nodes:
-            if not isinstance(node.config.meta.get("request"), list):
+            if not isinstance(node.config.meta.get("parameters"), list):
                 fix = "Name the columns that a request gives; [] is for everybody"
-                raise UsageError("meta.request is missing or no list", node.original_file_path, fix)
-        return {node.name: list(node.config.meta["request"]) for node in sorted(nodes, key=lambda node: node.name)}
+                raise UsageError("meta.parameters is missing or no list", node.original_file_path, fix)
+        return {node.name: list(node.config.meta["parameters"]) for node in sorted(nodes, key=lambda node: node.name)}
 
 
 class _Heard:

@@ -10,13 +10,13 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.common.errors import one_line, printable
+from ingest.common.errors import UsageError, one_line, printable
 from ingest.project.dbt_project import DEFINITIONS, FAILED, Outcome, Project, first_line, repeated_if_overtaken
 
 
 @dataclass(frozen=True)
 class Step:
-    """One definition. state: new, changed, unchanged, gone or refused; rows: of its inputs, to be evaluated."""
+    """One definition. state: new, changed, unchanged, waiting, deleted or invalid. rows: input rows to evaluate."""
 
     definition: str
     state: str
@@ -31,7 +31,7 @@ class Step:
 def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
     """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing.
 
-    Raises Failure for what is wrong with all of it; what is wrong with a definition is the reason why it is refused.
+    Raises Failure for what is wrong with all of it; what is wrong with a definition is the reason why it is invalid.
     """
     project = Project(target, folder)
     project.compile_views()
@@ -42,49 +42,64 @@ def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".
     if failure and not (failed and failed.issubset(definitions)):
         raise failure
     steps = [_step(outcome) for outcome in outcomes if outcome.name in definitions]
-    others = {node.name for node in project.manifest.nodes.values()}
-    for name in _gone(spark, definitions):
-        why = "its model is no definition any more" if name in others else "its model is no longer there"
-        steps.append(Step(name, "gone", f"{why}; what it left stays until --prune", 0))
+    steps += [
+        Step(name, "deleted", f"{why}; its tables stay until `tidemark prune`", 0)
+        for name, why in find_deleted(spark, project).items()
+    ]
     return sorted(steps, key=lambda step: step.definition)
 
 
 def _step(outcome: Outcome) -> Step:
     if told := outcome.report:
         return Step(outcome.name, told["state"], told["reason"], told["rows"])
-    why = first_line(outcome.message) if outcome.status in FAILED else "what it depends on is refused"
-    return Step(outcome.name, "refused", one_line(why), 0)
+    why = first_line(outcome.message) if outcome.status in FAILED else "a definition that it depends on is invalid"
+    return Step(outcome.name, "invalid", one_line(why), 0)
 
 
-def prune(steps: list[Step], target: str | None = None, folder: Path | str = ".") -> list[str]:
-    """Drops the tables of the definitions that a plan says are gone; gives their names. Raises Failure."""
+def prune(
+    spark: SparkSession, names: Collection[str] = (), target: str | None = None, folder: Path | str = "."
+) -> list[str]:
+    """Drops the tables of deleted definitions: of these, or of all; returns their names.
+
+    Raises UsageError for a name that is not a deleted definition, before anything is dropped; Failure.
+    """
     project = Project(target, folder)
-    gone = [step.definition for step in steps if step.state == "gone"]
+    deleted = find_deleted(spark, project)
+    for name in names:
+        if name not in deleted:
+            known = f"Deleted definitions: {', '.join(deleted)}" if deleted else "There is no deleted definition"
+            raise UsageError("not a deleted definition", name, known)
     prune_one = repeated_if_overtaken(project.operation)
-    for name in gone:
+    chosen = sorted(set(names)) or list(deleted)
+    for name in chosen:
         prune_one("prune", definition=name)
-    return gone
+    return chosen
 
 
 def render(steps: list[Step]) -> None:
     """Print a plan as a table."""
     table = Table("definition", "state", "why", "rows to evaluate")
     table.columns[3].justify = "right"
-    colours = {"new": "green", "changed": "yellow", "gone": "red", "refused": "red"}
+    colours = {"new": "green", "changed": "yellow", "waiting": "cyan", "deleted": "red", "invalid": "red"}
     for step in steps:
         why = printable(step.reason)
         table.add_row(step.definition, step.state, why, f"{step.rows:,}", style=colours.get(step.state))
     Console(markup=False, emoji=False).print(table)
 
 
-def _gone(spark: SparkSession, definitions: Collection[str]) -> list[str]:
-    """Those that have a mark, or an op log that no run has published yet, and are none of these."""
+def find_deleted(spark: SparkSession, project: Project) -> dict[str, str]:
+    """The definitions that the lake has, published or not, and the project no longer has: the reason by name."""
+    definitions = project.definitions
     found: set[str] = set()
-    if spark.catalog.tableExists("core.progress"):
-        rows = spark.sql("SELECT DISTINCT model FROM core.progress WHERE definition_hash IS NOT NULL").collect()
+    if spark.catalog.tableExists("core.model_watermarks"):
+        rows = spark.sql("SELECT DISTINCT model FROM core.model_watermarks WHERE definition_hash IS NOT NULL").collect()
         found |= {row["model"] for row in rows}
     if spark.catalog.databaseExists("buckets"):
         tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
         logged = {table.removesuffix("__ops") for table in tables if table.endswith("__ops")}.difference(definitions)
-        found |= {name for name in logged if "target_op" in spark.table(f"buckets.{name}__ops").columns}
-    return sorted(found.difference(definitions))
+        found |= {name for name in logged if "superseded_by" in spark.table(f"buckets.{name}__ops").columns}
+    others = {node.name for node in project.manifest.nodes.values()}
+    return {
+        name: "its model is no longer a definition" if name in others else "its model no longer exists"
+        for name in sorted(found.difference(definitions))
+    }

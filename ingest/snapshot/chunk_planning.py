@@ -35,22 +35,22 @@ def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) ->
             table_id=table.table_id,
             snapshot_id=snapshot_id,
             chunk=number,
-            leaf_id=leaf_id,
+            partition_id=partition_id,
             lower_bound=lower,
             upper_bound=upper,
         )
-        for number, (leaf_id, lower, upper) in enumerate(bounds)
+        for number, (partition_id, lower, upper) in enumerate(bounds)
     ]
 
 
 def key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
     """Chunks, from `number` on, of rows given as (leaf, row_key), to be read at a position or later."""
     by_leaf: dict[int, list[str]] = {}
-    for leaf_id, row_key in rows:
-        by_leaf.setdefault(leaf_id, []).append(row_key)
+    for partition_id, row_key in rows:
+        by_leaf.setdefault(partition_id, []).append(row_key)
     parts = [
-        (leaf_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
-        for leaf_id, keys in by_leaf.items()
+        (partition_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
+        for partition_id, keys in by_leaf.items()
         for start in range(0, len(keys), KEYS_PER_CHUNK)
     ]
     return [
@@ -59,11 +59,11 @@ def key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[
             table_id=table.table_id,
             snapshot_id=str(table.snapshot_id),
             chunk=number + place,
-            leaf_id=leaf_id,
+            partition_id=partition_id,
             lower_bound=None,
             upper_bound=None,
             row_keys=keys,
             not_before=not_before,
         )
-        for place, (leaf_id, keys) in enumerate(parts)
+        for place, (partition_id, keys) in enumerate(parts)
     ]

@@ -1,6 +1,6 @@
 """A chunk of a snapshot as an executor knows it: the task, how it went, and the rows that come of it.
 
-A source brings a module with `read_chunk(secret, task, connect_seconds)` and the tasks it understands, as dictionaries.
+A source brings a module with `read_chunk(secret, task, connect_timeout_seconds)`, and tasks for it, as dictionaries.
 Little is imported here: every Python worker of Spark's does it anew.
 """
 
@@ -58,11 +58,13 @@ class ChunkResult:
     detail: str | None = None
 
 
-def read_share(module: str, secret: str, share: Sequence[Task], connect_seconds: float) -> Iterator[pa.RecordBatch]:
+def read_share(
+    module: str, secret: str, share: Sequence[Task], connect_timeout_seconds: float
+) -> Iterator[pa.RecordBatch]:
     """Read tasks one after the other; gives each one's result, a row of `RESULTS`, when it is there."""
     read_chunk = importlib.import_module(module).read_chunk
     for task in share:
-        yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_seconds))], RESULTS)
+        yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_timeout_seconds))], RESULTS)
 
 
 class SnapshotRows:

@@ -54,7 +54,7 @@ class ChunkReader:
         shares = share_out(weighed, self._workers(sum(weight for weight, _ in weighed)))
         if not shares:
             return []
-        read = _reader(self._module, self._secret, shares, self._settings.connect_seconds)
+        read = _reader(self._module, self._secret, shares, self._settings.connect_timeout_seconds)
         numbers = self._spark.range(0, len(shares), 1, len(shares))
         try:
             return [
@@ -76,7 +76,7 @@ class ChunkReader:
         the one that renews the chunks' lease, and those of the stream.
         """
         workers = self._settings.snapshot_workers
-        if weight <= self._settings.snapshot_claim_bytes or getattr(self._spark, "_jvm", None) is None:
+        if weight <= self._settings.snapshot_batch_bytes or getattr(self._spark, "_jvm", None) is None:
             return workers
         return max(1, min(workers, self._spark.sparkContext.defaultParallelism - 1))
 
@@ -93,7 +93,7 @@ def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
 
 
 def _reader(
-    module: str, secret: str, shares: Sequence[Sequence[Task]], connect_seconds: float
+    module: str, secret: str, shares: Sequence[Sequence[Task]], connect_timeout_seconds: float
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """A function for `mapInArrow`: numbers of shares in, results out. What an executor imports is what it needs."""
 
@@ -102,6 +102,6 @@ def _reader(
 
         for batch in numbers:
             for number in batch["id"].to_pylist():
-                yield from read_share(module, secret, shares[number], connect_seconds)
+                yield from read_share(module, secret, shares[number], connect_timeout_seconds)
 
     return read

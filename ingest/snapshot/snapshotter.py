@@ -121,7 +121,7 @@ class Snapshotter:
                 first = False
                 if until_done and left == 0:
                     return
-                seconds = self._settings.catalogue_seconds
+                seconds = self._settings.catalog_poll_seconds
                 self._wake.wait(min(seconds, 1.0) if left else seconds)
         finally:
             self._source.close()
@@ -161,7 +161,7 @@ class Snapshotter:
 
     def _begin_more(self) -> list[tuple[SourceTable, Chunk]]:
         """What was queued while others are read is not to wait for their end; looked for now and then."""
-        if time.monotonic() - self._begun_at < self._settings.catalogue_seconds:
+        if time.monotonic() - self._begun_at < self._settings.catalog_poll_seconds:
             return []
         self._begun_at = time.monotonic()
         self._source.survey()
@@ -206,7 +206,7 @@ class Snapshotter:
                 )
             )
         work = _Work({str(row.snapshot_id): row for row in rows}, chunks)
-        ours = claimed_by(self._wanted(work), self._owner(), self._settings.lease_seconds)
+        ours = claimed_by(self._wanted(work), self._owner(), self._settings.chunk_lease_seconds)
         planned = list({(c.snapshot_id, c.chunk): c for c in chain(*chunks.values(), ours)}.values())
         # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
         if planned:
@@ -234,7 +234,7 @@ class Snapshotter:
         wanted = self._wanted(work)
         if not wanted:
             return []
-        return self._to_read(work, self._lake.chunks.claim(wanted, self._owner(), self._settings.lease_seconds))
+        return self._to_read(work, self._lake.chunks.claim(wanted, self._owner(), self._settings.chunk_lease_seconds))
 
     def _to_read(self, work: _Work, claimed: Sequence[Chunk]) -> list[tuple[SourceTable, Chunk]]:
         if claimed:
@@ -249,7 +249,7 @@ class Snapshotter:
     def _wanted(self, work: _Work) -> list[Chunk]:
         """A group of chunks that are free, to be landed by one commit."""
         now = datetime.now(timezone.utc)
-        most = self._settings.snapshot_claim_bytes
+        most = self._settings.snapshot_batch_bytes
         wanted: list[Chunk] = []
         weight = 0
         for snapshot_id, table in work.tables.items():
@@ -271,7 +271,7 @@ class Snapshotter:
         """
         began = time.monotonic()
         folder = self._lake.landing_folder(SNAPSHOT_ROWS)
-        with Lease(self._lake.chunks, [c for _, c in group], self._settings.lease_seconds) as lease:
+        with Lease(self._lake.chunks, [c for _, c in group], self._settings.chunk_lease_seconds) as lease:
             found = list(self._source.read(group, folder))
             tables = {chunk.snapshot_id: table for table, chunk in group}
             self._tell(found, tables)
@@ -315,7 +315,7 @@ class Snapshotter:
         complete = [s for s in read if self._is_complete(work.tables[s], work.chunks[s])]
         if not complete:
             return
-        done_lsn = self._source.watermark()
+        complete_lsn = self._source.watermark()
         self._hooks.before_done([chunk for s in complete for chunk in work.chunks[s]])
         # What the log doesn't tell is looked for once more; a table that was altered is queued by
         # this.
@@ -323,7 +323,7 @@ class Snapshotter:
         rows = [
             work.tables[snapshot_id].after(
                 state=DONE,
-                done_lsn=done_lsn,
+                complete_lsn=complete_lsn,
                 row_count=sum(chunk.row_count or 0 for chunk in work.chunks[snapshot_id]),
                 note=None,
             )
@@ -331,7 +331,7 @@ class Snapshotter:
         ]
         for row in self._lake.tables.put(self._name, rows):
             _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
-        # A run of the models that had come past `done_lsn` before decides of it at the next position: let there be one.
+        # A run of the models that was past `complete_lsn` before admits the snapshot at the next position: make one.
         self._source.watermark()
 
     def _is_complete(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:

@@ -50,7 +50,9 @@ def _asked_postgres(
         one.writer: one.at
         for one in sorted(stored_positions(lake, source.name, {p.writer: p for p in stored}), key=_by_age)
     }
-    with connect(source.dsn.get_secret_value(), connect_seconds=settings.settings.connect_seconds) as connection:
+    with connect(
+        source.dsn.get_secret_value(), connect_timeout_seconds=settings.settings.connect_timeout_seconds
+    ) as connection:
         now = replication_slots.current_lsn(connection)
         for at in stored:
             found = replication_slots.state(connection, at.slot)
@@ -62,11 +64,12 @@ def _asked_postgres(
                 lag.append(
                     seconds_behind(connection, source, at, found, now, since.get(at.writer, time.time()), newest)
                 )
-    limit = settings.settings.retained_log_bytes
+    limit = settings.settings.wal_retention_warning_bytes
     if retained > limit:
         problems.append(
-            f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, above retained_log_bytes "
-            f"({limit.human_readable()}): make sure that a stream runs, or its disk fills up"
+            f"The server keeps {ByteSize(retained).human_readable()} of log for a slot, "
+            f"above wal_retention_warning_bytes ({limit.human_readable()}): "
+            "make sure that a stream runs, or its disk fills up"
         )
     if not stored:
         return {"problem": ". ".join(problems)}

@@ -266,16 +266,16 @@ class StreamWriter:
 
     def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
         now = time.monotonic()
-        if self._landing_bytes >= self._settings.landing_bytes:
+        if self._landing_bytes >= self._settings.commit_max_bytes:
             self._land()
         elif self._landing_bytes:
             # While the committer is busy a landing would only wait: let it grow instead.
-            old = now - self._since >= self._settings.landing_seconds
+            old = now - self._since >= self._settings.commit_interval_seconds
             if (old or self._reaches(until)) and self._idle():
                 self._land()
         elif self._position.position > self._queued.position and self._idle():
             asked = isinstance(batch, EventBatch) and batch.reply_requested
-            if asked or self._reaches(until) or now - self._announced >= self._settings.announce_seconds:
+            if asked or self._reaches(until) or now - self._announced >= self._settings.idle_position_seconds:
                 self._land()
 
     def _reaches(self, until: int | None) -> bool:

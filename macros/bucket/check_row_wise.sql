@@ -1,27 +1,27 @@
 {#-
-  Refuses `evaluate: rows` where a changed row can change more than its own output. Spark itself says what the query is
+  Refuses `evaluation: incremental` where a changed row can change more than its own output. Spark itself says what the query is
   made of, views below it included: from one table, through the filter of `rows(...)`, projections and filters, nothing
   else; and a row keeps the key and the checkpoint that it has in the table, by which its older version, and its changes, are found.
 -#}
 {% macro check_row_wise(sql, model) -%}
-    {%- set fix = "Set evaluate: 'whole', or select from one rows(...) with projections and filters only" -%}
+    {%- set fix = "Set evaluation: 'full', or select from one rows(...) with projections and filters only" -%}
     {%- set moment = tidemark._named_moment([sql] + tidemark._views_read_by(model)) -%}
     {%- if moment -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' with '" ~ moment ~ "' in the query", fix) -%}
+        {%- do tidemark._refuse(model, "evaluation: 'incremental' with '" ~ moment ~ "' in the query", fix) -%}
     {%- endif -%}
     {%- set plan = tidemark._analyzed_plan(sql, model) -%}
     {%- set inputs = plan | selectattr('is_input') | list -%}
     {%- if inputs | length != 1 -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' reads " ~ inputs | length ~ ' inputs by rows(...)', fix) -%}
+        {%- do tidemark._refuse(model, "evaluation: 'incremental' reads " ~ inputs | length ~ ' inputs by rows(...)', fix) -%}
     {%- endif -%}
     {%- for node in plan -%}
         {%- set found = tidemark._not_row_wise(node) -%}
         {%- if found -%}
-            {%- do tidemark._refuse(model, "evaluate: 'rows' with " ~ found ~ ' in the query', fix) -%}
+            {%- do tidemark._refuse(model, "evaluation: 'incremental' with " ~ found ~ ' in the query', fix) -%}
         {%- endif -%}
     {%- endfor -%}
     {%- if plan | selectattr('operator', 'equalto', 'RelationV2') | list | length != 1 -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' reads another input beside rows(...)", fix) -%}
+        {%- do tidemark._refuse(model, "evaluation: 'incremental' reads another input beside rows(...)", fix) -%}
     {%- endif -%}
     {%- set columns = (plan | selectattr('operator', 'equalto', 'RelationV2') | first).text -%}
     {%- set kept = {'_row_key': tidemark._kept_row_key(columns), '_checkpoint_id': tidemark._kept_checkpoint_id(columns)} -%}
@@ -29,7 +29,7 @@
         {%- for name in kept -%}
             {%- set text = modules.re.sub(kept[name], '', node.text, flags=modules.re.IGNORECASE) -%}
             {%- if modules.re.search('( AS |^Generate .*, \\[.*\\b)' ~ name ~ '#', text, flags=modules.re.IGNORECASE) -%}
-                {%- do tidemark._refuse(model, "evaluate: 'rows' with a " ~ name ~ ' of its own in the query', fix) -%}
+                {%- do tidemark._refuse(model, "evaluation: 'incremental' with a " ~ name ~ ' of its own in the query', fix) -%}
             {%- endif -%}
         {%- endfor -%}
     {%- endfor -%}
@@ -113,7 +113,7 @@
     {%- if '`_checkpoint_id` cannot be resolved' in analyzed -%}
         {%- do tidemark._refuse(model, 'the view of rows(...) has no _checkpoint_id', 'Let it, and the views below it, select _checkpoint_id') -%}
     {%- elif modules.re.search('\\.\\.\\. \\d+ more fields', analyzed) -%}
-        {%- do tidemark._refuse(model, "Spark does not show all of evaluate: 'rows'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
+        {%- do tidemark._refuse(model, "Spark does not show all of evaluation: 'incremental'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
     {%- endif -%}
     {%- set plan = [] -%}
     {#- Lines but the first that begin without a branch of the tree go on with a string of the line before. -#}

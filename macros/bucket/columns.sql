@@ -27,7 +27,7 @@
             {%- do columns.append({'name': name, 'type': tidemark._kept_type(column.type)}) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- for name in settings.bucket_by + [settings.object_id] + (settings.key or ['_row_key']) -%}
+    {%- for name in settings.bucket_by + [settings.object_id] + (settings.unique_key or ['_row_key']) -%}
         {%- set type = types.get(name | lower) -%}
         {%- if not type -%}
             {%- do tidemark._refuse(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
@@ -35,7 +35,7 @@
             {%- do tidemark._refuse(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Select it as text, by hex() or to_json() say') -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- if settings.evaluate == 'rows' -%}
+    {%- if settings.evaluation == 'incremental' -%}
         {%- do tidemark.check_row_wise(sql, model) -%}
     {%- endif -%}
     {{ return(columns) }}

@@ -51,7 +51,7 @@
         row_key string,
         data string comment 'JSON of the columns, by name',
         checksum bigint,
-        target_op bigint comment 'of a MOVE: the op that supersedes it',
+        superseded_by bigint comment 'of a MOVE: the op that supersedes it',
         checkpoint_id bigint
     )
     {{ tidemark.iceberg_table() }}

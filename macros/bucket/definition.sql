@@ -14,7 +14,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- set hash = local_md5(parts | join('\n')) ~ '-' ~ local_md5(tojson(settings.named_by)) -%}
-    {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluate': settings.evaluate, 'view_tables': tidemark.view_tables(model)}) }}
+    {{ return({'name': model.name, 'hash': hash, 'inputs': inputs, 'evaluation': settings.evaluation, 'view_tables': tidemark.view_tables(model)}) }}
 {%- endmacro %}
 
 {#- SQL without comments, without semicolons at its end, and with white space only where it separates words. String literals stay as

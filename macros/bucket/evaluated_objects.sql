@@ -7,7 +7,7 @@
         {%- for column in columns %}
         {{ tidemark.quoted(column.name) }},
         {%- endfor %}
-        {{ tidemark.json_of_strings(settings.key) if settings.key else '_row_key' }} as row_key
+        {{ tidemark.json_of_strings(settings.unique_key) if settings.unique_key else '_row_key' }} as row_key
     from (
         {{ tidemark.only_changed(sql, plan) }}
     )
@@ -56,7 +56,7 @@
     where if(
         _alike = 1, true, cast(raise_error(concat(
             'Two rows of the bucket ', bucket, ' have the id ', coalesce(object_id, 'NULL'), ' and the key ', row_key,
-            '. Let meta.key name the columns that tell the rows apart, or select each row once.'
+            '. Let meta.unique_key name the columns that tell the rows apart, or select each row once.'
         )) as boolean)
     )
 {%- endmacro %}

@@ -42,7 +42,7 @@
             table_name,
             table_id,
             max_by(status, checkpoint_id) as status
-        from {{ tidemark.core_relation('tables') }}
+        from {{ tidemark.core_relation('table_status') }}
         where
             false
             {%- for source, at in standing.items() %}

@@ -23,9 +23,9 @@
     {%- if not inputs -%}
         {%- do tidemark._refuse(model, 'reads no staging view', 'Select from one: meta.source and meta.table of a view name its table') -%}
     {%- endif -%}
-    {%- if model.config.meta.get('evaluate') == 'rows' and inputs | length > 1 -%}
+    {%- if model.config.meta.get('evaluation') == 'incremental' and inputs | length > 1 -%}
         {%- set tables = inputs | map(attribute='table') | join(', ') -%}
-        {%- do tidemark._refuse(model, "evaluate: 'rows' depends on " ~ inputs | length ~ ' tables, ' ~ tables, "Set evaluate: 'whole', or ref no view but that of rows(...)") -%}
+        {%- do tidemark._refuse(model, "evaluation: 'incremental' depends on " ~ inputs | length ~ ' tables, ' ~ tables, "Set evaluation: 'full', or ref no view but that of rows(...)") -%}
     {%- endif -%}
     {{ return(inputs) }}
 {%- endmacro %}
@@ -39,7 +39,7 @@
         {%- set node = left.pop() -%}
         {%- for parent in node.depends_on.nodes if parent in graph.nodes and parent not in found -%}
             {%- set read = graph.nodes[parent] -%}
-            {%- set is_looked_up = node is sameas model and tidemark.is_lookup(model) and read.name == model.config.meta.get('definition') -%}
+            {%- set is_looked_up = node is sameas model and tidemark.is_lookup(model) and read.name == model.config.meta.get('bucket') -%}
             {%- if read.config.materialized != 'ledger' and not is_looked_up -%}
                 {%- do found.update({parent: read}) -%}
                 {%- do left.append(read) -%}

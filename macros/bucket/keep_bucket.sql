@@ -3,9 +3,9 @@
 
       not ready ──────────────► stand still (with empty tables, if it is new)
       nothing changed ────────► move the mark
-      inputs changed ─────────► evaluate (rows: what changed; whole: all) ─┐
-      definition changed ─────► evaluate all ──────────────────────────────┤
-                                                                           ▼
+      inputs changed ─────────► evaluate (incremental: what changed; full: all) ─┐
+      definition changed ─────► evaluate all ────────────────────────────────────┤
+                                                                                 ▼
               append the differences to the rows ► append them to the log ► delete what they supersede
 
   Evaluated once, by the first statement; the others read what it wrote. All of it is staged (see publish.sql).

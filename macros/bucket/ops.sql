@@ -25,7 +25,7 @@
         row_key,
         if(_op_id > 0, {{ tidemark.data_json(columns | map(attribute='name')) }}, null) as data,
         _checksum as checksum,
-        cast(null as bigint) as target_op,
+        cast(null as bigint) as superseded_by,
         _checkpoint_id as checkpoint_id
     from {{ relation }}
     where {{ tidemark.appended(last_op, standing) }}

@@ -1,5 +1,5 @@
 {#-
-  What a run does with a definition: {evaluates, scope, since, standing, definition_hash, columns, view_tables, is_published, reason}. `scope` is
+  What a run does with a definition: {evaluates, is_waiting, scope, since, standing, definition_hash, columns, view_tables, is_published, reason}. `scope` is
   'changes' (the rows that changed since the mark, in `since` by source) or 'all'. One that stands still keeps its mark, and with it
   its old hash: it is evaluated, as changed, when its inputs are ready. One of whose tables somebody dropped or replaced (not `is_there`) is new.
 -#}
@@ -15,7 +15,7 @@
     {%- set published = (mine.values() | list)[0] if mine else {'definition_hash': none, 'columns': [], 'view_tables': {}} -%}
     {%- set same = published.definition_hash == definition.hash and not should_full_refresh() -%}
     {%- set plan = {
-        'evaluates': false, 'scope': 'changes', 'since': mine, 'standing': standing,
+        'evaluates': false, 'is_waiting': false, 'scope': 'changes', 'since': mine, 'standing': standing,
         'definition': definition, 'definition_hash': definition.hash, 'columns': published.columns, 'published_columns': published.columns,
         'is_published': published.definition_hash == definition.hash, 'is_torn': published.definition_hash == tidemark.torn(),
         'is_there': is_there, 'view_tables': definition.view_tables, 'published_view_tables': published.view_tables,
@@ -27,7 +27,7 @@
     {%- set inputs = tidemark.input_state(definition, mine if same else {}) -%}
     {%- if inputs.waiting -%}
         {%- do plan.update({
-            'reason': 'stands still, waiting for ' ~ inputs.waiting | join(', '),
+            'is_waiting': true, 'reason': 'waiting for ' ~ inputs.waiting | join(', '),
             'standing': tidemark.published_standing(definition.name) if is_there else {}, 'definition_hash': published.definition_hash,
             'view_tables': published.view_tables,
         }) -%}
@@ -38,7 +38,7 @@
         }) -%}
     {%- elif inputs.changed -%}
         {%- do plan.update({
-            'evaluates': true, 'scope': 'changes' if definition.evaluate == 'rows' else 'all', 'reason': 'inputs changed',
+            'evaluates': true, 'scope': 'changes' if definition.evaluation == 'incremental' else 'all', 'reason': 'inputs changed',
         }) -%}
     {%- else -%}
         {%- do plan.update({'reason': 'inputs unchanged'}) -%}

@@ -1,5 +1,5 @@
-{#- For `tidemark plan --prune`: drops the tables and the marks of a definition whose model is gone; the rows are kept if they are
-    of another kind of model by now. First of all by a publication, so that a run under way that has staged changes of it is refused; of the
+{#- For `tidemark prune`: drops the tables and the marks of a definition whose model was deleted; the rows are kept if they are
+    of another kind of model by now. First of all by a release, so that a run under way that has staged changes of it is refused; of the
     checkpoints' mark, as any would do. One that was never published has no readers, and takes none. Marks go last: killed between, it is
     still listed as gone. -#}
 {% macro prune(definition) -%}
@@ -17,6 +17,6 @@
     {%- if tidemark.is_bucket_table(rows) -%}{%- do tidemark.drop_whatever(rows) -%}{%- endif -%}
     {%- do tidemark.drop_whatever(tidemark.ops_relation(rows)) -%}
     {%- if definition in marks -%}
-        {%- do run_query('delete from ' ~ tidemark.core_relation('progress') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
+        {%- do run_query('delete from ' ~ tidemark.core_relation('model_watermarks') ~ ' where model = ' ~ tidemark.literal(definition)) -%}
     {%- endif -%}
 {%- endmacro %}

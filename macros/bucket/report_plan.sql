@@ -9,7 +9,7 @@
             'staged': [],
             'seen': tidemark.newest_publication(tidemark.marks()),
             'definition_hash': plan.definition_hash,
-            'state': 'unchanged' if plan.is_published else 'changed' if plan.since else 'new',
+            'state': 'new' if not plan.since else 'waiting' if plan.is_waiting else 'unchanged' if plan.is_published else 'changed',
             'reason': plan.reason,
             'rows': tidemark._rows_to_evaluate(plan) if plan.evaluates else 0,
         }),

@@ -1,5 +1,5 @@
 {#-
-  The input of a definition with `evaluate: rows`: a staging view, of which a run reads the changed rows only. By itself, in
+  The input of a definition with `evaluation: incremental`: a staging view, of which a run reads the changed rows only. By itself, in
   `dbt compile` or a unit test, it is the whole view; the materialization puts a filter in place of the comment.
 -#}
 {% macro rows(staging_view) -%}

@@ -1,13 +1,13 @@
 {#- The checked settings of a definition, from its `meta`. Errors name the key and what to do. -#}
 {% macro bucket_settings(model) -%}
     {%- set meta = model.config.meta -%}
-    {%- set known = ['bucket_by', 'object_type', 'object_id', 'evaluate', 'key'] -%}
+    {%- set known = ['bucket_by', 'object_type', 'object_id', 'evaluation', 'unique_key'] -%}
     {%- for key in meta if key not in known -%}
         {%- do tidemark._refuse(model, "meta has an unknown key '" ~ key ~ "'", 'Known are: ' ~ known | join(', ')) -%}
     {%- endfor -%}
-    {%- set evaluate = meta.get('evaluate', 'whole') -%}
-    {%- if evaluate not in ['rows', 'whole'] -%}
-        {%- do tidemark._refuse(model, "meta.evaluate is '" ~ evaluate ~ "'", "Set it to 'rows' or 'whole'") -%}
+    {%- set evaluation = meta.get('evaluation', 'full') -%}
+    {%- if evaluation not in ['incremental', 'full'] -%}
+        {%- do tidemark._refuse(model, "meta.evaluation is '" ~ evaluation ~ "'", "Set it to 'incremental' or 'full'") -%}
     {%- endif -%}
     {%- do tidemark._check_model(model) -%}
     {%- if not tidemark._is_list(meta.get('bucket_by')) -%}
@@ -19,10 +19,10 @@
     {%- if not tidemark._is_name(meta.get('object_type', model.name)) -%}
         {%- do tidemark._refuse(model, 'meta.object_type is no name', "Leave it out, and it is the model's name") -%}
     {%- endif -%}
-    {%- if evaluate == 'whole' and not (meta.get('key') and tidemark._is_list(meta.key)) -%}
-        {%- do tidemark._refuse(model, 'meta.key is missing or no list of names', "Name the columns that tell the rows of the query apart, or set evaluate: 'rows'") -%}
-    {%- elif evaluate == 'rows' and meta.get('key') -%}
-        {%- do tidemark._refuse(model, "meta.key does not go with evaluate: 'rows'", 'Leave it out: the key is _row_key') -%}
+    {%- if evaluation == 'full' and not (meta.get('unique_key') and tidemark._is_list(meta.unique_key)) -%}
+        {%- do tidemark._refuse(model, 'meta.unique_key is missing or no list of names', "Name the columns that tell the rows of the query apart, or set evaluation: 'incremental'") -%}
+    {%- elif evaluation == 'incremental' and meta.get('unique_key') -%}
+        {%- do tidemark._refuse(model, "meta.unique_key does not go with evaluation: 'incremental'", 'Leave it out: the key is _row_key') -%}
     {%- endif -%}
     {{ return({
         'name': model.alias,
@@ -30,8 +30,8 @@
         'bucket_by': meta.bucket_by,
         'object_type': meta.get('object_type', model.name),
         'object_id': meta.object_id,
-        'evaluate': evaluate,
-        'key': meta.get('key', []),
+        'evaluation': evaluation,
+        'unique_key': meta.get('unique_key', []),
     }) }}
 {%- endmacro %}
 

@@ -1,5 +1,5 @@
 {#- Ends a materialization: hands over to `publish` how far the model came (`standing`), what it was based on (`seen`, the
-    newest publication) and the tables that it staged rows in. It travels in the result's `code`, the one field of dbt's
+    newest release) and the tables that it staged rows in. It travels in the result's `code`, the one field of dbt's
     result that a materialization can fill and an on-run-end hook can read. -#}
 {% macro report(standing, message, staged=[], definition_hash=none, columns=[], view_tables={}, rows=0, evaluation=none) -%}
     {%- do store_raw_result(

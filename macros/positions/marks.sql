@@ -1,6 +1,6 @@
 {#-
   How far every model has been published, as the run found it: {model: {source: {checkpoint_id, position,
-  publication_id, definition_hash, columns, view_tables}}}, from `core.progress`. Empty while parsing and on a new lake.
+  release_id, definition_hash, columns, view_tables}}}, from `core.model_watermarks`. Empty while parsing and on a new lake.
 -#}
 {% macro marks() -%}
     {%- if not execute -%}
@@ -15,15 +15,15 @@
 
 {% macro _read_marks() -%}
     {%- set found = {} -%}
-    {%- set progress = tidemark.core_relation('progress') -%}
-    {%- if tidemark.is_built(progress) -%}
-        {%- do tidemark._add_columns(progress, ['view_tables']) -%}
-        {%- do tidemark._add_columns(tidemark.core_relation('publications'), ['view_tables', 'evaluation']) -%}
-        {%- for row in run_query('select model, source, checkpoint_id, position, publication_id, definition_hash, columns, view_tables from ' ~ progress) -%}
+    {%- set watermarks = tidemark.core_relation('model_watermarks') -%}
+    {%- if tidemark.is_built(watermarks) -%}
+        {%- do tidemark._add_columns(watermarks, ['view_tables']) -%}
+        {%- do tidemark._add_columns(tidemark.core_relation('releases'), ['view_tables', 'evaluation']) -%}
+        {%- for row in run_query('select model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables from ' ~ watermarks) -%}
             {%- do found.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,
                 'position': row['position'] | int,
-                'publication_id': row['publication_id'] | int,
+                'release_id': row['release_id'] | int,
                 'definition_hash': row['definition_hash'],
                 'columns': fromjson(row['columns'] or '[]'),
                 'view_tables': fromjson(row['view_tables'] or '{}'),
@@ -43,12 +43,12 @@
     {%- endfor -%}
 {%- endmacro %}
 
-{#- The newest publication that the marks know; 0 before the first. -#}
+{#- The newest release that the marks know; 0 before the first. -#}
 {% macro newest_publication(marks) -%}
     {%- set newest = namespace(id=0) -%}
     {%- for model in marks.values() -%}
         {%- for mark in model.values() -%}
-            {%- set newest.id = [newest.id, mark.publication_id] | max -%}
+            {%- set newest.id = [newest.id, mark.release_id] | max -%}
         {%- endfor -%}
     {%- endfor -%}
     {{ return(newest.id) }}

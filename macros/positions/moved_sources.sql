@@ -3,7 +3,7 @@
   {positions, sources, tables}. A writer stands at the highest position of its newest incarnation (the one that started
   last); its source at the lowest of the writers that count (`raw.sources`; where that names none, all). Of those none is
   below the last checkpoint, but for one that has just begun: older rows are passed over unread, and a source waits for a
-  writer that has no newer one. A source whose `checkpoint_scope` is `source` stays where it is until the snapshots of all
+  writer that has no newer one. A source whose `snapshot_hold` is `source` stays where it is until the snapshots of all
   its tables can be admitted; those are only asked for where such a source has moved.
 -#}
 {% macro moved_sources(raw, marks) -%}
@@ -13,7 +13,7 @@
         {%- for row in run_query(tidemark._persisted_positions(raw, marks)) -%}
             {%- if row['position'] | int > marks.get(row['source'], {}).get('position', -1) -%}
                 {%- do moved.update({row['source']: row['position'] | int}) -%}
-                {%- if row['checkpoint_scope'] == 'source' -%}{%- do whole.update({row['source']: row['position'] | int}) -%}{%- endif -%}
+                {%- if row['snapshot_hold'] == 'source' -%}{%- do whole.update({row['source']: row['position'] | int}) -%}{%- endif -%}
             {%- endif -%}
         {%- endfor -%}
         {%- for row in (run_query(tidemark._held_up(raw, whole)) if whole else []) -%}
@@ -44,7 +44,7 @@
 
     select
         writers.source,
-        max(counting.checkpoint_scope) as checkpoint_scope,
+        max(counting.snapshot_hold) as snapshot_hold,
         min(writers.position) as position
     from writers
     left join {{ raw.sources }} as counting on writers.source = counting.source
@@ -59,6 +59,6 @@
     from {{ raw.tables }}
     where false
         {%- for source, position in positions.items() %}
-        or (source = '{{ source }}' and (state in ('queued', 'running') or (state = 'done' and done_lsn >= {{ position }})))
+        or (source = '{{ source }}' and (state in ('queued', 'running') or (state = 'done' and complete_lsn >= {{ position }})))
         {%- endfor %}
 {%- endmacro %}

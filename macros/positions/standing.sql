@@ -4,7 +4,7 @@
   there before it runs what comes after, or skips what comes after.
 -#}
 {% macro standing(model_name='checkpoints') -%}
-    {%- set inputs = {'events': ['checkpoints'], 'tables': ['checkpoints'], 'row_state': ['events', 'tables']} -%}
+    {%- set inputs = {'events': ['checkpoints'], 'table_status': ['checkpoints'], 'row_state': ['events', 'table_status']} -%}
     {%- set selected = ('model.tidemark.' ~ model_name) in selected_resources -%}
     {%- if not selected -%}
         {{ return(tidemark.published_standing(model_name)) }}

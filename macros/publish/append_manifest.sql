@@ -1,38 +1,38 @@
 {#-
-  The commit itself: gives the publication's id. A run that has torn definitions has made a publication of each (`tear`), on the
+  The commit itself: gives the release's id. A run that has torn definitions has made a release of each (`tear`), on the
   same branch, and goes on from the last: where another run's came between, Iceberg refuses to move main.
 -#}
 {% macro append_manifest(manifest, main, seen, tears=false) -%}
-    {%- set publications = tidemark.core_relation('publications') -%}
+    {%- set releases = tidemark.core_relation('releases') -%}
     {%- set memory = tidemark.run_memory() -%}
     {%- set newest = 0 -%}
     {%- if main -%}
-        {%- set query = 'select max(publication_id) as newest from ' ~ publications ~ ' version as of ' ~ main -%}
+        {%- set query = 'select max(release_id) as newest from ' ~ releases ~ ' version as of ' ~ main -%}
         {%- set newest = run_query(query)[0]['newest'] | int -%}
     {%- endif -%}
     {%- if seen | length != 1 or newest not in [seen[0], memory.get('torn')] -%}
         {{ exceptions.raise_compiler_error(
-            'Nothing was published (core.publications): another run published ' ~ newest
+            'Nothing was published (core.releases): another run published ' ~ newest
             ~ ' while this one was under way, from ' ~ seen | join(', ') ~ '. Run it again.'
         ) }}
     {%- endif -%}
     {%- if main -%}
-        {%- do run_query('alter table ' ~ tidemark.whole_name(publications) ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
+        {%- do run_query('alter table ' ~ tidemark.whole_name(releases) ~ ' create branch if not exists ' ~ tidemark.branch() ~ ' as of version ' ~ main) -%}
     {%- endif -%}
-    {%- set publication_id = newest + 1 -%}
-    {%- if tears -%}{%- do memory.update({'torn': publication_id}) -%}{%- endif -%}
-    {%- do run_query(tidemark._insert_manifest(publications, manifest, publication_id)) -%}
-    {%- do tidemark.fast_forward(publications) -%}
-    {{ return(publication_id) }}
+    {%- set release_id = newest + 1 -%}
+    {%- if tears -%}{%- do memory.update({'torn': release_id}) -%}{%- endif -%}
+    {%- do run_query(tidemark._insert_manifest(releases, manifest, release_id)) -%}
+    {%- do tidemark.fast_forward(releases) -%}
+    {{ return(release_id) }}
 {%- endmacro %}
 
-{% macro _insert_manifest(publications, manifest, publication_id) -%}
-    insert into {{ publications }} (
-        publication_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
+{% macro _insert_manifest(releases, manifest, release_id) -%}
+    insert into {{ releases }} (
+        release_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
         evaluation
     )
     select
-        {{ publication_id }}L,
+        {{ release_id }}L,
         checkpoint_id,
         model,
         table_name,

@@ -5,18 +5,18 @@
 {% macro check_begun() -%}
     {%- set missing = [] -%}
     {%- set reads = execute and flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
-    {%- for name in (['publications', 'progress'] if reads else []) -%}
+    {%- for name in (['releases', 'model_watermarks'] if reads else []) -%}
         {%- if not tidemark.is_built(tidemark.core_relation(name)) -%}{%- do missing.append('model.tidemark.' ~ name) -%}{%- endif -%}
     {%- endfor -%}
     {%- for unique_id in (selected_resources if missing else []) if tidemark._is_of_the_lake(unique_id) -%}
-        {%- if not tidemark.is_built(api.Relation.create(schema='raw', identifier='chunks')) -%}
+        {%- if not tidemark.is_built(api.Relation.create(schema='raw', identifier='snapshot_chunks')) -%}
             {{ exceptions.raise_compiler_error(
-                'Nothing was done: no job has written to this lake, which has no raw.chunks. '
+                'Nothing was done: no job has written to this lake, which has no raw.snapshot_chunks. '
                 ~ 'Begin with tidemark run, or with tidemark stream and tidemark snapshot.'
             ) }}
         {%- elif missing | reject('in', selected_resources) | list -%}
             {{ exceptions.raise_compiler_error(
-                'Nothing was done: no run has made core.publications and core.progress yet, by which all others publish. '
+                'Nothing was done: no run has made core.releases and core.model_watermarks yet, by which all others publish. '
                 ~ 'Let the first be one of all models: dbt build.'
             ) }}
         {%- endif -%}

@@ -1,11 +1,11 @@
 {#-
-  Commits the manifest of a publication, and carries it out. `seen`: the newest publication that each model of the run
+  Commits the manifest of a release, and carries it out. `seen`: the newest release that each model of the run
   knew. If another one is there by now, the run was computed from a state that is no longer the newest, and is refused. So it is
   where a table's main was moved by somebody who publishes nothing: once committed, it could not be carried out.
 -#}
 {% macro commit_manifest(models, seen) -%}
-    {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- set refs = tidemark.refs([publications] + models | map(attribute='report.staged') | sum(start=[])) -%}
+    {%- set releases = tidemark.core_relation('releases') | string -%}
+    {%- set refs = tidemark.refs([releases] + models | map(attribute='report.staged') | sum(start=[])) -%}
     {%- set manifest = tidemark.manifest(models, refs) -%}
     {%- set moved = tidemark.moved_mains(manifest, refs) -%}
     {%- if moved -%}
@@ -13,9 +13,9 @@
             'Nothing was published (' ~ moved | join(', ') ~ '): somebody else wrote to it while this run was under way. Run it again.'
         ) }}
     {%- endif -%}
-    {%- set publication_id = tidemark.append_manifest(manifest, refs.get(publications, {}).get('main'), seen) -%}
-    {%- do refs.setdefault(publications, {}).update({tidemark.branch(): none}) -%}
-    {%- do tidemark.finish(publication_id, manifest, refs) -%}
+    {%- set release_id = tidemark.append_manifest(manifest, refs.get(releases, {}).get('main'), seen) -%}
+    {%- do refs.setdefault(releases, {}).update({tidemark.branch(): none}) -%}
+    {%- do tidemark.finish(release_id, manifest, refs) -%}
 {%- endmacro %}
 
 {#- The rows of a manifest: one for each table; the first of a model's has its marks. -#}

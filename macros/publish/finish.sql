@@ -1,10 +1,10 @@
 {#-
-  Carries out a committed publication, by its manifest and the branches (`refs`) of its tables: each table's main goes to the published snapshot, then the
+  Carries out a committed release, by its manifest and the branches (`refs`) of its tables: each table's main goes to the published snapshot, then the
   marks are written. Doing it twice, or by two at once, changes nothing: a table whose branch is gone has been moved on.
   Branches that runs left behind in these tables are dropped: whoever staged them can no longer publish. But of
-  `core.publications` only this publication's own: who finds his gone there would write to one made anew, from the newest.
+  `core.releases` only this release's own: who finds his gone there would write to one made anew, from the newest.
 -#}
-{% macro finish(publication_id, manifest, refs) -%}
+{% macro finish(release_id, manifest, refs) -%}
     {#- As they are now: what another process has just written is not to be lost. -#}
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- set marks = tidemark.marks() -%}
@@ -16,22 +16,22 @@
             {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- do run_query(tidemark._write_marks(tidemark.newest_publication(marks), publication_id)) -%}
+    {%- do run_query(tidemark._write_marks(tidemark.newest_publication(marks), release_id)) -%}
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- set own = manifest | map(attribute='branch') | list -%}
-    {%- set publications = tidemark.core_relation('publications') | string -%}
+    {%- set releases = tidemark.core_relation('releases') | string -%}
     {%- for table, branches in refs.items() -%}
-        {%- for branch in branches if branch.startswith('run_') and (table != publications or branch in own) -%}
+        {%- for branch in branches if branch.startswith('run_') and (table != releases or branch in own) -%}
             {%- do tidemark.drop_branch(table, branch) -%}
         {%- endfor -%}
     {%- endfor -%}
 {%- endmacro %}
 
-{#- One row per model and source, the newest; rewritten whole, so that it stays one small file. Each publication of a definition
+{#- One row per model and source, the newest; rewritten whole, so that it stays one small file. Each release of a definition
     has the marks of all its sources: one that is older is of a source that it no longer reads. What the run tore before
-    this publication, after the last one whose marks are `done`, is written with it. -#}
-{% macro _write_marks(done, publication_id) -%}
-    insert overwrite {{ tidemark.core_relation('progress') }}
+    this release, after the last one whose marks are `done`, is written with it. -#}
+{% macro _write_marks(done, release_id) -%}
+    insert overwrite {{ tidemark.core_relation('model_watermarks') }}
     select
         model,
         source,
@@ -39,18 +39,18 @@
         newest.position,
         newest.definition_hash,
         newest.columns,
-        newest.publication_id,
+        newest.release_id,
         newest.view_tables
     from (
         select
             *,
-            max(newest.publication_id) over (partition by model) as last_publication_id
+            max(newest.release_id) over (partition by model) as last_publication_id
         from (
             select
                 model,
                 source,
                 max_by(
-                    struct(checkpoint_id, position, definition_hash, columns, publication_id, view_tables), publication_id
+                    struct(checkpoint_id, position, definition_hash, columns, release_id, view_tables), release_id
                 ) as newest
             from (
                 select
@@ -60,9 +60,9 @@
                     position,
                     definition_hash,
                     columns,
-                    publication_id,
+                    release_id,
                     view_tables
-                from {{ tidemark.core_relation('progress') }}
+                from {{ tidemark.core_relation('model_watermarks') }}
                 union all
                 select
                     model,
@@ -71,14 +71,14 @@
                     mark.position,
                     definition_hash,
                     columns,
-                    publication_id,
+                    release_id,
                     view_tables
-                from {{ tidemark.core_relation('publications') }}
+                from {{ tidemark.core_relation('releases') }}
                 lateral view explode(marks) as mark
-                where {{ tidemark.of_checkpoints('publication_id', done, publication_id) }}
+                where {{ tidemark.of_checkpoints('release_id', done, release_id) }}
             )
             group by model, source
         )
     )
-    where newest.definition_hash is null or newest.publication_id = last_publication_id
+    where newest.definition_hash is null or newest.release_id = last_publication_id
 {%- endmacro %}

@@ -45,7 +45,7 @@
     {{ return(
         node.resource_type == 'model'
         and (node.config.materialized == 'ledger' or tidemark.is_definition(node))
-        and node.name not in ['progress', 'publications', 'model_states']
+        and node.name not in ['model_watermarks', 'releases', 'model_states']
     ) }}
 {%- endmacro %}
 

@@ -1,10 +1,10 @@
 {#-
   The last step of a run (on-run-end): what passed, with all that it depends on, becomes visible.
 
-  1. The manifest of what is staged is appended to a branch of `core.publications` that begins where this run began, and
+  1. The manifest of what is staged is appended to a branch of `core.releases` that begins where this run began, and
      fast-forwarded: the one commit by which the run takes place. Had another run published meanwhile, it is refused.
   2. Each table's main is fast-forwarded to its branch (`finish`).
-  3. `core.progress` gets the models' marks, last.
+  3. `core.model_watermarks` gets the models' marks, last.
 
   Killed before 1, nothing has happened; killed after it, the next run begins with 2 and 3 (`recover`).
 -#}
@@ -23,48 +23,48 @@
         {%- set seen = passed | map(attribute='report') | map(attribute='seen') | unique | list -%}
         {%- do tidemark.commit_manifest(news, seen) -%}
     {%- elif 'torn' in tidemark.run_memory() -%}
-        {%- do tidemark.drop_branch(tidemark.core_relation('publications'), tidemark.branch()) -%}
+        {%- do tidemark.drop_branch(tidemark.core_relation('releases'), tidemark.branch()) -%}
     {%- endif -%}
     {%- do tidemark.record_states(results, passed) -%}
 {%- endmacro %}
 
-{#- The first step of a run (on-run-start): finishes a publication that was cut off between its steps. -#}
+{#- The first step of a run (on-run-start): finishes a release that was cut off between its steps. -#}
 {% macro recover() -%}
-    {%- set publications = tidemark.core_relation('publications') -%}
+    {%- set releases = tidemark.core_relation('releases') -%}
     {%- if execute -%}
-        {%- do tidemark.check_listed(['core.publications', 'core.progress'] + tidemark.marked_tables()) -%}
+        {%- do tidemark.check_listed(['core.releases', 'core.model_watermarks'] + tidemark.marked_tables()) -%}
     {%- endif -%}
-    {%- if execute and tidemark.is_built(publications) and tidemark.is_built(tidemark.core_relation('progress')) -%}
+    {%- if execute and tidemark.is_built(releases) and tidemark.is_built(tidemark.core_relation('model_watermarks')) -%}
         {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
         {%- set open = [] -%}
-        {%- if tidemark.highest(publications, 'publication_id') > done -%}
+        {%- if tidemark.highest(releases, 'release_id') > done -%}
             {%- set open = run_query(
-                'select distinct publication_id from ' ~ publications ~ ' where publication_id > ' ~ done ~ ' order by 1'
+                'select distinct release_id from ' ~ releases ~ ' where release_id > ' ~ done ~ ' order by 1'
             ) -%}
         {%- endif -%}
         {%- for row in open -%}
             {%- set manifest = run_query(
-                'select model, `table`, branch, columns from ' ~ publications
-                ~ ' where snapshot_id is not null and publication_id = ' ~ row['publication_id']
+                'select model, `table`, branch, columns from ' ~ releases
+                ~ ' where snapshot_id is not null and release_id = ' ~ row['release_id']
             ) -%}
             {%- do tidemark.check_listed(manifest | map(attribute='table') | list) -%}
             {#- A table that somebody has dropped since is left out: its definition is evaluated anew (`bucket_plan`). -#}
-            {%- set tables = [publications | string] -%}
+            {%- set tables = [releases | string] -%}
             {%- for table in manifest | map(attribute='table') if tidemark.is_built_table(table) -%}{%- do tables.append(table) -%}{%- endfor -%}
             {%- set refs = tidemark.refs(tables) -%}
             {#- If it is finished by now, there may be branches of a run that began after that: not to be dropped. -#}
             {%- do tidemark.run_memory().pop('marks', none) -%}
-            {%- if tidemark.newest_publication(tidemark.marks()) < row['publication_id'] | int -%}
-                {%- do tidemark._explain_moved(row['publication_id'], manifest, refs) -%}
-                {%- do tidemark.finish(row['publication_id'], manifest, refs) -%}
+            {%- if tidemark.newest_publication(tidemark.marks()) < row['release_id'] | int -%}
+                {%- do tidemark._explain_moved(row['release_id'], manifest, refs) -%}
+                {%- do tidemark.finish(row['release_id'], manifest, refs) -%}
             {%- endif -%}
         {%- endfor -%}
     {%- endif -%}
 {%- endmacro %}
 
-{#- Says what to do where somebody moved a main in the moment after the publication was committed. It is not taken back: others of its
+{#- Says what to do where somebody moved a main in the moment after the release was committed. It is not taken back: others of its
     tables may have been moved on. -#}
-{% macro _explain_moved(publication_id, manifest, refs) -%}
+{% macro _explain_moved(release_id, manifest, refs) -%}
     {%- set moved = tidemark.moved_mains(manifest, refs) -%}
     {%- set calls = [] -%}
     {%- for row in manifest if row['table'] in moved -%}
@@ -72,7 +72,7 @@
     {%- endfor -%}
     {%- if calls -%}
         {{ exceptions.raise_compiler_error(
-            'Publication ' ~ publication_id ~ ' can not be finished (core.publications): somebody has moved main of its tables since. '
+            'Release ' ~ release_id ~ ' can not be finished (core.releases): somebody has moved main of its tables since. '
             ~ 'Give them what was published, by Spark, and run again: ' ~ calls | join('; ') ~ '.'
         ) }}
     {%- endif -%}

@@ -31,7 +31,7 @@
         {%- set message = result.message | string -%}
         {%- if result.node.unique_id not in good -%}
             {%- do found.update({result.node.name: {'state': 'failed', 'reason': tidemark._why_not(result, results), 'since': none}}) -%}
-        {%- elif message.startswith('stands still, ') -%}
+        {%- elif message.startswith('waiting for ') -%}
             {%- do found.update({result.node.name: {'state': 'waiting', 'reason': message[14:], 'since': none}}) -%}
         {%- endif -%}
     {%- endfor -%}

@@ -1,7 +1,7 @@
 {#-
-  Ends what a definition has published, before its tables are changed in a way that no branch can stage: by a publication
+  Ends what a definition has published, before its tables are changed in a way that no branch can stage: by a release
   of its own, so that older runs which are under way are refused. Its mark is `torn` then, until a run has published the
-  definition; it is written with this run's own publication, or by the next run (`recover`). One thread does it at a
+  definition; it is written with this run's own release, or by the next run (`recover`). One thread does it at a
   time: a cast that is changed in a view tears all definitions over it. `dropped`: what the manifest says of tables that go
   (`dropped_tables`).
 -#}
@@ -13,8 +13,8 @@
     {%- set rows = {'standing': tidemark.published_standing(definition), 'definition_hash': tidemark.torn(), 'columns': [], 'view_tables': view_tables} -%}
     {%- set models = [{'name': definition, 'tables': [relation.schema ~ '.' ~ relation.identifier], 'report': rows}] -%}
     {%- do models.extend(dropped) -%}
-    {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- set main = tidemark.refs([publications])[publications].main -%}
+    {%- set releases = tidemark.core_relation('releases') | string -%}
+    {%- set main = tidemark.refs([releases])[releases].main -%}
     {%- set seen = tidemark.newest_publication(tidemark.marks()) -%}
     {%- do tidemark.append_manifest(tidemark.manifest(models, {}), main, [seen], tears=true) -%}
     {%- do queue.pop(0) -%}
@@ -56,7 +56,7 @@
     {%- if not last and tidemark.marks() -%}
         {%- set query -%}
             select max(cast(get_json_object(columns, '$.last_op') as bigint)) as last_op
-            from {{ tidemark.core_relation('publications') }}
+            from {{ tidemark.core_relation('releases') }}
             where model = {{ tidemark.literal(definition) }}
         {%- endset -%}
         {%- set last = run_query(query)[0]['last_op'] | default(0, true) | int -%}

@@ -31,7 +31,7 @@
     from (
         select
             *,
-            partial and parent_segment is not null as is_moved
+            is_partial and parent_segment is not null as is_moved
         from {{ links }}
     )
 {%- endmacro %}

@@ -7,9 +7,9 @@
     with numbered as (
         select
             *,
-            sum(int(not partial)) over (partition by source, table_id, row_key order by place) as segment,
-            sum(int(not partial)) over (partition by source, table_id, row_key) as last_segment,
-            sum(copies) over (partition by source, table_id, row_key) as all_copies
+            sum(int(not is_partial)) over (partition by source, table_id, row_key order by place) as segment,
+            sum(int(not is_partial)) over (partition by source, table_id, row_key) as last_segment,
+            sum(multiplicity) over (partition by source, table_id, row_key) as all_copies
         from kept
     ),
 
@@ -19,9 +19,9 @@
             table_id,
             row_key,
             max(place) as place,
-            max_by(struct(table_name, op, leaf_id), place) as last,
-            min_by(partial, place) as partial,
-            max(all_copies) as copies,
+            max_by(struct(table_name, op, partition_id), place) as last,
+            min_by(is_partial, place) as is_partial,
+            max(all_copies) as multiplicity,
             {{ tidemark.overlaid() }} as columns
         from numbered
         where segment = last_segment
@@ -32,8 +32,8 @@
         * except (last),
         last.table_name,
         last.op,
-        last.leaf_id
+        last.partition_id
     from (
-        {{ tidemark.laid_over_rows(row_state, 'row_key', batch.partial, false) }}
+        {{ tidemark.laid_over_rows(row_state, 'row_key', batch.is_partial, false) }}
     )
 {%- endmacro %}

@@ -13,10 +13,10 @@
 
 {#- The keys of the rows that may have values that kept records lack: their own and, where a key has changed, the previous ones. -#}
 {% macro lacking_keys(moved) -%}
-    select source, table_id, row_key from kept where partial
+    select source, table_id, row_key from kept where is_partial
     {%- if moved %}
     union
-    select source, table_id, prev_row_key from kept where partial and prev_row_key is not null
+    select source, table_id, old_row_key from kept where is_partial and old_row_key is not null
     {%- endif %}
 {%- endmacro %}
 
@@ -27,7 +27,7 @@
     select{{ ' /*+ merge(base) */' if tidemark.is_built(row_state) }}
         laid.* except (columns),
         {% if tidemark.is_built(row_state) -%}
-        if(laid.partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
+        if(laid.is_partial, {{ tidemark.laid_over('base.columns', 'laid.columns') }}, laid.columns) as columns
     from laid
     left join (
         select present.*
@@ -38,7 +38,7 @@
             laid.source = base.source
             and laid.table_id = base.table_id
             and laid.{{ key }} = base.row_key
-            and laid.partial
+            and laid.is_partial
         {%- else -%}
         laid.columns
     from laid

@@ -7,10 +7,10 @@
     numbered as (
         select
             kept.*,
-            sum(int(not (partial and prev_row_key is null))) over (
+            sum(int(not (is_partial and old_row_key is null))) over (
                 partition by source, table_id, row_key order by place
             ) as segment,
-            sum(int(not (partial and prev_row_key is null))) over (partition by source, table_id, row_key) as last_segment
+            sum(int(not (is_partial and old_row_key is null))) over (partition by source, table_id, row_key) as last_segment
         from kept
         left semi join touched using (source, table_id, row_key)
     ),
@@ -25,8 +25,8 @@
             min(place) as first_place,
             max(place) as place,
             min_by(op, place) as op,
-            min_by(prev_row_key, place) as prev_row_key,
-            min_by(partial, place) as partial,
+            min_by(old_row_key, place) as old_row_key,
+            min_by(is_partial, place) as is_partial,
             {{ tidemark.overlaid() }} as columns
         from numbered
         group by source, table_id, row_key, segment
@@ -47,10 +47,10 @@
     -- A row that took over its key and was then read by it lacks nothing.
     segments as (
         select
-            cut.* except (partial, columns, next_place),
-            cut.partial and read_again.columns is null as partial,
+            cut.* except (is_partial, columns, next_place),
+            cut.is_partial and read_again.columns is null as is_partial,
             if(
-                cut.partial and read_again.columns is not null,
+                cut.is_partial and read_again.columns is not null,
                 {{ tidemark.laid_over('read_again.columns', 'cut.columns') }},
                 cut.columns
             ) as columns
@@ -63,7 +63,7 @@
                 cut.source = read_again.source
                 and cut.table_id = read_again.table_id
                 and cut.row_key = read_again.row_key
-                and cut.prev_row_key is not null
+                and cut.old_row_key is not null
                 and cut.first_place.commit_lsn < read_again.read_lsn
                 and coalesce(cut.next_place.commit_lsn >= read_again.read_lsn, true)
     ),
@@ -72,8 +72,8 @@
     linked as (
         select
             child.*,
-            coalesce(child.prev_row_key, child.row_key) as base_key,
-            if(child.prev_row_key is null, null, last_segment_before) as parent_segment
+            coalesce(child.old_row_key, child.row_key) as base_key,
+            if(child.old_row_key is null, null, last_segment_before) as parent_segment
         from (
             select
                 child,
@@ -91,7 +91,7 @@
                 select
                     source,
                     table_id,
-                    coalesce(prev_row_key, row_key) as row_key,
+                    coalesce(old_row_key, row_key) as row_key,
                     first_place as place,
                     null as segment,
                     struct(segments.*) as child

@@ -24,7 +24,7 @@
             on
                 records.source = truncates.source
                 and records.table_id = truncates.table_id
-                and records.leaf_id = coalesce(truncates.leaf_id, records.leaf_id)
+                and records.partition_id = coalesce(truncates.partition_id, records.partition_id)
                 and records.place < truncates.place
         {%- endif %}
     )
@@ -41,17 +41,17 @@
         events.table_id,
         events.table_name,
         events.row_key,
-        events.prev_row_key,
+        events.old_row_key,
         events.op,
-        events.leaf_id,
-        events.partial,
+        events.partition_id,
+        events.is_partial,
         events.columns,
         {{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }} as place,
         case
-            when events.op = 'insert' or events.prev_row_key is not null then 1
+            when events.op = 'insert' or events.old_row_key is not null then 1
             when events.op = 'delete' then -1
             else 0
-        end as copies,
+        end as multiplicity,
         cast(null as bigint) as read_again_lsn
     from {{ events }} as events
     inner join scope on {{ tidemark.is_in_scope('events') }}
@@ -65,13 +65,13 @@
         snapshot_rows.table_id,
         snapshot_rows.table_name,
         snapshot_rows.row_key,
-        null as prev_row_key,
+        null as old_row_key,
         'insert' as op,
-        snapshot_rows.leaf_id,
-        false as partial,
+        snapshot_rows.partition_id,
+        false as is_partial,
         snapshot_rows.columns,
         {{ tidemark.place('scope.snapshot_lsn', '-1L', 'if(chunks.row_keys is null, -1, 0)') }} as place,
-        1 as copies,
+        1 as multiplicity,
         if(chunks.row_keys is null, null, snapshot_rows.read_lsn) as read_again_lsn
     from {{ snapshots.rows }} as snapshot_rows
     inner join scope
@@ -99,15 +99,15 @@
     and not scope.is_ended
 {%- endmacro %}
 
-{#- The last truncate of each table, and of each leaf of a partitioned one (`leaf_id`; null is the whole table). -#}
+{#- The last truncate of each table, and of each leaf of a partitioned one (`partition_id`; null is the whole table). -#}
 {% macro truncates_in_scope(events, batch) -%}
     select
         events.source,
         events.table_id,
-        events.leaf_id,
+        events.partition_id,
         max({{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
     from {{ events }} as events
     inner join scope on {{ tidemark.is_in_scope('events') }}
     where events.op = 'truncate' and {{ batch.predicate }}
-    group by events.source, events.table_id, events.leaf_id
+    group by events.source, events.table_id, events.partition_id
 {%- endmacro %}

@@ -1,16 +1,16 @@
 {#-
   What a run's records are like, so that the model renders only the steps that they need, and reads only the tables that
-  they are needed for: {predicate, tables, admitted, sweeps, keyless, truncated, partial, moved}. `predicate` holds literals,
+  they are needed for: {predicate, tables, admitted, sweeps, keyless, truncated, is_partial, moved}. `predicate` holds literals,
   by which Iceberg passes over files; the others are lists of tables, entries of the scope. `tables`: all that the run
   brings something of; `sweeps`: rows of it may go that no record names; `keyless`: its equal rows are counted, from what
-  `row_state` has; `partial`: an update lacks a value (unchanged TOAST); `moved`: one of those has changed its key.
+  `row_state` has; `is_partial`: an update lacks a value (unchanged TOAST); `moved`: one of those has changed its key.
 -#}
 {% macro row_batch(events, scope, ranges) -%}
     {%- set live = scope | rejectattr('is_ended') | list -%}
     {%- set admitted = scope | selectattr('is_admitted') | list -%}
     {%- set ended = scope | selectattr('is_ended') | list -%}
     {%- set predicate = tidemark.in_ranges(tidemark._lowest_ranges(live), 'events') if admitted else tidemark._of_ranges(ranges) -%}
-    {%- set brought = {'records': [], 'truncated': [], 'partial': [], 'moved': []} -%}
+    {%- set brought = {'records': [], 'truncated': [], 'is_partial': [], 'moved': []} -%}
     {%- if execute and live -%}
         {%- set tables = {} -%}
         {%- for t in live -%}{%- do tables.update({(t.source, t.table_id): t}) -%}{%- endfor -%}
@@ -29,12 +29,12 @@
         'sweeps': named + brought.truncated | reject('in', named) | list,
         'keyless': brought.records | selectattr('keyless') | rejectattr('is_admitted') | list,
         'truncated': brought.truncated,
-        'partial': brought.partial,
+        'is_partial': brought.is_partial,
         'moved': brought.moved,
     }) }}
 {%- endmacro %}
 
-{#- Of each table of a scope that has records: {source, table_id, records, truncated, partial, moved}. -#}
+{#- Of each table of a scope that has records: {source, table_id, records, truncated, is_partial, moved}. -#}
 {% macro _records_by_table(events, scope, predicate) -%}
     with scope as (
         {{ tidemark.scope_select(scope) }}
@@ -45,8 +45,8 @@
         events.table_id,
         true as records,
         bool_or(events.op = 'truncate') as truncated,
-        bool_or(events.partial) as partial,
-        bool_or(events.partial and events.prev_row_key is not null) as moved
+        bool_or(events.is_partial) as is_partial,
+        bool_or(events.is_partial and events.old_row_key is not null) as moved
     from {{ events }} as events
     inner join scope on {{ tidemark.is_in_scope('events') }}
     where {{ predicate }}

@@ -7,6 +7,6 @@
         on
             present.source = truncates.source
             and present.table_id = truncates.table_id
-            and present.leaf_id = coalesce(truncates.leaf_id, present.leaf_id)
+            and present.partition_id = coalesce(truncates.partition_id, present.partition_id)
     {%- endif %}
 {%- endmacro %}

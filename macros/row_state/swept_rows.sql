@@ -9,8 +9,8 @@
         present.table_name,
         present.row_key,
         present.columns,
-        0 as copies,
-        present.leaf_id,
+        0 as multiplicity,
+        present.partition_id,
         coalesce(
             {% if batch.truncated %}last_truncate.place,{% endif %}
             {{ tidemark.place('if(scope.is_ended, scope.upper_lsn, scope.snapshot_lsn)', '-1L', '-1') }}
@@ -40,7 +40,7 @@
                 where
                     truncates.source = present.source
                     and truncates.table_id = present.table_id
-                    and coalesce(truncates.leaf_id, present.leaf_id) = present.leaf_id
+                    and coalesce(truncates.partition_id, present.partition_id) = present.partition_id
             )
             {%- endif %}
         )

@@ -1,6 +1,6 @@
 {#- Puts a published table's small files together, and rewrites those of which many rows are deleted, on a branch. Those of a
     definition are sorted, so that a bucket lies in few of them. -#}
-{% macro compact_files(model, table, deleted_share, small_files) -%}
+{% macro compaction_min_files(model, table, deleted_share, small_files) -%}
     {%- set found = tidemark._file_counts(table) -%}
     {%- if found.small >= small_files or found.deleted > deleted_share * found.rows -%}
         {%- set is_definition = tidemark.marks()[model].values() | map(attribute='definition_hash') | first -%}
@@ -16,13 +16,13 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- The same of `core.publications`, on main: it is itself what publications are decided by. A run that is about to
+{#- The same of `core.releases`, on main: it is itself what releases are decided by. A run that is about to
     publish finds it moved, and is refused. -#}
 {% macro compact_manifests(small_files) -%}
-    {%- set publications = tidemark.core_relation('publications') | string -%}
-    {%- if tidemark.marks() and tidemark._file_counts(publications).small >= small_files -%}
-        {%- do run_query(tidemark._rewrite_files(publications, 1, small_files)) -%}
-        {%- do log(publications ~ ': files rewritten', info=true) -%}
+    {%- set releases = tidemark.core_relation('releases') | string -%}
+    {%- if tidemark.marks() and tidemark._file_counts(releases).small >= small_files -%}
+        {%- do run_query(tidemark._rewrite_files(releases, 1, small_files)) -%}
+        {%- do log(releases ~ ': files rewritten', info=true) -%}
     {%- endif -%}
 {%- endmacro %}
 

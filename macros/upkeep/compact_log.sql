@@ -32,7 +32,7 @@
             ) as is_superseded,
             max(op_id) over (
                 partition by bucket, object_type, object_id, row_key, if(op in ('PUT', 'REMOVE'), 0, op_id)
-            ) as superseded_by
+            ) as latest_op
         from {{ log_table }}
     ),
 
@@ -62,7 +62,7 @@
             cast(null as string) as row_key,
             cast(null as string) as data,
             sum(checksum) % 4294967296 as checksum,
-            cast(null as bigint) as target_op,
+            cast(null as bigint) as superseded_by,
             max(checkpoint_id) as checkpoint_id
         from placed
         where is_leading
@@ -79,7 +79,7 @@
             if(is_superseded, null, row_key) as row_key,
             if(is_superseded, null, data) as data,
             checksum,
-            if(is_superseded, superseded_by, target_op) as target_op,
+            if(is_superseded, latest_op, superseded_by) as superseded_by,
             checkpoint_id
         from placed
         where not is_leading

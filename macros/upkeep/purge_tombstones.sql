@@ -58,7 +58,7 @@
                 source,
                 table_id,
                 max_by(struct(status, snapshot_id), checkpoint_id) as now
-            from {{ tidemark.core_relation('tables') }}
+            from {{ tidemark.core_relation('table_status') }}
             group by source, table_id
         )
 

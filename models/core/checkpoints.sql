@@ -1,5 +1,5 @@
--- depends_on: {{ ref('progress') }}
--- depends_on: {{ ref('publications') }}
+-- depends_on: {{ ref('model_watermarks') }}
+-- depends_on: {{ ref('releases') }}
 -- depends_on: {{ ref('model_states') }}
 -- A source's checkpoint is its persisted position: the lowest position of its writers, each in its newest incarnation.
 {%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}

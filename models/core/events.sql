@@ -72,10 +72,10 @@ select
     op,
     table_name,
     table_id,
-    leaf_id,
+    partition_id,
     row_key,
-    prev_row_key,
-    coalesce(partial, false) as partial,
+    old_row_key,
+    coalesce(is_partial, false) as is_partial,
     columns,
     checkpoint_id
 from ordered

@@ -6,11 +6,11 @@
 ) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
-{%- set scope = tidemark.row_scope(ref('tables'), ranges) %}
+{%- set scope = tidemark.row_scope(ref('table_status'), ranges) %}
 {%- set batch = tidemark.row_batch(ref('events'), scope, ranges) %}
 {%- set exists = tidemark.is_built(this) %}
 {%- set counts = batch.keyless and exists %}
-{%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'chunks')} %}
+{%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'snapshot_chunks')} %}
 {%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, batch) %}
 {%- if batch.moved %}{% set links = tidemark.cache_links(kept) %}{% endif %}
 {%- if exists and not batch.tables %}
@@ -18,7 +18,7 @@
 {%- else %}
 with
 {{ kept }},
-{%- if batch.partial %}
+{%- if batch.is_partial %}
 
 filled as (
     {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
@@ -26,15 +26,15 @@ filled as (
 {%- endif %}
 
 latest as (
-    {%- if batch.partial and not batch.moved %}
+    {%- if batch.is_partial and not batch.moved %}
     {#- One record for each row already. -#}
     select
         source,
         table_id,
         row_key,
         place,
-        struct(table_name, op, leaf_id, columns) as last,
-        copies
+        struct(table_name, op, partition_id, columns) as last,
+        multiplicity
     from filled
     {%- else %}
     select
@@ -42,9 +42,9 @@ latest as (
         table_id,
         row_key,
         max(place) as place,
-        max_by(struct(table_name, op, leaf_id, columns), place) as last,
-        sum(copies) as copies
-    from {{ 'filled' if batch.partial else 'kept' }}
+        max_by(struct(table_name, op, partition_id, columns), place) as last,
+        sum(multiplicity) as multiplicity
+    from {{ 'filled' if batch.is_partial else 'kept' }}
     group by source, table_id, row_key
     {%- endif %}
 ),
@@ -57,11 +57,11 @@ changed as (
         latest.row_key,
         latest.last.columns,
         {% if counts -%}
-        if(scope.keyless, latest.copies + coalesce(base.copies, 0), int(latest.last.op <> 'delete')) as copies,
+        if(scope.keyless, latest.multiplicity + coalesce(base.multiplicity, 0), int(latest.last.op <> 'delete')) as multiplicity,
         {%- else -%}
-        if(scope.keyless, latest.copies, int(latest.last.op <> 'delete')) as copies,
+        if(scope.keyless, latest.multiplicity, int(latest.last.op <> 'delete')) as multiplicity,
         {%- endif %}
-        latest.last.leaf_id,
+        latest.last.partition_id,
         latest.place,
         scope.checkpoint_id
     from latest
@@ -91,9 +91,9 @@ select
     changed.table_name,
     changed.row_key,
     changed.columns,
-    changed.copies <= 0 as deleted,
-    cast(greatest(changed.copies, 0) as int) as copies,
-    changed.leaf_id,
+    changed.multiplicity <= 0 as deleted,
+    cast(greatest(changed.multiplicity, 0) as int) as multiplicity,
+    changed.partition_id,
     changed.place.commit_lsn,
     changed.place.change_lsn,
     changed.place.commit_index,
@@ -106,8 +106,8 @@ left anti join {{ tidemark.rows_of_tables(this, batch.admitted) }} as before
         changed.source = before.source
         and changed.table_id = before.table_id
         and changed.row_key = before.row_key
-        and changed.copies = before.copies
-        and changed.leaf_id <=> before.leaf_id
+        and changed.multiplicity = before.multiplicity
+        and changed.partition_id <=> before.partition_id
         and array_sort(map_entries(changed.columns)) = array_sort(map_entries(before.columns))
         and (
             changed.place.change_lsn = -1

@@ -11,12 +11,12 @@ def _events(jobs: PostgresJobs, table: str) -> list[dict[str, object]]:
 def _under_the_root(jobs: PostgresJobs, table: str) -> None:
     events = _events(jobs, table)
     assert {event["table_name"] for event in events} == {table}
-    assert len({event["leaf_id"] for event in events}) == 2
+    assert len({event["partition_id"] for event in events}) == 2
 
 
 def _is_partial(expected: bool) -> Check:
     def check(jobs: PostgresJobs, table: str) -> None:
-        assert any(event["partial"] for event in _events(jobs, table)) == expected
+        assert any(event["is_partial"] for event in _events(jobs, table)) == expected
 
     return check
 

@@ -74,7 +74,9 @@ class LakeFolder:
                 table: catalog.execute(f"select * from {table} where {column} = ?", [schema]).fetchall()
                 for table, column in _COLUMNS.items()
             }
-        return _Saved(shutil.copytree(self.folder / schema, self._copies / name / schema), rows)
+        copy = self._copies / name / schema
+        shutil.rmtree(copy, ignore_errors=True)  # left by a preparation that failed
+        return _Saved(shutil.copytree(self.folder / schema, copy), rows)
 
     def _hold(self, saved: _Saved) -> None:
         """The lake holds what was saved, and nothing else."""

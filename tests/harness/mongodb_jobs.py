@@ -80,7 +80,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         assert table.state == DONE, f"{name} is {table.state}: {table.note}"
         position = persisted(self.lake.positions(self.source.name), self.source.name)
         assert position is not None
-        assert position > (table.done_lsn or 0)
+        assert position > (table.complete_lsn or 0)
         rows: dict[str, dict[str, Any]] = {}
         for row in self.snapshot_rows(table):
             assert row["row_key"] not in rows, "a document was read twice"

@@ -36,7 +36,7 @@ def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
 def balances(pipeline: SourcePipeline) -> dict[str, int]:
     """What branches, tellers, accounts and the history's deltas add up to, at the published checkpoint."""
     sums = " union all ".join(
-        f"select '{table}', sum(cast(columns['{column}'] as bigint) * copies) from core.row_state "
+        f"select '{table}', sum(cast(columns['{column}'] as bigint) * multiplicity) from core.row_state "
         f"where source = '{pipeline.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
         for table, column in [*((t, c[1]) for t, c in TABLES.items()), ("history", "delta")]
     )
@@ -46,7 +46,7 @@ def balances(pipeline: SourcePipeline) -> dict[str, int]:
 def are_ready(pipeline: SourcePipeline, tables: int) -> bool:
     """Whether the snapshots of so many tables are admitted."""
     found = pipeline.rows(
-        "select max_by(status, checkpoint_id) from core.tables "
+        "select max_by(status, checkpoint_id) from core.table_status "
         f"where source = '{pipeline.source.name}' group by table_id"
     )
     return found == [("ready",)] * tables

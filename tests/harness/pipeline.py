@@ -121,7 +121,7 @@ class SourcePipeline:
                 # A REMOVE of what is not there is a fault, unless that PUT is a MOVE now, or in a CLEAR.
                 assert state.pop(key, None) is not None or op.op_id in targets or op.bucket in cleared
             elif op.op == "MOVE":
-                targets.add(op.target_op)
+                targets.add(op.superseded_by)
             else:
                 assert op.op == "CLEAR"
                 cleared.add(op.bucket)

@@ -155,8 +155,8 @@ class PostgresJobs:
         assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
         position = self.lake.persisted(self.source.name)
         assert position is not None
-        assert table.done_lsn is not None
-        assert position > table.done_lsn
+        assert table.complete_lsn is not None
+        assert position > table.complete_lsn
         return fold(table, self.snapshot_rows(table), self.events(table.table_id))
 
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
@@ -166,7 +166,7 @@ class PostgresJobs:
     def rows_of_snapshots(self, condition: str) -> list[dict[str, Any]]:
         """The rows that count of the snapshots that a condition picks."""
         query = f"""
-            SELECT r.*, c.row_keys IS NOT NULL AS again FROM raw.snapshot_rows r JOIN raw.chunks c
+            SELECT r.*, c.row_keys IS NOT NULL AS again FROM raw.snapshot_rows r JOIN raw.snapshot_chunks c
             ON r.snapshot_id = c.snapshot_id AND r.chunk = c.chunk AND r.attempt = c.attempt
             AND c.state = 'done'
             WHERE {condition}"""
@@ -202,38 +202,38 @@ def fold(table: SourceTable, snapshot: list[dict[str, Any]], events: list[dict[s
             continue
         if not counted and row["row_key"] in rows:
             twice.add(row["row_key"])
-        copies = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
-        rows[row["row_key"]] = (row["columns"], copies + 1, row["leaf_id"])
+        multiplicity = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
+        rows[row["row_key"]] = (row["columns"], multiplicity + 1, row["partition_id"])
     for event in events:
         if event["commit_lsn"] >= (table.snapshot_lsn or 0):
             twice.discard(event["row_key"])
             _fold(rows, event, counted)
             at, columns = again.get(event["row_key"], (0, {}))
-            if event["partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
+            if event["is_partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
                 had = rows[event["row_key"]]
                 rows[event["row_key"]] = ({**columns, **had[0]}, *had[1:])
     assert not twice, "rows were read by two chunks, though the log does not say that they moved between them"
     names = [column.name for column in table.columns]
     found: Counter[Row] = Counter()
-    for columns, copies, _ in rows.values():
-        found[tuple(columns.get(name) for name in names)] += copies
+    for columns, multiplicity, _ in rows.values():
+        found[tuple(columns.get(name) for name in names)] += multiplicity
     return +found
 
 
 def _fold(rows: dict[str, tuple[dict[str, Any], int, int]], event: dict[str, Any], counted: bool) -> None:
     key, op = event["row_key"], event["op"]
     if op == "truncate":
-        for row in [k for k, v in rows.items() if event["leaf_id"] in (None, v[2])]:
+        for row in [k for k, v in rows.items() if event["partition_id"] in (None, v[2])]:
             del rows[row]
     elif op == "delete":
-        columns, copies, leaf = rows.get(key, (event["columns"], 0, event["leaf_id"]))
-        rows[key] = (columns, copies - 1 if counted else 0, leaf)
+        columns, multiplicity, leaf = rows.get(key, (event["columns"], 0, event["partition_id"]))
+        rows[key] = (columns, multiplicity - 1 if counted else 0, leaf)
     else:
-        before = rows.get(event["prev_row_key"] or key, ({}, 0, 0))
-        columns = {**before[0], **event["columns"]} if event["partial"] else event["columns"]
-        added = op == "insert" or event["prev_row_key"] is not None
-        copies = rows.get(key, ({}, 0, 0))[1] + added if counted else 1
-        rows[key] = (columns, copies, event["leaf_id"])
+        before = rows.get(event["old_row_key"] or key, ({}, 0, 0))
+        columns = {**before[0], **event["columns"]} if event["is_partial"] else event["columns"]
+        added = op == "insert" or event["old_row_key"] is not None
+        multiplicity = rows.get(key, ({}, 0, 0))[1] + added if counted else 1
+        rows[key] = (columns, multiplicity, event["partition_id"])
 
 
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
@@ -248,5 +248,5 @@ def _value(text: str) -> str | None:
 
 def in_chunks(settings: JobSettings, size: int, workers: int = 1, **others: Any) -> JobSettings:
     """Snapshots in chunks of `size` bytes, claimed, read and landed one by one by each worker."""
-    given = {"snapshot_chunk_bytes": size, "snapshot_claim_bytes": workers * size, "snapshot_workers": workers}
+    given = {"snapshot_chunk_bytes": size, "snapshot_batch_bytes": workers * size, "snapshot_workers": workers}
     return settings.model_copy(update={**given, **others})

@@ -44,7 +44,7 @@ def rows_query(draw: random.Random) -> Query:
     return Query(
         f"select {{row_key}}{', '.join(shown)} from {{orders}} where {draw.choice(FILTERS)}",
         tuple(names),
-        {"bucket_by": bucket_by, "object_id": draw.choice(names), "evaluate": "rows"},
+        {"bucket_by": bucket_by, "object_id": draw.choice(names), "evaluation": "incremental"},
     )
 
 
@@ -56,18 +56,18 @@ def whole_query(draw: random.Random) -> Query:
             Query(
                 f"select customer, count(*) as n, sum(total) as total from {{orders}} {where} group by customer",
                 ("customer", "n", "total"),
-                {"bucket_by": draw.choice([[], ["n"]]), "object_id": "customer", "key": ["customer"]},
+                {"bucket_by": draw.choice([[], ["n"]]), "object_id": "customer", "unique_key": ["customer"]},
             ),
             Query(
                 "select id, customer, row_number() over (partition by customer order by id) as place "
                 f"from {{orders}} {where}",
                 ("id", "customer", "place"),
-                {"bucket_by": draw.choice([["customer"], ["place"]]), "object_id": "id", "key": ["id"]},
+                {"bucket_by": draw.choice([["customer"], ["place"]]), "object_id": "id", "unique_key": ["id"]},
             ),
             Query(
                 "select o.id, o.total, c.region from {orders} join {customers} on o.customer = c.customer_id",
                 ("id", "total", "region"),
-                {"bucket_by": draw.choice([[], ["region"]]), "object_id": "id", "key": ["id"]},
+                {"bucket_by": draw.choice([[], ["region"]]), "object_id": "id", "unique_key": ["id"]},
             ),
         ]
     )
@@ -109,7 +109,7 @@ class Definitions:
             return f"{name} removed"
         name = f"d{self._draw.randint(1, 3)}"
         self._present[name] = query = self._draw.choice([rows_query, whole_query])(self._draw)
-        text = self._text(query, "rows" if "evaluate" in query.meta else "ref")
+        text = self._text(query, "rows" if "evaluation" in query.meta else "ref")
         self._pipeline.definition(name, text, **query.meta)
         self.known.add(name)
         said = f"{name}: {text} {query.meta}"
@@ -146,10 +146,10 @@ class Definitions:
         query = self._present[name]
         self._lookups[name] = who = self._draw.choice(query.columns)
         selected = ", ".join([f"{who} as who", *query.meta["bucket_by"]])
-        meta = {"request": ["who"], "definition": self.full(name)}
+        meta = {"parameters": ["who"], "bucket": self.full(name)}
         self._pipeline.write(
             f"models/buckets/{self.full(_lookup(name))}.sql",
-            f"{{{{ config(materialized='bucket_parameters', meta={meta!r}) }}}}\n"
+            f"{{{{ config(materialized='bucket_lookup', meta={meta!r}) }}}}\n"
             f"-- depends_on: {{{{ ref('{self.full(name)}') }}}}\n"
             f"select {selected} from ({self._text(query, 'ref')})\n",
         )

@@ -78,7 +78,9 @@ def lake(lakes: LakeFolder) -> Lake:
 @pytest.fixture
 def settings() -> JobSettings:
     """Quick: nothing here waits for a time to pass."""
-    return JobSettings(landing_seconds=0.05, announce_seconds=0.2, status_seconds=0.5, catalogue_seconds=0.5)
+    return JobSettings(
+        commit_interval_seconds=0.05, idle_position_seconds=0.2, status_interval_seconds=0.5, catalog_poll_seconds=0.5
+    )
 
 
 @pytest.fixture

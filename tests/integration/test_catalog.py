@@ -442,7 +442,7 @@ def _column(kind: str) -> str:
 def test_events_streamed_without_a_key_are_read_again_with_the_key(
     lake: Lake, source: PostgresSource, settings: JobSettings, orders: Database, there: str, back: str
 ) -> None:
-    jobs = PostgresJobs(lake, source, settings.model_copy(update={"catalogue_seconds": 30.0}))
+    jobs = PostgresJobs(lake, source, settings.model_copy(update={"catalog_poll_seconds": 30.0}))
     jobs.settle()
     orders.execute(f"{there}; insert into orders values (77, 'x', 7)")
     jobs.stream()
@@ -456,7 +456,7 @@ def test_events_streamed_without_a_key_are_read_again_with_the_key(
 def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Landing], None]) -> Iterator[Future[Progress]]:
     """The stream, which looks at nothing but what it lands."""
     position = jobs.positions()[1]
-    settings = jobs.settings.model_copy(update={"catalogue_seconds": 300.0})
+    settings = jobs.settings.model_copy(update={"catalog_poll_seconds": 300.0})
     feed = PostgresFeed(jobs.lake, jobs.source, settings, position)
     writer = StreamWriter(jobs.lake, feed, position, settings, Hooks(after_store=after_store))
     with ThreadPoolExecutor(1) as pool:
@@ -613,7 +613,7 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     jobs.settle()
     landed = threading.Semaphore(0)
     position = jobs.positions()[1]
-    quiet = jobs.settings.model_copy(update={"catalogue_seconds": 300.0, "landing_seconds": 3.0})
+    quiet = jobs.settings.model_copy(update={"catalog_poll_seconds": 300.0, "commit_interval_seconds": 3.0})
     decoded = threading.Event()
 
     class Watched(PostgresFeed):

@@ -19,7 +19,7 @@ VIEW = """\
 select row_key as _row_key, columns['id'] as id from {{ ref('row_state') }}
 """
 DEFINITION = """\
-{{ config(meta={'bucket_by': [], 'object_id': 'id', 'key': ['id']%s}) }}
+{{ config(meta={'bucket_by': [], 'object_id': 'id', 'unique_key': ['id']%s}) }}
 select id from %s
 """
 
@@ -61,7 +61,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     (models / "buckets/Capital.sql").write_text(DEFINITION % ("", "{{ ref('stg_shop__t') }}"))
     (models / "buckets/nobody.sql").write_text((DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("[]", "[none]"))
     (models / "buckets/two.sql").write_text(
-        "{{ config(meta={'bucket_by': [], 'object_id': 'id', 'evaluate': 'rows'}) }}\n"
+        "{{ config(meta={'bucket_by': [], 'object_id': 'id', 'evaluation': 'incremental'}) }}\n"
         "select _row_key, id from {{ rows('stg_shop__t') }} -- {{ ref('stg_shop__u') }}"
     )
     assert lines(models.parent) == [
@@ -80,7 +80,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
         ),
         (
             "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
-            "Known are: bucket_by, object_type, object_id, evaluate, key."
+            "Known are: bucket_by, object_type, object_id, evaluation, unique_key."
         ),
         (
             "error meta.bucket_by is missing or no list of names: models/buckets/nobody.sql. "
@@ -95,8 +95,8 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "Select from one: meta.source and meta.table of a view name its table."
         ),
         (
-            "error evaluate: 'rows' depends on 2 tables, public.t, private.u: models/buckets/two.sql. "
-            "Set evaluate: 'whole', or ref no view but that of rows(...)."
+            "error evaluation: 'incremental' depends on 2 tables, public.t, private.u: models/buckets/two.sql. "
+            "Set evaluation: 'full', or ref no view but that of rows(...)."
         ),
         (
             "warning it reads shop.private.u, which sources.yml does not select, and will stand "

@@ -67,7 +67,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         bucket_by=["customer"],
         object_type="order",
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     write_sources(pipeline.folder, source)
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
@@ -93,7 +93,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
             bucket_by=[],
             object_type="order",
             object_id="id",
-            evaluate="rows",
+            evaluation="incremental",
         )
         database.execute("update orders set status = 'lost' where id = 15")
         failed = finished(tmp_path, *TIDEMARK, "run", "--until-caught-up")

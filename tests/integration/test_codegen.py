@@ -231,7 +231,7 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
     tables = catalog_tables.tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
-    schema += "columns map<string,string>, deleted boolean, copies int"
+    schema += "columns map<string,string>, deleted boolean, multiplicity int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
     return [spark.sql(rendered(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
@@ -253,10 +253,10 @@ def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTabl
         for pairs in batch.columns.to_pylist():
             key = str(pairs)
             counted[key] = dict(pairs), counted.get(key, ({}, 0))[1] + 1
-    for key, (columns, copies) in counted.items():
-        yield source, table.table_name, key, 7, columns, False, copies
+    for key, (columns, multiplicity) in counted.items():
+        yield source, table.table_name, key, 7, columns, False, multiplicity
         yield source, table.table_name, f"{key} of a deleted row", 7, columns, True, 0
-        yield "another", table.table_name, key, 7, columns, False, copies
+        yield "another", table.table_name, key, 7, columns, False, multiplicity
 
 
 @pytest.mark.both_versions

@@ -15,7 +15,7 @@ BUCKETS = 150
 ROUNDS = 3
 SCHEMA = (
     "bucket string, op_id bigint, op string, object_type string, object_id string, row_key string, data string, "
-    "checksum bigint, target_op bigint, checkpoint_id bigint"
+    "checksum bigint, superseded_by bigint, checkpoint_id bigint"
 )
 NAMES = [column.split()[0] for column in SCHEMA.split(", ")]
 
@@ -92,8 +92,8 @@ def check_kept(ops: list[Op]) -> None:
         if op["op"] == "CLEAR":
             assert op["bucket"] not in begun
         if op["op"] == "MOVE":
-            assert op["target_op"] > op["op_id"]
-            assert by_id[op["target_op"]]["bucket"] == op["bucket"]
+            assert op["superseded_by"] > op["op_id"]
+            assert by_id[op["superseded_by"]]["bucket"] == op["bucket"]
             assert {op[name] for name in ("object_type", "object_id", "row_key", "data")} == {None}
         assert 0 <= op["checksum"] < 1 << 32
         begun.add(op["bucket"])

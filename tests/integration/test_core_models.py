@@ -16,8 +16,8 @@ COLUMNS = "map<string, string>"
 
 EVENT = (
     "source string, writer int, commit_lsn bigint, commit_index int, change_lsn bigint, op string, row_key string, "
-    "commit_ts timestamp, xid bigint, table_name string, table_id string, leaf_id bigint, prev_row_key string, "
-    f"partial boolean, columns {COLUMNS}"
+    "commit_ts timestamp, xid bigint, table_name string, table_id string, partition_id bigint, old_row_key string, "
+    f"is_partial boolean, columns {COLUMNS}"
 )
 
 
@@ -87,13 +87,13 @@ class Rows:
         )
         first = 6 - len(decisions)
         rows = [("shop", "T", "public.t", first + n, *one, key) for n, one in enumerate(decisions)]
-        self.core.view("tables", columns, *rows)
+        self.core.view("table_status", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
-        """(commit_lsn, op, row_key, columns), and prev_row_key if the key changed. An update without `v` is partial."""
+        """(commit_lsn, op, row_key, columns), and old_row_key if the key changed. An update without `v` is partial."""
         columns = (
-            "source string, table_id string, table_name string, row_key string, prev_row_key string, op string, "
-            f"leaf_id bigint, partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
+            "source string, table_id string, table_name string, row_key string, old_row_key string, op string, "
+            f"partition_id bigint, is_partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
             "commit_index int, checkpoint_id bigint"
         )
         rows = [
@@ -107,7 +107,7 @@ class Rows:
         """What the snapshot S read: (row_key, columns), and (chunk, attempt) where that is not (0, 1)."""
         columns = (
             "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
-            f"leaf_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
+            f"partition_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
         )
         self.core.view(
             "snapshot_rows",
@@ -115,23 +115,27 @@ class Rows:
             *(("shop", "T", "public.t", "S", *((*place, 0, 1)[:2]), 1, 100, k, c) for k, c, *place in rows),
         )
         kinds = "snapshot_id string, chunk int, attempt int, state string, row_keys array<string>"
-        self.core.view("chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
+        self.core.view("snapshot_chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
 
     def before(self, *rows: tuple[str, dict[str, str], int]) -> None:
-        """The rows that there are: (row_key, columns, copies)."""
+        """The rows that there are: (row_key, columns, multiplicity)."""
         columns = (
             f"source string, table_id string, table_name string, row_key string, columns {COLUMNS}, deleted boolean, "
-            "copies int, leaf_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, checkpoint_id bigint"
+            "multiplicity int, partition_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, "
+            "checkpoint_id bigint"
         )
-        there = [("shop", "T", "public.t", key, c, not copies, copies, 1, 50, 50, 0, 4) for key, c, copies in rows]
+        there = [
+            ("shop", "T", "public.t", key, c, not multiplicity, multiplicity, 1, 50, 50, 0, 4)
+            for key, c, multiplicity in rows
+        ]
         self.core.view("row_state", columns, *there)
 
     def changed(self) -> dict[str, tuple[dict[str, str], int]]:
-        """By key: columns and copies (0: a tombstone) of the rows that the run writes."""
+        """By key: columns and multiplicity (0: a tombstone) of the rows that the run writes."""
         rows = self.core.select("row_state", "row_state")
         assert len({row.row_key for row in rows}) == len(rows)
-        assert all(row.deleted is (row.copies == 0) and row.checkpoint_id == 5 for row in rows)
-        return {row.row_key: (row["columns"], row.copies) for row in rows}
+        assert all(row.deleted is (row.multiplicity == 0) and row.checkpoint_id == 5 for row in rows)
+        return {row.row_key: (row["columns"], row.multiplicity) for row in rows}
 
 
 RANGES = [{"source": "shop", "checkpoint_id": 5, "lower": 100, "upper": 200, "since": 4}]
@@ -239,7 +243,7 @@ def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: Spark
     core.view(
         "source_tables",
         "source string, table_id string, table_name string, state string, snapshot_id string, snapshot_lsn bigint, "
-        "done_lsn bigint, ended_lsn bigint, key_columns array<string>",
+        "complete_lsn bigint, ended_lsn bigint, key_columns array<string>",
         *(
             ("shop", f"{state} {done}", "public.t", state, "S", 10, done, None, ["id"])
             for state, done in (("done", 119), ("done", 120), ("done", 121), ("running", None), ("queued", None))
@@ -273,7 +277,7 @@ def test_a_source_moves_to_the_lowest_position_of_its_writers(
     core = CoreModels(spark)
     columns = "source string, writer int, start_position bigint, position bigint"
     core.view("stored", columns, *(("shop", *each) for each in positions))
-    core.view("sources", "source string, checkpoint_scope string, writers array<int>", ("shop", "definition", counting))
+    core.view("sources", "source string, snapshot_hold string, writers array<int>", ("shop", "definition", counting))
     raw = {"positions": "stored", "sources": "sources", "tables": "none"}
     found = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
     assert found == ({} if moved is None else {"shop": moved})

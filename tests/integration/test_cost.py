@@ -41,7 +41,7 @@ def pipeline(
             f"select _row_key, id, v from {{{{ rows('{view}') }}}}",
             bucket_by=[],
             object_id="id",
-            evaluate="rows",
+            evaluation="incremental",
         )
     pipeline.sync()
     return pipeline

@@ -42,7 +42,7 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     view = pipeline.view("t", {"id": "int", "v": "string"})
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     one, other = (pipeline.definition(name, query, **options) for name in ("one", "other"))
     assert planned(pipeline, "new") == {one, other}
     pipeline.sync()
@@ -87,23 +87,23 @@ def test_a_plan_names_what_is_refused_beside_the_others(
     database.execute("create table t (id int primary key); insert into t values (1)")
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     query = f"select _row_key, id from {{{{ rows('{pipeline.view('t', {'id': 'int'})}') }}}}"
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     one, other = (pipeline.definition(name, query, **options) for name in ("one", "other"))
     lookup = pipeline.definition(
-        "lookup", query + f" -- depends_on: {{{{ ref('{one}') }}}}", request=["id"], definition=one
+        "lookup", query + f" -- depends_on: {{{{ ref('{one}') }}}}", parameters=["id"], bucket=one
     )
     path = pipeline.folder / f"models/buckets/{lookup}.sql"
-    path.write_text("{{ config(materialized='bucket_parameters') }}\n" + path.read_text())
+    path.write_text("{{ config(materialized='bucket_lookup') }}\n" + path.read_text())
     pipeline.sync()
     pipeline.definition("one", query, **options, bucket="id")
     steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
-    assert steps[one].state == steps[lookup].state == "refused"
+    assert steps[one].state == steps[lookup].state == "invalid"
     assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
-    assert steps[lookup].reason == "what it depends on is refused"
+    assert steps[lookup].reason == "a definition that it depends on is invalid"
     assert steps[other].state == "unchanged"
     shown = finished(tmp_path, *TIDEMARK, "plan")
     assert shown.returncode == 1
-    assert "refused" in shown.stdout
+    assert "invalid" in shown.stdout
     assert "unchanged" in shown.stdout
 
 
@@ -123,7 +123,7 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     pipeline.write(path, text.replace("cast(columns['v'] as string)", "{{ told(\"columns['v']\") }}"))
     pipeline.write("macros/told.sql", "{% macro told(value) %}{{ value }}{% endmacro %}")
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", evaluate="rows")
+    one = pipeline.definition("one", query, bucket_by=[], object_id="id", evaluation="incremental")
     pipeline.sync()
     pipeline.write("macros/told.sql", "{% macro told(value) %}upper({{ value }}){% endmacro %}")
     capfd.readouterr()
@@ -150,11 +150,11 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     assert message() == "definition changed, PUT 3, REMOVE 0"
     assert message() == "unchanged"
     # While it runs, files change; one that can't be parsed is told, and nothing is run with the old text.
-    pipeline.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluate="rows")
+    pipeline.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluation="incremental")
     with pytest.raises(Failure, match="the dbt project can't be parsed"):
         run_loop.model()
     pipeline.write("macros/told.sql", "{% macro told(value) %}lower({{ value }}){% endmacro %}")
-    pipeline.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluate="rows")
+    pipeline.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluation="incremental")
     assert message() == "definition changed, PUT 2, REMOVE 1"
     assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 2, "b"), (f"{one}[]", 3, "c")]
     assert planned(pipeline, "unchanged") == {one}
@@ -168,7 +168,7 @@ def test_a_stale_view_of_views_keeps_its_definition_unpublished(
     below = pipeline.view("t", {"id": "int"})
     above = pipeline.write(f"models/staging/{below}_all.sql", f"select * from {{{{ ref('{below}') }}}}")
     query = f"select * except (_checkpoint_id) from {{{{ ref('{above}') }}}}"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", key=["id"])
+    one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.view("t", {"id": "int", "v": "string"})
     pipeline.model("run", "--select", below)
@@ -208,9 +208,9 @@ def test_runs_on_an_empty_lake_do_not_block_later_releases(
     pipeline = SourcePipeline(lake, source, settings, tmp_path / "project")
     view = pipeline.view("t", {"id": "int"})
     name = pipeline.definition(
-        "whole", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"]
+        "whole", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
     )
-    write_sources(pipeline.folder, source.model_copy(update={"checkpoint_scope": "source"}))
+    write_sources(pipeline.folder, source.model_copy(update={"snapshot_hold": "source"}))
     (tmp_path / "lake").mkdir()
     query = f"select id from buckets.{name} order by id"
     first_runs = (sys.executable, "-m", "tests.harness.first_runs", query)

@@ -33,7 +33,7 @@ def test_a_dbt_snapshot_over_a_definition_keeps_what_was(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     view = pipeline.view("orders", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
-    definition = pipeline.definition("kept", query, bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition("kept", query, bucket_by=[], object_id="id", evaluation="incremental")
     kept = f"history_{source.name}"
     pipeline.write(f"snapshots/{kept}.yml", SNAPSHOT.format(name=kept, definition=definition))
     versions = f"select id, total, dbt_valid_to is null from history.{kept}"

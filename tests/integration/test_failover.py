@@ -45,7 +45,7 @@ def accounts(server: PostgresServer) -> Database:
 def jobs(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> Iterator[PostgresJobs]:
-    found = PostgresJobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"landing_bytes": MEBIBYTE}))
+    found = PostgresJobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"commit_max_bytes": MEBIBYTE}))
     found.settle()
     yield found
     found.close()

@@ -36,7 +36,7 @@ def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
         pipeline = SourcePipeline(lake, source, settings, disk.outside)
         view = pipeline.view("t", {"id": "int", "v": "string"})
         query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-        rows = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+        rows = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluation="incremental")
         write_sources(disk.outside, source, settings.model_dump(mode="json"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_LAKE": str(disk.folder / "lake")}
         shown = tmp_path / "shown"

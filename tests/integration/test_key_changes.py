@@ -13,14 +13,14 @@ from tests.unit.calling import Macros
 Record = tuple[str, str | None, str, bool, dict[str, str]]
 
 COLUMNS_OF_KEPT = (
-    "source string, table_id string, row_key string, prev_row_key string, op string, partial boolean,"
+    "source string, table_id string, row_key string, old_row_key string, op string, is_partial boolean,"
     "columns map<string, string>, place struct<commit_lsn: bigint, change_lsn: bigint, commit_index: int>,"
     "read_again_lsn bigint"
 )
 
 
 def kept(spark: SparkSession, log: Sequence[Record]) -> None:
-    """A view of kept records: (row_key, prev_row_key, op, partial, columns) in the order of the log."""
+    """A view of kept records: (row_key, old_row_key, op, is_partial, columns) in the order of the log."""
     rows = [("shop", "T", *record, (1, at, at), None) for at, record in enumerate(log)]
     spark.createDataFrame(rows, COLUMNS_OF_KEPT).createOrReplaceTempView("kept")
 
@@ -53,7 +53,7 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
     spark.sql("create namespace if not exists core")
     before = held(spark)
     links = macros.cache_links("kept as (select * from kept)")
-    query = macros.followed_records(row_state, {"partial": [{"source": "shop", "table_name": "t"}]}, links)
+    query = macros.followed_records(row_state, {"is_partial": [{"source": "shop", "table_name": "t"}]}, links)
     found = spark.sql(
         f"select row_key, max_by(columns, place) from ({query}) where op <> 'delete' group by row_key"
     ).collect()
@@ -102,9 +102,9 @@ def test_rows_whose_keys_change_and_swap_at_random_keep_all_their_values(spark: 
 
     def move(old: str, new: str) -> None:
         rows[new] = {**rows.pop(old), "v": str(len(log))}
-        partial = draw.random() < 0.8
+        is_partial = draw.random() < 0.8
         log.append((old, None, "delete", False, {}))
-        log.append((new, old, "update", partial, {"v": rows[new]["v"]} if partial else rows[new]))
+        log.append((new, old, "update", is_partial, {"v": rows[new]["v"]} if is_partial else rows[new]))
 
     keys = [str(key) for key in range(2 * len(rows))]
     while len(log) < 300:

@@ -31,10 +31,17 @@ def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(
             for n, attempt, state, keys in states
         ]
     )
-    snapshot = {"source": name, "table_id": table.table_id, "snapshot_id": name, "attempt": 1, "leaf_id": 5}
+    snapshot = {"source": name, "table_id": table.table_id, "snapshot_id": name, "attempt": 1, "partition_id": 5}
     read = [{"chunk": 0, "row_key": "read"}, {"chunk": 0, "row_key": "moved"}, {"chunk": 1, "row_key": "of no chunk"}]
     lake.append(SNAPSHOT_ROWS, rows(SNAPSHOT_ROWS_SCHEMA, snapshot, *read))
-    event = {"source": name, "writer": 1, "table_id": table.table_id, "leaf_id": 5, "commit_index": 0, "partial": True}
+    event = {
+        "source": name,
+        "writer": 1,
+        "table_id": table.table_id,
+        "partition_id": 5,
+        "commit_index": 0,
+        "is_partial": True,
+    }
     log = [
         (110, "update", "read", None, True),
         (110, "update", "of no chunk", None, True),
@@ -50,8 +57,8 @@ def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(
         (150, "update", "not landed by all", None, True),
     ]
     records = [
-        {"commit_lsn": at, "change_lsn": at, "op": op, "row_key": key, "prev_row_key": before, "partial": partial}
-        for at, op, key, before, partial in log
+        {"commit_lsn": at, "change_lsn": at, "op": op, "row_key": key, "old_row_key": before, "is_partial": is_partial}
+        for at, op, key, before, is_partial in log
     ]
     lake.append(EVENTS, rows(EVENTS_SCHEMA, event, *records))
     wanted = ["asked before", "deleted", "moved", "never read", "of no chunk"]

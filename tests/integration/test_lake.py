@@ -48,7 +48,7 @@ def events(source: str, count: int) -> pa.Table:
             "op": "insert",
             "columns": [("a", None), ("b", "ä")],
             "commit_ts": now,
-            "partial": False,
+            "is_partial": False,
         }
         for n in range(count)
     ]
@@ -78,8 +78,8 @@ def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) 
     committer.add(EVENTS, [file.path for file in files])
     assert snapshots(lake, EVENTS) == before + 1
     assert count(lake, EVENTS, name) == 15
-    rows = lake.spark.sql(f"SELECT columns, partial, row_key FROM {EVENTS} WHERE source = '{name}'")
-    assert {(*row.columns.items(), row.partial, row.row_key) for row in rows.collect()} == {
+    rows = lake.spark.sql(f"SELECT columns, is_partial, row_key FROM {EVENTS} WHERE source = '{name}'")
+    assert {(*row.columns.items(), row.is_partial, row.row_key) for row in rows.collect()} == {
         (("a", None), ("b", "ä"), False, None)
     }
 
@@ -265,7 +265,7 @@ def test_a_change_of_what_was_changed_meanwhile_is_lost(lake: Lake, name: str) -
     row = table(name)
     lake.tables.put(name, [row])
     (queued,) = lake.tables.put(name, [row.queued("again")])
-    assert lake.tables.put(name, [row.after(state=DONE, done_lsn=9)]) == []
+    assert lake.tables.put(name, [row.after(state=DONE, complete_lsn=9)]) == []
     assert lake.tables.read(name) == {"t1": queued}
 
 

@@ -47,14 +47,14 @@ def pipeline(
         bucket_by=["customer"],
         object_type="order",
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     pipeline.definition(
         "totals",
         f"select customer, sum(total) as total, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
-        key=["customer"],
+        unique_key=["customer"],
     )
     return pipeline
 
@@ -118,7 +118,7 @@ def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipel
     path = f"models/staging/{view}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
     query = f"select _row_key, id, _columns from {{{{ rows('{view}') }}}}"
-    texts = pipeline.definition("texts", query, bucket_by=[], object_id="id", evaluate="rows")
+    texts = pipeline.definition("texts", query, bucket_by=[], object_id="id", evaluation="incremental")
     pipeline.sync()
     logs = [f"buckets.{definition}__ops" for definition in (texts, name(pipeline, "by_customer"))]
     ops = [pipeline.snapshot_ids(log) for log in logs]
@@ -153,10 +153,10 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
     }
     for table, columns in tables.items():
         query = f"select _row_key, {', '.join(columns)} from {{{{ rows('{pipeline.view(table, columns)}') }}}}"
-        pipeline.definition(table, query, bucket_by=[], object_id="k", evaluate="rows")
+        pipeline.definition(table, query, bucket_by=[], object_id="k", evaluation="incremental")
     path = pipeline.folder / f"models/staging/stg_{pipeline.source.name}__counted.sql"
     copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
-    path.write_text(copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where"))
+    path.write_text(copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where"))
 
     def equal() -> None:
         for table, columns in tables.items():
@@ -196,7 +196,7 @@ def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, da
     view = f"stg_{pipeline.source.name}__orders"
     query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(pipeline, "by_customer")
     # Rows that are one object by its id are told apart by their keys.
-    shared = pipeline.definition("shared", query, bucket_by=[], object_id="customer", evaluate="rows")
+    shared = pipeline.definition("shared", query, bucket_by=[], object_id="customer", evaluation="incremental")
     pipeline.sync()
     database.execute(
         "update orders set customer = 3 - customer where customer in (1, 2); delete from orders where id = 3"
@@ -210,7 +210,7 @@ def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
     for bucket_by in ("status", "customer"):
         query = f"select _row_key, {COLUMNS} from {{{{ rows('{view}') }}}} where status <> 'archived'"
-        settings = {"object_type": "order", "object_id": "id", "evaluate": "rows"}
+        settings = {"object_type": "order", "object_id": "id", "evaluation": "incremental"}
         pipeline.definition("by_customer", query, bucket_by=[bucket_by], **settings)
         assert pipeline.model()[by_customer].message == "definition changed, PUT 39, REMOVE 39"
     assert_equal(pipeline, database)
@@ -253,9 +253,11 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     database.execute("vacuum big")
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     view = pipeline.view("big", {"id": "int", "filler": "string", "note": "string"})
-    pipeline.definition("all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
+    pipeline.definition(
+        "all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
+    )
     monkeypatch.setattr("ingest.snapshot.snapshotter.KEYS_AT_ONCE", 2)
-    small = in_chunks(settings, 1, lease_seconds=1.0)
+    small = in_chunks(settings, 1, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
 
     def die_after_two(chunks: Sequence[Chunk]) -> None:
@@ -299,12 +301,14 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
     database: Database,
     scope: str,
 ) -> None:
-    source = new_source(checkpoint_scope=scope)
+    source = new_source(snapshot_hold=scope)
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     for table in ("a", "b"):
         database.execute(f"create table {table} (id int primary key); insert into {table} values (1)")
         view = pipeline.view(table, {"id": "int"})
-        pipeline.definition(table, f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", key=["id"])
+        pipeline.definition(
+            table, f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
+        )
     pipeline.sync()
     assert lake.tables.queue(source.name, "asked for", ["public.a"]) == ["public.a"]
     database.execute("insert into a values (2); insert into b values (2)")
@@ -342,7 +346,7 @@ def test_the_unit_tests_of_the_models_pass(pipeline: SourcePipeline) -> None:
 def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select customer, status, count(*) as n from {{{{ ref('{view}') }}}} group by customer, status, id"
-    pipeline.definition("doubled", query, bucket_by=[], object_id="customer", key=["customer"])
+    pipeline.definition("doubled", query, bucket_by=[], object_id="customer", unique_key=["customer"])
     with pytest.raises(Failure, match=r"Two rows of the bucket doubled_\w+\[\] have the id \d and the key"):
         pipeline.sync()
     assert pipeline.rows(f"select count(*) from buckets.{name(pipeline, 'doubled')}") == [(0,)]
@@ -350,11 +354,9 @@ def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> 
 
 def looking_up(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
     """Adds a lookup of by_customer's buckets; gives its full name."""
-    full = pipeline.definition(short, query, request=request, definition=name(pipeline, "by_customer"))
+    full = pipeline.definition(short, query, parameters=request, bucket=name(pipeline, "by_customer"))
     path = f"models/buckets/{full}.sql"
-    return pipeline.write(
-        path, "{{ config(materialized='bucket_parameters') }}\n" + (pipeline.folder / path).read_text()
-    )
+    return pipeline.write(path, "{{ config(materialized='bucket_lookup') }}\n" + (pipeline.folder / path).read_text())
 
 
 # In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
@@ -395,12 +397,12 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id from {own}": "with a _checkpoint_id of its own",
     "select id from {rows}": "names a column '_row_key' that the query does not select",
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
-    "select _row_key, id from {rows} -- {notes}": "evaluate: 'rows' depends on 2 tables",
+    "select _row_key, id from {rows} -- {notes}": "evaluation: 'incremental' depends on 2 tables",
 }
-# The same with `evaluate: whole`; what the query gives is fine, but not what it reads, or what `meta` says of it.
+# The same with `evaluation: full`; what the query gives is fine, but not what it reads, or what `meta` says of it.
 NOT_TO_BE_TOLD = {
     "select id, (select max(seq) from {events}) as seq from {ref}": "reads events itself",
-    "select id from {of_raw}": "', which reads source.tidemark.raw.chunks itself",
+    "select id from {of_raw}": "', which reads source.tidemark.raw.snapshot_chunks itself",
     "select cast(cast(id as string) as binary) as id from {ref}": "the column 'id', whose type binary is no text",
     "select map(id, id) as id from {ref}": "the column 'id', whose type map<bigint,bigint> is no text",
     "select array(id, customer) as id from {ref}": "the column 'id', whose type array<bigint> is no text",
@@ -416,7 +418,7 @@ NOT_TO_BE_TOLD = {
 
 # What a lookup asks for, how it depends on its definition, and why it is refused.
 NOT_LOOKED_UP: list[tuple[object, str, str]] = [
-    ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.request is missing or no list"),
+    ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.parameters is missing or no list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
     (["customer"], "with used as (select * from {{{{ ref('{}') }}}})", "reads 'by_customer"),
@@ -429,7 +431,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     view, unkeyed = f"stg_{pipeline.source.name}__orders", pipeline.view("notes", {"word": "string"})
     copies = (pipeline.folder / f"models/staging/{unkeyed}.sql").read_text()
     copies = copies.replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
-    copies = copies.replace("where", "lateral view explode(sequence(1, copies)) as copy where")
+    copies = copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where")
     pipeline.write(f"models/staging/{unkeyed}.sql", copies)
     bare = pipeline.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
@@ -439,16 +441,16 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     own = pipeline.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
     past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
     young = pipeline.write(f"models/staging/young_{view}.sql", f"select _row_key, _checkpoint_id, id {past}")
-    joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'chunks') }}}} c on o.id = c.chunk"
+    joined = f"from {{{{ ref('{view}') }}}} o left join {{{{ source('raw', 'snapshot_chunks') }}}} c on o.id = c.chunk"
     of_raw = pipeline.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
     reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
     reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
-        (query, why, {"evaluate": "rows"}) for query, why in NOT_ROW_BY_ROW.items()
+        (query, why, {"evaluation": "incremental"}) for query, why in NOT_ROW_BY_ROW.items()
     ]
-    refusals += [(query, why, {"key": ["id"]}) for query, why in NOT_TO_BE_TOLD.items()]
+    refusals += [(query, why, {"unique_key": ["id"]}) for query, why in NOT_TO_BE_TOLD.items()]
     names = [
         pipeline.definition(f"refused_{number}", query.format(**reads), bucket_by=[], object_id="id", **meta)
         for number, (query, _, meta) in enumerate(refusals)
@@ -460,7 +462,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
         refusals.append((query, why, {}))
     columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
     query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
-    words = pipeline.definition("words", query, bucket_by=[], object_id="word", evaluate="rows")
+    words = pipeline.definition("words", query, bucket_by=[], object_id="word", evaluation="incremental")
     with pytest.raises(Failure) as failure:
         pipeline.sync()
     said = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
@@ -472,7 +474,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
 
 @pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
 def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: SourcePipeline) -> None:
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
     query = f"select {columns} from {{{{ rows('stg_{pipeline.source.name}__orders') }}}}"
     odd = pipeline.definition("odd", query, **options)
@@ -497,7 +499,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
     others = [f"buckets.{totals}", f"buckets.{totals}__ops", "core.row_state", "core.events", "core.checkpoints"]
     before = pipeline.snapshot_ids(*others)
     view = f"stg_{pipeline.source.name}__orders"
-    settings = {"bucket_by": ["customer"], "object_type": "order", "object_id": "id", "evaluate": "rows"}
+    settings = {"bucket_by": ["customer"], "object_type": "order", "object_id": "id", "evaluation": "incremental"}
 
     def change(query: str) -> str:
         pipeline.definition("by_customer", query, **settings)
@@ -555,11 +557,11 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
     "before the events": lambda sql: "insert into core.events" in sql,
     "between the statements of row_state": lambda sql: "merge into core.row_state" in sql,
     "between rows and op log": lambda sql: "__ops" in sql and "insert into" in sql,
-    "before the manifest": lambda sql: "insert into core.publications" in sql,
-    "between manifest and its publication": lambda sql: "fast_forward('lake.core.publications'" in sql,
+    "before the manifest": lambda sql: "insert into core.releases" in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('lake.core.releases'" in sql,
     "between manifest and tables": lambda sql: "fast_forward('lake.core.events'" in sql,
     "between tables": lambda sql: "fast_forward('lake.buckets." in sql,
-    "before the marks": lambda sql: "insert overwrite core.progress" in sql,
+    "before the marks": lambda sql: "insert overwrite core.model_watermarks" in sql,
 }
 
 
@@ -625,7 +627,7 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     view = f"stg_{pipeline.source.name}__orders"
     query, options = f"select _row_key, id from {{{{ rows('{view}') }}}}", {"bucket_by": [], "object_id": "id"}
-    ids = pipeline.definition("ids", query, evaluate="rows", **options)
+    ids = pipeline.definition("ids", query, evaluation="incremental", **options)
     pipeline.sync()
     before = pipeline.rows(f"select * from buckets.{by_customer}")
     database.execute("alter table orders alter customer type bigint")
@@ -669,7 +671,7 @@ def test_a_run_that_another_one_overtook_publishes_nothing(pipeline: SourcePipel
     pipeline.sync()
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", late_copy(pipeline).model):
+    with pytest.raises(Overtaken), meanwhile("insert into core.releases", late_copy(pipeline).model):
         pipeline.model()
     assert_equal(pipeline, database)
 
@@ -683,19 +685,19 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
         options = "options => map('rewrite-all', 'true')"
         pipeline.spark.sql(f"call system.rewrite_data_files(table => 'buckets.{by_customer}', {options})")
 
-    publications = pipeline.rows("select count(*) from core.publications")
+    publications = pipeline.rows("select count(*) from core.releases")
     database.execute("delete from orders where id < 5")
     pipeline.land()
     refused = pytest.raises(Overtaken, match=f"{by_customer}.*: somebody else wrote to it")
     with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
         pipeline.model()
-    assert pipeline.rows("select count(*) from core.publications") == publications
+    assert pipeline.rows("select count(*) from core.releases") == publications
     pipeline.model()
     assert_equal(pipeline, database)
     # In the moment after it has committed itself.
     database.execute("update orders set total = 5 where id < 9")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", rewrite):
+    with pytest.raises(Overtaken), meanwhile("insert into core.releases", rewrite):
         pipeline.model()
     with pytest.raises(Failure, match="can not be finished") as failure:
         pipeline.model()
@@ -716,17 +718,17 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
 
     def gone() -> list[definition_plan.Step]:
         steps = definition_plan.make(pipeline.spark, folder=late.folder)
-        return [step for step in steps if step.state == "gone" and step.definition == by_customer]
+        return [step for step in steps if step.state == "deleted" and step.definition == by_customer]
 
     def prune() -> None:
         with pytest.raises(Failure), killed_at(lambda sql: "drop table" in sql and "__ops" in sql):
-            definition_plan.prune(gone(), folder=late.folder)
-        assert definition_plan.prune(gone(), folder=late.folder) == [by_customer]
+            definition_plan.prune(late.spark, folder=late.folder)
+        assert definition_plan.prune(late.spark, folder=late.folder) == [by_customer]
         assert gone() == []
 
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", prune):
+    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.releases'", prune):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
@@ -739,17 +741,19 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     pipeline.remove(f"models/buckets/{by_customer}.sql")
-    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"]
+    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"]
     assert [step.definition for step in steps] == [by_customer]
 
     def write_watermarks() -> None:
-        pipeline.spark.sql("insert overwrite core.progress select * from core.progress")
+        pipeline.spark.sql("insert overwrite core.model_watermarks select * from core.model_watermarks")
 
-    with during("delete from core.progress", write_watermarks) as errors:
-        assert definition_plan.prune(steps, folder=pipeline.folder) == [by_customer]
+    with during("delete from core.model_watermarks", write_watermarks) as errors:
+        assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
-    assert pipeline.rows(f"select * from core.progress where model = '{by_customer}'") == []
-    assert [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "gone"] == []
+    assert pipeline.rows(f"select * from core.model_watermarks where model = '{by_customer}'") == []
+    assert [
+        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"
+    ] == []
 
 
 @pytest.mark.slow(reason="an error of the catalog that passes")
@@ -813,7 +817,7 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
 
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", begin):
+    with pytest.raises(Overtaken), meanwhile("insert into core.releases", begin):
         pipeline.model()
     late.model()
     for definition in as_text:
@@ -834,7 +838,7 @@ def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipelin
             f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
             bucket_by=[],
             object_id="customer",
-            key=["customer"],
+            unique_key=["customer"],
         )
         for number in range(3)
     ]
@@ -843,7 +847,7 @@ def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipelin
     threads: list[int] = []
 
     def look(sql: str) -> None:
-        if "core.publications" in sql and ("create branch" in sql or "fast_forward" in sql):
+        if "core.releases" in sql and ("create branch" in sql or "fast_forward" in sql):
             threads.append(threading.get_ident())
 
     with watched(look):
@@ -866,7 +870,7 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
     both = threading.Event()
 
     def look(sql: str) -> None:
-        if "insert into core.publications" in sql:
+        if "insert into core.releases" in sql:
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes what it finds
                 with another_dbt():
@@ -952,15 +956,14 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
     with pytest.raises(UsageError, match="no lookup asks for role"):
         seen(user_id="7", role="admin")
     pipeline.remove(f"models/buckets/{lookup}.sql")
-    # The lake is the session's: other tests' definitions are gone too.
     steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == lookup]
-    assert [step.state for step in steps] == ["gone"]
-    assert definition_plan.prune(steps, folder=pipeline.folder) == [lookup]
+    assert [step.state for step in steps] == ["deleted"]
+    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [lookup]
     assert not pipeline.spark.catalog.tableExists(f"buckets.{lookup}__ops")
     assert lookup not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     pipeline.sync()
-    pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_parameters') }} select 1 as user_id")
-    with pytest.raises(UsageError, match="meta.request is missing"):
+    pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_lookup') }} select 1 as user_id")
+    with pytest.raises(UsageError, match="meta.parameters is missing"):
         seen(user_id="7")
 
 
@@ -1047,19 +1050,22 @@ def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, 
 def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
-    early = pipeline.definition("early", query, bucket_by=[], object_id="id", key=["id"])
+    early = pipeline.definition("early", query, bucket_by=[], object_id="id", unique_key=["id"])
     with pytest.raises(Failure, match="no such"):
         pipeline.sync()
     pipeline.remove(f"models/buckets/{early}.sql")
-    published = pipeline.rows("select max(publication_id) from core.publications")
+    published = pipeline.rows("select max(release_id) from core.releases")
     (step,) = [
         step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == early
     ]
-    assert (step.state, step.reason) == ("gone", "its model is no longer there; what it left stays until --prune")
-    assert definition_plan.prune([step], folder=pipeline.folder) == [early]
+    assert (step.state, step.reason) == (
+        "deleted",
+        "its model no longer exists; its tables stay until `tidemark prune`",
+    )
+    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [early]
     assert early not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
     assert not pipeline.rows(f"show tables in buckets like '{early}*'")
-    assert pipeline.rows("select max(publication_id) from core.publications") == published
+    assert pipeline.rows("select max(release_id) from core.releases") == published
 
 
 @pytest.mark.slow(reason="a variant of the prune that is in CI")
@@ -1068,10 +1074,12 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePip
     totals = name(pipeline, "totals")
     pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
     steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == totals]
-    assert [step.reason for step in steps] == ["its model is no definition any more; what it left stays until --prune"]
+    assert [step.reason for step in steps] == [
+        "its model is no longer a definition; its tables stay until `tidemark prune`"
+    ]
     pipeline.spark.sql(f"drop table buckets.{totals}")
     pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
-    assert definition_plan.prune(steps, folder=pipeline.folder) == [totals]
+    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [totals]
     assert pipeline.spark.catalog.tableExists(f"buckets.{totals}")
     assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
@@ -1113,14 +1121,13 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
     # A run that was under way.
     database.execute("update orders set total = 11 where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: other_kind("table")):
+    with pytest.raises(Overtaken), meanwhile("insert into core.releases", lambda: other_kind("table")):
         pipeline.model()
     again(12)
     # Pruned; never published.
     other_kind("table")
-    (step,) = [step for step in definition_plan.make(late.spark, folder=late.folder) if step.definition == totals]
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
-    assert definition_plan.prune([step], folder=late.folder) == [totals]
+    assert definition_plan.prune(late.spark, folder=late.folder) == [totals]
     late.write(path, definition)
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()

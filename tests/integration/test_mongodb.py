@@ -189,7 +189,7 @@ def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
-    jobs.settings = settings.model_copy(update={"landing_bytes": ByteSize(1 << 20)})
+    jobs.settings = settings.model_copy(update={"commit_max_bytes": ByteSize(1 << 20)})
     with mongo.start_session() as session, session.start_transaction():
         for n in range(1, 41):
             shop.a.insert_one({"_id": n, "text": str(n % 10) * 600_000}, session=session)
@@ -533,7 +533,7 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
 ) -> None:
     """One process begins a collection, another goes on with it, that reads at an older time."""
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, lease_seconds=0.5)
+    jobs.settings = in_chunks(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(100)])
     shop.late.insert_many([{"_id": 1, "v": "old"}, {"_id": 2, "v": "gone"}])
     jobs.open()
@@ -640,7 +640,7 @@ def test_a_killed_snapshot_reads_nothing_again(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, lease_seconds=0.5)
+    jobs.settings = in_chunks(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     with pytest.raises(Killed):
@@ -796,7 +796,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
 
 def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings) -> None:
     source = MongoSource(name="m", uri=SecretStr("mongodb://me:secret@127.0.0.1:1/?replicaSet=x"), collections=("a.*",))
-    (finding,) = check(source, settings.model_copy(update={"connect_seconds": 0.3}))
+    (finding,) = check(source, settings.model_copy(update={"connect_timeout_seconds": 0.3}))
     assert finding.level == "error"
     assert "127.0.0.1:1" in str(finding)
     assert "secret" not in str(finding)

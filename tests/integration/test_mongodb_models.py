@@ -61,7 +61,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
         f"select _row_key, customer_id, _id, total, placed, open from {{{{ rows('{orders}') }}}} where open",
         bucket_by=["customer_id"],
         object_id="_id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     totals = pipeline.definition(
         "totals",
@@ -69,7 +69,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
         f"left join {{{{ ref('{orders}') }}}} o on c.id = o.customer_id group by c.id, c.name",
         bucket_by=[],
         object_id="id",
-        key=["id"],
+        unique_key=["id"],
     )
 
     def expected() -> tuple[list[Any], list[Any]]:
@@ -136,7 +136,7 @@ def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
         f"select _row_key, _id, v from {{{{ rows('stg_{mongo_source.name}__a') }}}}",
         bucket_by=[],
         object_id="_id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     pipeline.sync()
     assert len(pipeline.bucket(every, "v")) == 5

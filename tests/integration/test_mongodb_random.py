@@ -132,7 +132,7 @@ def test_whatever_happens_the_lake_has_the_documents(
     workload = Workload(randomly, mongo, mongo_jobs.source.name)
     workload.create()
     chunks = randomly.choice([1 << 20, 64 << 20])
-    mongo_jobs.settings = in_chunks(settings, chunks, workers=2, lease_seconds=1.0)
+    mongo_jobs.settings = in_chunks(settings, chunks, workers=2, chunk_lease_seconds=1.0)
     try:
         for number in range(ROUNDS):
             with RandomKills(mongo_jobs, random.Random(seed * ROUNDS + number)):

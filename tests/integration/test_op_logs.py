@@ -16,7 +16,7 @@ SETTINGS = {
     "bucket_by": ["customer"],
     "object_type": "order",
     "object_id": "id",
-    "key": ["id"],
+    "unique_key": ["id"],
 }
 Object = tuple[int, int, str | None]
 

@@ -19,10 +19,10 @@ BEFORE = (
     "insert into core.events",
     "merge into core.row_state",
     "__ops",
-    "insert into core.publications",
-    "fast_forward('lake.core.publications'",
+    "insert into core.releases",
+    "fast_forward('lake.core.releases'",
 )
-AFTER = ("fast_forward('lake.core.events'", "fast_forward('lake.buckets.", "insert overwrite core.progress")
+AFTER = ("fast_forward('lake.core.events'", "fast_forward('lake.buckets.", "insert overwrite core.model_watermarks")
 QUERY = "select _row_key, id, {} as v from {{{{ rows('{}') }}}}"
 
 
@@ -67,7 +67,7 @@ def test_sources_at_different_checkpoints_have_one_version_of_each_row(
     pipeline.sync()
     database.execute("update a set v = 10; delete from a where id = 3")
     land(pipeline, pipeline.source)
-    pipeline.model("build", "--select", "checkpoints", "events", "tables")
+    pipeline.model("build", "--select", "checkpoints", "events", "table_status")
     database.execute("update b set v = 20")
     land(pipeline, other)
     pipeline.model()
@@ -82,7 +82,9 @@ def test_runs_killed_at_any_statement_leave_nothing_behind(
     """One run after the other is killed, each later than the one before: the last ones while they finish a release."""
     pipeline, _ = two
     staged = view(pipeline, pipeline.source, "a")
-    definition = pipeline.definition("one", QUERY.format("v", staged), bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition(
+        "one", QUERY.format("v", staged), bucket_by=[], object_id="id", evaluation="incremental"
+    )
     shown = f"select id, v from staging.{staged}"
     pipeline.sync()
 
@@ -131,7 +133,7 @@ def test_events_ahead_of_the_tables_are_folded_all(
     pipeline.sync()
     database.execute("update a set v = 10 where id = 1")
     land(pipeline, pipeline.source)
-    pipeline.model("build", "--select", "checkpoints", "tables")
+    pipeline.model("build", "--select", "checkpoints", "table_status")
     database.execute("update a set v = 20 where id = 2")
     land(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "events")
@@ -147,7 +149,7 @@ def test_a_source_that_a_definition_no_longer_reads_says_nothing_of_it(
 ) -> None:
     pipeline, other = two
     first, second = view(pipeline, pipeline.source, "a"), view(pipeline, other, "b")
-    options = {"bucket_by": [], "object_id": "id", "key": ["id"]}
+    options = {"bucket_by": [], "object_id": "id", "unique_key": ["id"]}
     joined = f"select a.id, b.v from {{{{ ref('{first}') }}}} as a join {{{{ ref('{second}') }}}} as b on a.id = b.id"
     one = pipeline.definition("one", joined, **options)
     pipeline.sync()
@@ -169,7 +171,7 @@ def test_a_column_whose_type_was_being_changed_is_written_anew(
 ) -> None:
     pipeline, _ = two
     rows = view(pipeline, pipeline.source, "a")
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     one = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as bigint)", rows), **options)
@@ -187,7 +189,7 @@ def test_a_small_integer_is_no_other_type_when_the_definition_changes(
 ) -> None:
     pipeline, _ = two
     rows = view(pipeline, pipeline.source, "a")
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     one = pipeline.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as smallint)", rows) + " where id > 1", **options)
@@ -200,7 +202,7 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[SourcePipelin
     rows = view(pipeline, pipeline.source, "a")
     seed = pipeline.write(f"seeds/names_{pipeline.source.name}.csv", "id,name\n1,one\n2,two\n")
     query = f"select s.id, s.name from {{{{ ref('{rows}') }}}} as a join {{{{ ref('{seed}') }}}} as s on a.id = s.id"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", key=["id"])
+    one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
     # It is part of it as it is loaded.
@@ -215,6 +217,6 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[SourcePipelin
         f"models/tables/copy_{pipeline.source.name}.sql",
         f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",
     )
-    pipeline.definition("one", query.replace(rows, table), bucket_by=[], object_id="id", key=["id"])
+    pipeline.definition("one", query.replace(rows, table), bucket_by=[], object_id="id", unique_key=["id"])
     with pytest.raises(Failure, match=f"reads '{table}', which may change without its being told"):
         pipeline.model()

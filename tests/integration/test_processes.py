@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow(reason="processes of their own under load: minutes
 KILLS = 3
 SETTINGS = {
     "snapshot_chunk_bytes": "1MiB",
-    "snapshot_claim_bytes": "1MiB",
+    "snapshot_batch_bytes": "1MiB",
     "snapshot_workers": 1,
-    "landing_seconds": 0.2,
-    "announce_seconds": 0.5,
+    "commit_interval_seconds": 0.2,
+    "idle_position_seconds": 0.5,
 }
 BIG = (
     "create table big (id int primary key, filler text, note text);"
@@ -42,7 +42,7 @@ BIG = (
 def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
     """A sources.yml with this one, and a folder for what the processes say."""
     (folder / "logs").mkdir()
-    return str(write_sources(folder, source, {**SETTINGS, "lease_seconds": lease}))
+    return str(write_sources(folder, source, {**SETTINGS, "chunk_lease_seconds": lease}))
 
 
 def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
@@ -93,7 +93,7 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(BIG)
-    jobs = PostgresJobs(lake, source, settings.model_copy(update={"lease_seconds": 2.0}))
+    jobs = PostgresJobs(lake, source, settings.model_copy(update={"chunk_lease_seconds": 2.0}))
     sources, logs = sources_of(source, tmp_path, lease=2), tmp_path / "logs"
     # Two processes read at two moments: the stream has to tell what changed between them.
     with running(tidemark(logs, "stream", "--sources", sources)):

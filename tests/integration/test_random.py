@@ -34,7 +34,7 @@ def test_whatever_happens_everything_equals_the_source(
     workload = Workload(randomly, database)
     workload.create(randomly.randint(2, 4))
     pipeline = replica_of_orders(lake, source, settings, tmp_path, database)
-    small = in_chunks(settings, randomly.choice([1, 1 << 20]), workers=2, lease_seconds=1.0)
+    small = in_chunks(settings, randomly.choice([1, 1 << 20]), workers=2, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
     try:
         for number in range(ROUNDS):
@@ -74,14 +74,14 @@ def replica_of_orders(
         f"select _row_key, id, customer, status, note from {{{{ rows('{view}') }}}} where status <> 'archived'",
         bucket_by=["customer"],
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     pipeline.definition(
         "counts",
         f"select customer, count(*) as orders from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
-        key=["customer"],
+        unique_key=["customer"],
     )
     return pipeline
 
@@ -124,10 +124,10 @@ def assert_equal(jobs: PostgresJobs, pipeline: SourcePipeline, workload: Workloa
         names = [column.name for column in table.columns]
         found: Counter[Row] = Counter()
         for row in pipeline.spark.sql(
-            f"select columns, copies from core.row_state where source = '{pipeline.source.name}' "
+            f"select columns, multiplicity from core.row_state where source = '{pipeline.source.name}' "
             f"and table_id = '{table.table_id}' and not deleted"
         ).collect():
-            found[tuple(row.columns.get(name) for name in names)] += row.copies
+            found[tuple(row.columns.get(name) for name in names)] += row.multiplicity
         expected = jobs.source_rows(table_name)
         assert found == expected, (
             f"row_state of {table_name}: only lake {found - expected}, only source {expected - found}"

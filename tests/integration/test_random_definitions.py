@@ -100,7 +100,7 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
                 continue
             operation("compact_log", model=model, log_table=log, superseded_share=0.01)
             for each in (table, log):
-                operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
+                operation("compaction_min_files", model=model, table=each, deleted_share=0.01, small_files=2)
         operation("purge_tombstones", keep_seconds=0)
 
     if draw.random() < 0.3:
@@ -167,7 +167,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             bucket_by=["customer"],
             object_type="order",  # by default its name, another one for each source
             object_id="id",
-            evaluate="rows",
+            evaluation="incremental",
         )
         pipeline.definition(
             "sums",
@@ -175,7 +175,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             bucket_by=[],
             object_type="sum",
             object_id="customer",
-            key=["customer"],
+            unique_key=["customer"],
         )
     jobs = [PostgresJobs(lake, pipeline.source, settings) for pipeline in replicas]
     for each in jobs:
@@ -211,10 +211,10 @@ def outcome(pipeline: SourcePipeline) -> dict[str, list[tuple[object, ...]]]:
         "runs": pipeline.rows(f"select count(*) from core.checkpoints {mine}"),
         "events": pipeline.rows(
             "select rank() over (order by seq), commit_lsn, change_lsn, commit_index, op, table_name, row_key, "
-            f"prev_row_key, columns from core.events {mine}"
+            f"old_row_key, columns from core.events {mine}"
         ),
         "rows": pipeline.rows(
-            f"select table_name, row_key, columns, copies from core.row_state {mine} and not deleted"
+            f"select table_name, row_key, columns, multiplicity from core.row_state {mine} and not deleted"
         ),
         "by_customer": pipeline.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
         "sums": pipeline.rows(f"select {rows} from buckets.sums_{name}"),

@@ -40,10 +40,10 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         f"select _row_key, id, customer, total from {{{{ rows('{view}') }}}}",
         bucket_by=["customer"],
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     never = pipeline.definition(
-        "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", key=["id"]
+        "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", unique_key=["id"]
     )
     name = op_log.bucket_name(definition, "1")
     docs = documented()
@@ -88,7 +88,7 @@ def test_a_table_that_was_created_again_has_another_id(
     database.execute("create table orders (id int primary key); insert into orders values (1), (2)")
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     query = f"select _row_key, id from {{{{ rows('{pipeline.view('orders', {'id': 'int'})}') }}}}"
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     definition = pipeline.definition("read", query, **options)
     rows, log, path = f"buckets.{definition}", f"buckets.{definition}__ops", f"models/buckets/{definition}.sql"
     name = f"{definition}[]"
@@ -119,10 +119,7 @@ def test_a_table_that_was_created_again_has_another_id(
     assert rows not in moment()
     assert read(moment(), docs.Bucket()) == old
     pipeline.remove(path)
-    (step,) = [
-        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == definition
-    ]
-    definition_plan.prune([step], folder=pipeline.folder)
+    definition_plan.prune(pipeline.spark, [definition], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
     refused(before, docs.Bucket(), "is gone: take a new one")
     # Anew, without a row: there is nothing in its log.

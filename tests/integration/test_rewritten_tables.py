@@ -23,7 +23,7 @@ def read(database: Database, snapshot: str, storage: dict[int, int], folder: Pat
         chunk=0,
         attempt=1,
         relation_id=oid,
-        leaf_id=oid,
+        partition_id=oid,
         columns={"id": 1, "n": 2},
         key=("id",),
         row_filter=None,

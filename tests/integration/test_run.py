@@ -45,7 +45,7 @@ def test_balances_agree_at_every_checkpoint(
         f"select _row_key, tid, bid, tbalance from {{{{ rows('{view}') }}}}",
         bucket_by=["bid"],
         object_id="tid",
-        evaluate="rows",
+        evaluation="incremental",
     )
     run_loop = pipeline.run_loop()
     checked: list[dict[str, int]] = []
@@ -96,7 +96,7 @@ def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
     )
     view = pipeline.view("t", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
-    definition = pipeline.definition("numbers", query, bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition("numbers", query, bucket_by=[], object_id="id", evaluation="incremental")
     pipeline.land()
     return view, definition
 
@@ -144,7 +144,7 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
 ) -> None:
     view, _ = numbers(pipeline, database)
     query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
-    definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluation="incremental")
     run_loop = pipeline.run_loop()
     monkeypatch.setattr(run_loop, "UPKEEP_RUNS", 4)
     monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
@@ -168,7 +168,11 @@ def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, data
     )
     view = pipeline.view("t", {"id": "int", "v": "string"})
     rows = pipeline.definition(
-        "rows", f"select _row_key, id, v from {{{{ rows('{view}') }}}}", bucket_by=[], object_id="id", evaluate="rows"
+        "rows",
+        f"select _row_key, id, v from {{{{ rows('{view}') }}}}",
+        bucket_by=[],
+        object_id="id",
+        evaluation="incremental",
     )
     pipeline.sync()
     database.execute("update t set v = 'b' where id < 5; delete from t where id = 5; insert into t values (10, 'c')")
@@ -186,7 +190,7 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
     view = pipeline.view("t", {"id": "int"})
-    options = {"bucket_by": [], "object_id": "id", "evaluate": "rows"}
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
     pipeline.definition("broken", query.format("no_such_column as id"), **options)
     whole = pipeline.definition("whole", query.format("id"), **options)
@@ -211,7 +215,7 @@ def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
     ends: list[int] = []
 
     def put_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        done = [row.done_lsn for row in rows if row.state == DONE and row.done_lsn is not None]
+        done = [row.complete_lsn for row in rows if row.state == DONE and row.complete_lsn is not None]
         if done and not ends:
             ends.extend(done)
             database.execute("insert into t values (4)")  # for which there is a run

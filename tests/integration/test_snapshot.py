@@ -113,7 +113,7 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     """Rows without a key are read at once, however many. Two workers would have both cores of the tests' Spark."""
     database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
     database.execute("alter table keyless replica identity full")
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, lease_seconds=1.0))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
     claimed: list[Chunk] = []
     with database.connect(autocommit=False) as connection:
 
@@ -209,7 +209,7 @@ def test_a_locked_table_is_named_by_a_process_that_starts(
 def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
-    quick = in_chunks(settings, 2 * PAGES, lease_seconds=0.5)
+    quick = in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5)
     jobs = PostgresJobs(lake, source, quick)
     calls: list[object] = []
 
@@ -288,7 +288,7 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Pos
         accounts.execute("update late set v = 'new' where id = 1")
         accounts.execute("delete from late where id = 2")
         chunked.queue("public.late")
-        quick = chunked.settings.model_copy(update={"lease_seconds": 0.1})
+        quick = chunked.settings.model_copy(update={"chunk_lease_seconds": 0.1})
         with pytest.raises(Killed):
             PostgresJobs(chunked.lake, chunked.source, quick).snapshot(SnapshotHooks(after_claim=kill))
         assert chunked.table("public.late").state == RUNNING
@@ -304,7 +304,7 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Pos
 def test_one_paused_past_its_lease_does_not_count(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    quick = settings.model_copy(update={"lease_seconds": 0.5})
+    quick = settings.model_copy(update={"chunk_lease_seconds": 0.5})
     jobs = PostgresJobs(lake, source, quick)
     jobs.open()
 
@@ -426,7 +426,7 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
         "alter table t alter big set storage external; insert into t "
         "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
     )
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     landed: list[object] = []
 
     def kill_second(chunks: object) -> None:
@@ -583,7 +583,7 @@ def test_many_small_tables_are_begun_landed_and_done_together(jobs: PostgresJobs
     jobs.snapshot(SnapshotHooks(after_land=lambda chunks: groups.append(list(chunks))))
     assert [len(group) for group in groups] == [30]
     assert {t.state for t in lake_tables(jobs)} == {DONE}
-    assert len({t.done_lsn for t in lake_tables(jobs)}) == 1
+    assert len({t.complete_lsn for t in lake_tables(jobs)}) == 1
 
 
 def lake_tables(jobs: PostgresJobs) -> list[Any]:
@@ -720,7 +720,7 @@ def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs,
     hooks = SnapshotHooks(
         after_claim=call_once(lambda: add(None)), after_land=lambda chunks: landed.extend(c.table_id for c in chunks)
     )
-    chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
+    chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with chunked.streaming():
         chunked.snapshot(hooks)
     chunked.stream()
@@ -731,7 +731,7 @@ def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs,
 
 @pytest.mark.slow(reason="the order of work, not its result")
 def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: PostgresJobs, accounts: Database) -> None:
-    chunked.settings = chunked.settings.model_copy(update={"catalogue_seconds": 0.001})
+    chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
 
         def add(_: object) -> None:
@@ -781,7 +781,7 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
 ) -> None:
     accounts.execute("create table aaa (id int primary key); insert into aaa values (2)")
     accounts.execute("create publication part for table aaa, accounts where (id % 2 = 0)")
-    jobs = PostgresJobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalogue_seconds=5.0))
+    jobs = PostgresJobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalog_poll_seconds=5.0))
     take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
     jobs.snapshot(SnapshotHooks(before_done=take_out))
     landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
@@ -817,7 +817,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
 def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_land=kill))
     accounts.execute("create table other (id int)")

@@ -42,10 +42,10 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
         f"select _row_key, id, note from {{{{ rows('{view}') }}}}",
         bucket_by=[],
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     number = f"select id, cast(note as int) as number from {{{{ ref('{view}') }}}} where note <> 'n'"
-    pipeline.definition("bad", number, bucket_by=[], object_id="id", key=["id"])
+    pipeline.definition("bad", number, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
 
     # Writes of other databases are no changes to land.
@@ -92,9 +92,9 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     pipeline.sync()
     _, definitions, _ = told(pipeline)
     assert (definitions["bad"]["state"], definitions["bad"]["evaluation"]["put"]) == ("published", 1)
-    at = pipeline.snapshot_ids("core.model_states", "core.publications")
+    at = pipeline.snapshot_ids("core.model_states", "core.releases")
     pipeline.model()
-    assert pipeline.snapshot_ids("core.model_states", "core.publications") == at
+    assert pipeline.snapshot_ids("core.model_states", "core.releases") == at
 
     queue_tables(pipeline.lake, pipeline.settings, ["public.orders"])
     jobs.stream()

@@ -115,8 +115,8 @@ def test_keys_change_swap_and_follow_each_other(jobs: PostgresJobs, accounts: Da
     for old, new in ((20, 120), (120, 220), (220, 320)):
         accounts.execute("update accounts set id = %s where id = %s", [new, old])
     jobs.settle()
-    moved = [e for e in jobs.events() if e["prev_row_key"]]
-    assert [(e["prev_row_key"], e["row_key"]) for e in moved[-3:]] == [
+    moved = [e for e in jobs.events() if e["old_row_key"]]
+    assert [(e["old_row_key"], e["row_key"]) for e in moved[-3:]] == [
         ('["20"]', '["120"]'),
         ('["120"]', '["220"]'),
         ('["220"]', '["320"]'),
@@ -141,7 +141,7 @@ def test_truncate_is_a_record_per_table(jobs: PostgresJobs, accounts: Database) 
 def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
     jobs = PostgresJobs(lake, source, small)
     jobs.open()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
@@ -229,7 +229,7 @@ def test_a_slot_may_have_any_name_that_the_server_allows(
 def test_half_a_landed_transaction_comes_again_after_a_kill(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
     jobs = PostgresJobs(lake, source, small)
     jobs.open()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
@@ -246,7 +246,7 @@ def test_half_a_landed_transaction_comes_again_after_a_kill(
 def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    small = settings.model_copy(update={"landing_bytes": MEBIBYTE})
+    small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
     jobs = PostgresJobs(lake, source, small)
     jobs.settle()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")

@@ -45,10 +45,12 @@ def test_a_source_that_fails_does_not_stop_the_others(
     uri = SecretStr("mongodb://localhost:1/?replicaSet=rs0")
     away = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
     database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
-    pipeline = SourcePipeline(lake, good, settings.model_copy(update={"connect_seconds": 1.0}), tmp_path, broken, away)
+    pipeline = SourcePipeline(
+        lake, good, settings.model_copy(update={"connect_timeout_seconds": 1.0}), tmp_path, broken, away
+    )
     view = pipeline.view("t", {"id": "int"})
     query = f"select _row_key, id from {{{{ rows('{view}') }}}}"
-    definition = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluate="rows")
+    definition = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluation="incremental")
     run_loop = pipeline.run_loop()
     mended: list[bool] = []
 
@@ -175,7 +177,7 @@ def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
     source = new_source(dsn=make_conninfo(database.dsn, options="-c wal_sender_timeout=2s"))
-    often = settings.model_copy(update={"catalogue_seconds": 0.05})
+    often = settings.model_copy(update={"catalog_poll_seconds": 0.05})
     jobs = AllJobs(lake, Settings(sources={source.name: source}, settings=often))
     monkeypatch.setattr("ingest.pipeline.ingest_jobs.END_SECONDS", 1.0)
     backends = "select pid from pg_stat_activity where application_name = 'tidemark' and datname = current_database()"

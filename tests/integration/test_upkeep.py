@@ -43,14 +43,14 @@ def pipeline(
         f"select _row_key, id, customer, total from {{{{ rows('{view}') }}}}",
         bucket_by=["customer"],
         object_id="id",
-        evaluate="rows",
+        evaluation="incremental",
     )
     pipeline.definition(
         "sums",
         f"select customer, sum(total) as total from {{{{ ref('{view}') }}}} group by customer",
         bucket_by=[],
         object_id="customer",
-        key=["customer"],
+        unique_key=["customer"],
     )
     return pipeline
 
@@ -125,8 +125,8 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
             assert kinds == ["CLEAR"]
         for op in compacted:
             if op["op"] == "MOVE":
-                assert op["op_id"] < op["target_op"] <= compacted[-1]["op_id"]
-                assert set(op) == {"op_id", "op", "checksum", "target_op", "checkpoint_id"}
+                assert op["op_id"] < op["superseded_by"] <= compacted[-1]["op_id"]
+                assert set(op) == {"op_id", "op", "checksum", "superseded_by", "checkpoint_id"}
         for reader in readers:
             begun_in_the_middle = reader.after < compacted[0]["op_id"]
             lines = log_of(pipeline, by_customer, "1", reader.after)
@@ -155,10 +155,10 @@ def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, databas
 
 STATEMENTS: dict[str, Callable[[str], bool]] = {
     "before the log": lambda sql: "insert overwrite buckets." in sql,
-    "before the manifest": lambda sql: "insert into core.publications" in sql,
-    "between manifest and its publication": lambda sql: "fast_forward('lake.core.publications'" in sql,
+    "before the manifest": lambda sql: "insert into core.releases" in sql,
+    "between manifest and its publication": lambda sql: "fast_forward('lake.core.releases'" in sql,
     "before the log is published": lambda sql: "fast_forward('lake.buckets." in sql,
-    "before the marks": lambda sql: "insert overwrite core.progress" in sql,
+    "before the marks": lambda sql: "insert overwrite core.model_watermarks" in sql,
     "before the branches are dropped": lambda sql: "drop branch" in sql,
 }
 
@@ -191,7 +191,7 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: Sourc
     pipeline.land()
 
     # A run that was under way.
-    with pytest.raises(Overtaken), meanwhile("insert into core.publications", lambda: compact(pipeline, by_customer)):
+    with pytest.raises(Overtaken), meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)):
         pipeline.model()
     assert len(log_of(pipeline, by_customer, "0")) == 5
     pipeline.model()
@@ -222,11 +222,11 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
         f"select * from core.events where {mine}",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{by_customer}__ops group by bucket",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{sums}__ops group by bucket",
-        f"select model, checkpoint_id, position, definition_hash from core.progress where {mine}",
+        f"select model, checkpoint_id, position, definition_hash from core.model_watermarks where {mine}",
     ]
     before = [pipeline.rows(query) for query in seen]
     now = pipeline.settings.settings.model_copy(
-        update={"keep_passed_seconds": 0, "compact_share": 0.01, "compact_files": 2}
+        update={"retention_seconds": 0, "compaction_threshold": 0.01, "compaction_min_files": 2}
     )
     lines = list(maintain(pipeline.lake, now, pipeline.project))
     said = "\n".join(lines)
@@ -236,7 +236,7 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     tombstones = f"select count(*) from core.row_state where {mine} and deleted"
     assert pipeline.rows(tombstones) == [(0,)]
     small = "select count(*) from {}.files where content = 0"
-    for table in ("core.publications", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
+    for table in ("core.releases", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
         assert pipeline.rows(small.format(table)) == [(1,)], table
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
     for table in ("raw.wal_events", "raw.snapshot_rows"):
@@ -265,7 +265,11 @@ def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePi
     by_customer, sums = definitions(pipeline)
     pipeline.spark.sql(f"drop table buckets.{by_customer}")
     lines = list(
-        maintain(pipeline.lake, pipeline.settings.settings.model_copy(update={"compact_share": 0.01}), pipeline.project)
+        maintain(
+            pipeline.lake,
+            pipeline.settings.settings.model_copy(update={"compaction_threshold": 0.01}),
+            pipeline.project,
+        )
     )
     assert f"buckets.{sums}__ops: compacted" in "\n".join(lines)
     pipeline.model()
@@ -316,8 +320,8 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
 def published(pipeline: SourcePipeline, last: int) -> list[Row]:
     """What a reader who pins a publication finds: the newest snapshot of each table by then."""
     return pipeline.rows(
-        "select `table`, max_by(snapshot_id, publication_id) from core.publications "
-        f"where snapshot_id is not null and publication_id <= {last} group by `table`"
+        "select `table`, max_by(snapshot_id, release_id) from core.releases "
+        f"where snapshot_id is not null and release_id <= {last} group by `table`"
     )
 
 
@@ -330,21 +334,21 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     for total in range(3):
         database.execute(f"update orders set total = {total}")
         pipeline.sync()
-    numbers = pipeline.spark.sql("select distinct publication_id from core.publications order by 1").collect()
-    pinned = numbers[-2].publication_id
+    numbers = pipeline.spark.sql("select distinct release_id from core.releases order by 1").collect()
+    pinned = numbers[-2].release_id
     moments = [published(pipeline, pinned), published(pipeline, pinned + 1)]
-    superseded = f"select count(*) from core.publications where publication_id < {pinned}"
+    superseded = f"select count(*) from core.releases where release_id < {pinned}"
     checkpoints = f"select checkpoint_id from core.checkpoints where source = '{pipeline.source.name}'"
 
     def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
-        keep = {"keep_seconds": seconds, "keep_snapshots_seconds": snapshots_seconds}
+        keep = {"keep_seconds": seconds, "iceberg_snapshot_retention_seconds": snapshots_seconds}
         return "\n".join(pipeline.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
 
-    assert "core.publications" not in upkeep(3600)
-    assert "core.publications" not in upkeep(0, 3600)
+    assert "core.releases" not in upkeep(3600)
+    assert "core.releases" not in upkeep(0, 3600)
     pipeline.spark.conf.unset("spark.wap.branch")
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
-    pipeline.spark.sql(old.format("publications", "published_at", "publication_id"))
+    pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
     assert "superseded rows purged" in upkeep(3600)
     # One of each table, and what is told of those that were dropped.
     mine = f"{superseded} and model = '{by_customer}'"
@@ -356,13 +360,13 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
 
     database.execute("update orders set total = 9 where id = 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.publications'", purge):
+    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.releases'", purge):
         pipeline.model()
     pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
     pipeline.land()
     # dbt does not hear why it fails if another one ran inside of it.
-    with pytest.raises(Failure), meanwhile("merge into core.publications", pipeline.model):
+    with pytest.raises(Failure), meanwhile("merge into core.releases", pipeline.model):
         purge()
     assert "old checkpoints purged" in upkeep(0)
     assert len(pipeline.rows(checkpoints)) == 1
@@ -378,7 +382,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, d
 
     def left(keep_seconds: float) -> int:
         pipeline.project.operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
-        return len(pipeline.rows("select name from core.publications.refs where name <> 'main'"))
+        return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 1")
@@ -388,7 +392,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, d
     pipeline.land()
     with (
         pytest.raises(Overtaken),
-        meanwhile("fast_forward('lake.core.publications'", lambda: compact(pipeline, by_customer)),
+        meanwhile("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
     assert left(3600) == others + 1
@@ -403,7 +407,7 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
 ) -> None:
     jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     name = pipeline.source.name
-    tables = ("raw.snapshot_rows", "raw.chunks")
+    tables = ("raw.snapshot_rows", "raw.snapshot_chunks")
 
     def snapshots() -> list[set[str]]:
         """Those that have rows, and those that have chunks."""
@@ -438,10 +442,10 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
         jobs.snapshot(SnapshotHooks(after_plan=kill))
     (planned,) = snapshots()[1] - snapshots()[0]
     assert anew in purge(3600)[0]
-    long_ago("raw.chunks")
+    long_ago("raw.snapshot_chunks")
     assert anew in purge(3600)[0], "its table has just changed"
     long_ago("raw.source_tables")
-    pipeline.spark.sql(f"update raw.chunks set updated_at = now() where snapshot_id = '{planned}'")
+    pipeline.spark.sql(f"update raw.snapshot_chunks set updated_at = now() where snapshot_id = '{planned}'")
     # The first is not admitted for so long.
     assert anew not in purge(3600)[0]
     assert [len(left) for left in snapshots()] == [2, 3]

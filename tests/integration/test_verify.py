@@ -85,7 +85,7 @@ def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipel
     pipeline.spark.sql(
         f"""update core.row_state set row_key = '["30"]' where {mine} = 'public.orders' and row_key = '["3"]'"""
     )
-    pipeline.spark.sql(f"update core.row_state set copies = 1 where {mine} = 'public.pairs' and copies = 2")
+    pipeline.spark.sql(f"update core.row_state set multiplicity = 1 where {mine} = 'public.pairs' and multiplicity = 2")
     assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
         "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with other values, of 10; "
         """such as ["1"], ["30"]"""
@@ -202,7 +202,7 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
 
     database.execute("update orders set note = 'o' where id = 2")
-    slow = [stages("core.checkpoints"), stages("core.events"), stages("core.tables"), stages("core.row_state")]
+    slow = [stages("core.checkpoints"), stages("core.events"), stages("core.table_status"), stages("core.row_state")]
     assert verdicts(jobs.stream, jobs.stream, *slow, pipeline.model)
     assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
 
@@ -285,12 +285,12 @@ def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: Sourc
     pipeline.sync()
 
     def problem() -> str:
-        strict = pipeline.settings.settings.model_copy(update={"retained_log_bytes": ByteSize(1 << 20)})
+        strict = pipeline.settings.settings.model_copy(update={"wal_retention_warning_bytes": ByteSize(1 << 20)})
         (found,) = status.read(pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)).sources
         return found.problem
 
     assert problem() == ""
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")
-    assert "of log for a slot, above retained_log_bytes (1.0MiB)" in problem()
+    assert "of log for a slot, above wal_retention_warning_bytes (1.0MiB)" in problem()
     database.drop_slot(pipeline.source.slot)
     assert "the replication slot is gone" in problem()

@@ -38,7 +38,7 @@ def write_views(pipeline: SourcePipeline) -> list[str]:
 
 def define(pipeline: SourcePipeline, name: str, view: str) -> str:
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-    return pipeline.definition(name, query, bucket_by=[], object_id="id", evaluate="rows")
+    return pipeline.definition(name, query, bucket_by=[], object_id="id", evaluation="incremental")
 
 
 def show(pipeline: SourcePipeline, table: str, replaces: str = "") -> None:
@@ -80,7 +80,7 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
     assert pipeline.rows(f"select v from buckets.{every}") == [("a",), ("b",)]
     assert pipeline.rows(f"select v from buckets.{others}") == [("y",), ("z",)]
     steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
-    assert (steps[every].state, steps[others].state) == ("refused", "unchanged")
+    assert (steps[every].state, steps[others].state) == ("invalid", "unchanged")
     assert what in steps[every].reason
     errors = [str(each) for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
     assert errors[0].startswith(f"{what}: models/buckets/{every}.sql. Read a view of the table")
@@ -107,17 +107,17 @@ def test_a_lake_of_an_earlier_tidemark_records_what_views_show(pipeline: SourceP
     source = pipeline.source.name
     every = f"every_{source}"
     pipeline.sync()
-    for table in ("core.progress", "core.publications"):
+    for table in ("core.model_watermarks", "core.releases"):
         pipeline.spark.sql(f"alter table {table} drop column view_tables")
-    pipeline.spark.sql("alter table core.publications drop column evaluation")
+    pipeline.spark.sql("alter table core.releases drop column evaluation")
     assert check_project(pipeline.settings, folder=pipeline.folder)[-1].level == "ok"
-    shown = f"select view_tables from core.progress where model = '{every}'"
+    shown = f"select view_tables from core.model_watermarks where model = '{every}'"
     database.execute("update order__lines set v = 'b'")
     pipeline.sync()
     assert pipeline.rows(shown) == [(f'{{"stg_{source}__order__lines": "{source}.public.order__lines"}}',)]
     # Upkeep publishes what it does to a definition's tables, too.
     pipeline.project.operation(
-        "maintain", superseded_share=0.01, small_files=1, keep_seconds=0.0, keep_snapshots_seconds=0.0
+        "maintain", superseded_share=0.01, small_files=1, keep_seconds=0.0, iceberg_snapshot_retention_seconds=0.0
     )
     assert pipeline.rows(shown)[0][0] is not None
     show(pipeline, "order.lines")

@@ -200,7 +200,7 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: PostgresJobs, tables: D
 def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJobs, tables: Database) -> None:
     stream(jobs)
     jobs.snapshot()
-    done = [jobs.table(name).done_lsn or 0 for name in TABLES]
+    done = [jobs.table(name).complete_lsn or 0 for name in TABLES]
     stream(jobs, only=1)
     at = {writer: p.position for (_, writer), p in current(jobs.lake.positions(jobs.source.name)).items()}
     assert at[1] > max(done) >= min(done) >= at[2] == jobs.lake.persisted(jobs.source.name)
@@ -398,7 +398,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     target = opened.watermark()
     (first,) = [one for one in opened.streams if one.position.writer == 1]
     opened.writer(first, Hooks(), None).run(until=target)
-    assert jobs.table("public.d").done_lsn is not None
+    assert jobs.table("public.d").complete_lsn is not None
     with pytest.raises(UsageError, match="no writer 4"):
         start_over_writers(jobs.lake, jobs.source, jobs.settings, [4])
     queued = start_over_writers(jobs.lake, jobs.source, jobs.settings, [2])

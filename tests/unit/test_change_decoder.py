@@ -153,7 +153,7 @@ def test_drops_and_renames_truncate_in_order_and_poll_the_catalog() -> None:
         event("create", (5, 3)),
         event("rename", (5, 4), collection="shop.other", to={"db": "elsewhere", "coll": "x"}),
     )
-    assert [(r["op"], r["table_name"], r["row_key"], r["leaf_id"] is None) for r in found] == [
+    assert [(r["op"], r["table_name"], r["row_key"], r["partition_id"] is None) for r in found] == [
         ("insert", "shop.orders", '[{"$numberInt":"1"}]', False),
         ("truncate", "shop.orders", None, True),
         ("truncate", "shop.other", None, True),

@@ -32,19 +32,19 @@ def test_chunks_are_as_many_for_each_worker(size: int, workers: int, expected: i
 
 def test_chunks_are_numbered_in_the_order_of_their_bounds() -> None:
     first, second = chunks_of(TABLE, "s", [(500, None, "7"), (501, "7", None)])
-    assert (first.chunk, first.leaf_id, first.lower_bound, first.upper_bound) == (0, 500, None, "7")
-    assert (second.chunk, second.leaf_id, second.lower_bound, second.upper_bound) == (1, 501, "7", None)
+    assert (first.chunk, first.partition_id, first.lower_bound, first.upper_bound) == (0, 500, None, "7")
+    assert (second.chunk, second.partition_id, second.lower_bound, second.upper_bound) == (1, 501, "7", None)
 
 
 def test_keys_are_asked_for_by_leaf_and_a_thousand_at_a_time() -> None:
     rows = [(500, str(number)) for number in range(KEYS_PER_CHUNK + 1)] + [(501, "a")]
     chunks = key_chunks(TABLE, 4, 30, rows)
-    assert [(chunk.chunk, chunk.leaf_id, len(chunk.row_keys or ())) for chunk in chunks] == [
+    assert [(chunk.chunk, chunk.partition_id, len(chunk.row_keys or ())) for chunk in chunks] == [
         (4, 500, KEYS_PER_CHUNK),
         (5, 500, 1),
         (6, 501, 1),
     ]
-    asked = [(chunk.leaf_id, key) for chunk in chunks for key in chunk.row_keys or ()]
+    asked = [(chunk.partition_id, key) for chunk in chunks for key in chunk.row_keys or ()]
     assert asked == rows
     assert {earliest(TABLE, chunk) for chunk in chunks} == {30}
 

@@ -16,7 +16,7 @@ def task(chunk: int) -> ChunkTask:
         chunk=chunk,
         attempt=1,
         relation_id=6,
-        leaf_id=7,
+        partition_id=7,
         columns={"b": 2, "a": 3},
         key=None if chunk % 2 else ("a", "b"),
         row_filter="(id > 5)",

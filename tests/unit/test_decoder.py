@@ -133,10 +133,10 @@ def events(batch: EventBatch) -> list[Event]:
 
 
 def changes(*payloads: bytes, catalogue: Catalogue | None = None) -> list[tuple[Any, ...]]:
-    """(op, row_key, prev_row_key, columns) of what one transaction of these messages brings."""
+    """(op, row_key, old_row_key, columns) of what one transaction of these messages brings."""
     rows = events(decode(begin(100), *payloads, commit(100), catalogue=catalogue))
     assert [row["commit_index"] for row in rows] == list(range(len(rows)))
-    return [(row["op"], row["row_key"], row["prev_row_key"], row["columns"]) for row in rows]
+    return [(row["op"], row["row_key"], row["old_row_key"], row["columns"]) for row in rows]
 
 
 T1 = relation(1, "id* v")
@@ -309,7 +309,7 @@ def test_partial_is_an_update_that_lacks_a_value() -> None:
             commit(1),
         ),
     )
-    assert [(row["op"], row["partial"]) for row in events(batch)] == [
+    assert [(row["op"], row["is_partial"]) for row in events(batch)] == [
         ("insert", False),
         ("update", False),
         ("update", True),
@@ -339,10 +339,10 @@ def test_an_event_says_where_and_when_it_was_made() -> None:
         "op": "insert",
         "table_name": "public.t",
         "table_id": "id1",
-        "leaf_id": 1,
+        "partition_id": 1,
         "row_key": '["1"]',
-        "prev_row_key": None,
-        "partial": False,
+        "old_row_key": None,
+        "is_partial": False,
         "columns": {"id": "1", "v": "x"},
         "ingested_at": now,
     }
@@ -355,7 +355,8 @@ def test_truncate_is_one_record_per_table_in_its_place() -> None:
         commit(1),
     )
     assert [
-        (r["commit_index"], r["op"], r["table_name"], r["leaf_id"], r["columns"], r["row_key"]) for r in events(batch)
+        (r["commit_index"], r["op"], r["table_name"], r["partition_id"], r["columns"], r["row_key"])
+        for r in events(batch)
     ] == [
         (0, "insert", "public.t", 1, {"id": "1", "v": "a"}, '["1"]'),
         (1, "truncate", "other.t", 2, None, None),
@@ -369,7 +370,7 @@ def test_truncate_of_a_whole_table_names_no_leaf() -> None:
     catalogue = Catalogue()
     catalogue.whole = True
     batch = decode(begin(1), T1, insert(1, "1", "a"), truncate(1), commit(1), catalogue=catalogue)
-    assert [row["leaf_id"] for row in events(batch)] == [1, None]
+    assert [row["partition_id"] for row in events(batch)] == [1, None]
 
 
 def test_a_relation_changes_between_two_rows() -> None:

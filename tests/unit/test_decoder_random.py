@@ -30,8 +30,8 @@ from tests.unit.test_decoder import (
 )
 
 FIELDS = (
-    *("commit_lsn", "xid", "commit_index", "change_lsn", "leaf_id"),
-    *("op", "row_key", "prev_row_key", "columns", "partial"),
+    *("commit_lsn", "xid", "commit_index", "change_lsn", "partition_id"),
+    *("op", "row_key", "old_row_key", "columns", "is_partial"),
 )
 Row = tuple[Any, ...]
 
@@ -107,9 +107,9 @@ class Reference:
     def _record(self, lsn: int, oid: int, *rest: Any) -> None:
         assert self.transaction
         op, _, _, columns = rest
-        partial = op == "update" and len(columns) < len(self.relations[oid].columns)
+        is_partial = op == "update" and len(columns) < len(self.relations[oid].columns)
         # In the order of FIELDS.
-        self.rows.append((*self.transaction, self.ordinal, lsn, oid, *rest, partial))
+        self.rows.append((*self.transaction, self.ordinal, lsn, oid, *rest, is_partial))
         self.ordinal += 1
 
     def _reach(self, position: int) -> None:

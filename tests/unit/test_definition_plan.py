@@ -10,11 +10,11 @@ import pytest
 from tests.unit.calling import Macros
 
 INPUTS = [{"source": "shop", "table": "public.orders"}]
-DEFINITION = {"name": "orders", "hash": "new", "inputs": INPUTS, "evaluate": "rows", "view_tables": {}}
+DEFINITION = {"name": "orders", "hash": "new", "inputs": INPUTS, "evaluation": "incremental", "view_tables": {}}
 MARK = {
     "checkpoint_id": 3,
     "position": 90,
-    "publication_id": 7,
+    "release_id": 7,
     "definition_hash": "new",
     "columns": ["id"],
     "view_tables": {},
@@ -23,7 +23,7 @@ HERE = {"checkpoint_id": 5, "position": 120}
 
 
 def planned(
-    *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluate: str = "rows"
+    *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
 ) -> dict[str, Any]:
     """The plan of a definition with this mark; its input was changed last at a checkpoint."""
     files = ("bucket/plan", "bucket/input_state", "positions/standing")
@@ -33,7 +33,7 @@ def planned(
     macros.ops_relation = macros.torn = lambda *_: "other"
     macros.marks = lambda: {"orders": {"shop": mark}}
     macros.input_states = lambda: {"shop.public.orders": {"waiting": waiting, "changed_at": changed_at}}
-    found: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluate": evaluate})
+    found: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluation": evaluation})
     return found
 
 
@@ -44,24 +44,24 @@ def test_a_definition_with_an_input_that_is_not_ready_stands_still() -> None:
         assert not plan["evaluates"]
         assert plan["standing"] == {"shop": {"checkpoint_id": 3, "position": 90}}
         assert plan["definition_hash"] == mark["definition_hash"]
-        assert plan["reason"] == "stands still, waiting for shop.public.orders"
+        assert plan["reason"] == "waiting for shop.public.orders"
 
 
 @pytest.mark.parametrize(
-    ("evaluate", "changed_at", "definition_hash", "scope", "reason"),
+    ("evaluation", "changed_at", "definition_hash", "scope", "reason"),
     [
-        ("rows", 5, "new", "changes", "inputs changed"),
-        ("whole", 5, "new", "all", "inputs changed"),
-        ("rows", 4, "new", "changes", "inputs changed"),
-        ("rows", 3, "new", None, "inputs unchanged"),
-        ("rows", 3, "old", "all", "definition changed"),
-        ("rows", 5, "old", "all", "definition changed"),
+        ("incremental", 5, "new", "changes", "inputs changed"),
+        ("full", 5, "new", "all", "inputs changed"),
+        ("incremental", 4, "new", "changes", "inputs changed"),
+        ("incremental", 3, "new", None, "inputs unchanged"),
+        ("incremental", 3, "old", "all", "definition changed"),
+        ("incremental", 5, "old", "all", "definition changed"),
     ],
 )
 def test_a_definition_is_evaluated_when_it_or_an_input_changed(
-    evaluate: str, changed_at: int, definition_hash: str, scope: str | None, reason: str
+    evaluation: str, changed_at: int, definition_hash: str, scope: str | None, reason: str
 ) -> None:
-    plan = planned(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluate=evaluate)
+    plan = planned(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluation=evaluation)
     assert (plan["scope"] if plan["evaluates"] else None, plan["reason"]) == (scope, reason)
     assert plan["standing"] == {"shop": HERE}
 
@@ -76,7 +76,13 @@ def hashed(sql: str = "select id from orders", **settings: Any) -> str:
     macros.definition_inputs = lambda _: INPUTS
     macros.read_by = lambda _: []
     macros.view_tables = lambda _: {}
-    known = {"named_by": ["customer"], "bucket_by": ["customer"], "object_id": "id", "evaluate": "rows", **settings}
+    known = {
+        "named_by": ["customer"],
+        "bucket_by": ["customer"],
+        "object_id": "id",
+        "evaluation": "incremental",
+        **settings,
+    }
     found: str = macros.bucket_definition(SimpleNamespace(name="orders"), sql, SimpleNamespace(**known).__dict__)[
         "hash"
     ]
@@ -93,7 +99,7 @@ def test_a_model_stands_where_the_last_of_its_inputs_does() -> None:
     macros: Any = Macros("positions/standing", selected_resources=["model.tidemark.row_state"])
     behind, ahead = {"checkpoint_id": 4, "position": 100}, {"checkpoint_id": 5, "position": 120}
     for events, tables in ((ahead, behind), (behind, ahead)):
-        marks = {"events": {"shop": events}, "tables": {"shop": tables}}
+        marks = {"events": {"shop": events}, "table_status": {"shop": tables}}
         macros.marks = lambda marks=marks: marks
         assert macros.standing("row_state") == {"shop": behind}
 

@@ -15,7 +15,7 @@ PAGE = """\
 
 1. In a list:
 
-       {{ config(meta={'key': ['id']}) }}
+       {{ config(meta={'unique_key': ['id']}) }}
        select ID from {{ ref('t') }}
 
     GRANT SELECT ON t TO tidemark;

@@ -40,13 +40,13 @@ def test_commands_dbts_profile_and_java_are_found(folder: Path) -> None:
         """
         tidemark --version
         "$JAVA_HOME/bin/java" -version 2>&1 | head -n 1
-        dbt --quiet ls --resource-type model --select publications
+        dbt --quiet ls --resource-type model --select releases
         """,
     )
     version, java, model = done.stdout.splitlines()
     assert version.startswith("tidemark, version ")
     assert "version" in java
-    assert model == "tidemark.core.publications"
+    assert model == "tidemark.core.releases"
     assert (done.stderr, done.returncode) == ("", 0)
 
 

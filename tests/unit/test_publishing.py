@@ -10,7 +10,7 @@ from tests.unit.calling import Macros
 
 BRANCH = "run_ab"
 EVENTS, ORDERS = "core.events", "buckets.orders"
-MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "publication_id": 7, "definition_hash": None, "columns": []}
+MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "release_id": 7, "definition_hash": None, "columns": []}
 STANDING = {"shop": {"checkpoint_id": 4, "position": 100}}
 
 
@@ -23,7 +23,7 @@ def refuse(message: str) -> None:
 
 
 class Lake:
-    """Takes the statements of the macros, in their order. newest: the publication that the table has by now."""
+    """Takes the statements of the macros, in their order. newest: the release that the table has by now."""
 
     def __init__(self, newest: int = 7, **context: Any) -> None:
         self.newest = newest
@@ -59,8 +59,8 @@ class Lake:
         self.statements.append(statement)
         if "current_catalog" in statement:
             return [{0: "lake"}]
-        if "distinct publication_id" in statement:
-            return [{"publication_id": self.newest}]
+        if "distinct release_id" in statement:
+            return [{"release_id": self.newest}]
         if statement.startswith("select model, `table`, branch"):
             return [{"model": "events", "table": EVENTS, "branch": BRANCH, "columns": "[]"}]
         return [{"newest": self.newest, "highest": self.newest}]
@@ -71,7 +71,7 @@ class Lake:
 
 
 def published(lake: Lake, seen: int) -> None:
-    """What two models staged, on the state after the publication `seen`."""
+    """What two models staged, on the state after the release `seen`."""
     report: dict[str, Any] = {"standing": STANDING, "definition_hash": None, "columns": []}
     models = [
         {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
@@ -80,9 +80,9 @@ def published(lake: Lake, seen: int) -> None:
     lake.macros.commit_manifest(models, [seen])
 
 
-RELEASE = ("insert into core.publications", "fast_forward('lake.core.publications'")
+RELEASE = ("insert into core.releases", "fast_forward('lake.core.releases'")
 TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
-MARKS = "insert overwrite core.progress"
+MARKS = "insert overwrite core.model_watermarks"
 
 
 def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:

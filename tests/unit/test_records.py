@@ -9,13 +9,14 @@ from ingest.common.records import EVENTS, SNAPSHOT_ROWS, table_id
 def test_events_have_the_columns_of_the_raw_table() -> None:
     assert " ".join(EVENTS.names) == (
         "source writer commit_lsn commit_index change_lsn commit_ts xid op table_name table_id "
-        "leaf_id row_key prev_row_key partial columns ingested_at"
+        "partition_id row_key old_row_key is_partial columns ingested_at"
     )
 
 
 def test_snapshot_rows_have_the_columns_of_the_raw_table() -> None:
     assert " ".join(SNAPSHOT_ROWS.names) == (
-        "source table_name table_id leaf_id snapshot_id chunk attempt snapshot_lsn read_lsn row_key columns ingested_at"
+        "source table_name table_id partition_id snapshot_id chunk attempt snapshot_lsn read_lsn row_key columns "
+        "ingested_at"
     )
 
 
@@ -23,7 +24,7 @@ def test_snapshot_rows_have_the_columns_of_the_raw_table() -> None:
 def test_types_are_those_that_iceberg_takes(schema: pa.Schema) -> None:
     assert schema.field("columns").type == pa.map_(pa.string(), pa.string())
     assert schema.field("ingested_at").type == pa.timestamp("us", tz="UTC")
-    assert schema.field("leaf_id").type == pa.int64()
+    assert schema.field("partition_id").type == pa.int64()
 
 
 def test_a_table_id_is_sixteen_hex_digits_and_stays() -> None:

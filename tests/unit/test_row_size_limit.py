@@ -25,7 +25,7 @@ def large(**values: object) -> dict[str, object]:
         large(columns=[("a", "x" * 60), ("n", None), ("b", "y" * 60)]),
         large(columns=[("a", "é" * 55)]),
         large(row_key="k" * 101),
-        large(row_key="k" * 60, prev_row_key="p" * 60),
+        large(row_key="k" * 60, old_row_key="p" * 60),
     ],
 )
 def test_a_row_that_is_too_large_is_named(row: dict[str, object]) -> None:

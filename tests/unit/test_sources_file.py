@@ -56,7 +56,7 @@ def test_defaults_follow_the_name_of_the_source(load_text: Load) -> None:
         "tidemark_shop",
         "tidemark_shop",
     )
-    assert (source.writers, source.soft_deletes, source.checkpoint_scope) == (
+    assert (source.writers, source.soft_deletes, source.snapshot_hold) == (
         1,
         True,
         "definition",
@@ -68,8 +68,8 @@ def test_all_settings_have_defaults(load_text: Load) -> None:
 
 
 def test_sizes_take_units(load_text: Load) -> None:
-    settings = load_text(shop() + "settings: {landing_bytes: 2MiB, landing_seconds: 0.5}").settings
-    assert (settings.landing_bytes, settings.landing_seconds) == (2 * 1024 * 1024, 0.5)
+    settings = load_text(shop() + "settings: {commit_max_bytes: 2MiB, commit_interval_seconds: 0.5}").settings
+    assert (settings.commit_max_bytes, settings.commit_interval_seconds) == (2 * 1024 * 1024, 0.5)
 
 
 def test_every_setting_says_its_unit_and_reason() -> None:
@@ -159,7 +159,7 @@ def test_settings_cross_processes(load_text: Load) -> None:
         ({"slot": "s" * 63, "writers": 2}, "a slot's name is 1 to 63"),
         ({"publication": ""}, "publication's name.*postgres.publication"),
         ({"writers": 0}, "greater than or equal to 1.*postgres.writers"),
-        ({"checkpoint_scope": "table"}, "'definition' or 'source'"),
+        ({"snapshot_hold": "table"}, "'definition' or 'source'"),
         ({"soft_deletes": "perhaps"}, "valid boolean.*soft_deletes"),
         ({"dsn": ""}, "not a Postgres connection string"),
         ({"dsn": SECRET}, "not a Postgres connection string"),
@@ -204,10 +204,10 @@ def test_what_is_wrong_in_a_source_is_one_line(load_text: Load, options: dict[st
                 s_2: {postgres: {dsn: host=h, tables: [a.b]}}""",
             "slot tidemark_s_2 is that of source s",
         ),
-        (shop() + "settings: {landing_byte: 1}", "unknown key 'landing_byte'.*landing_bytes?"),
-        (shop() + "settings: {landing_bytes: 1}", "greater than .*settings.landing_bytes"),
-        (shop() + "settings: {landing_bytes: many}", "settings.landing_bytes"),
-        (shop() + "settings: {status_seconds: .inf}", "settings.status_seconds"),
+        (shop() + "settings: {landing_byte: 1}", "unknown key 'landing_byte'.*commit_max_bytes?"),
+        (shop() + "settings: {commit_max_bytes: 1}", "greater than .*settings.commit_max_bytes"),
+        (shop() + "settings: {commit_max_bytes: many}", "settings.commit_max_bytes"),
+        (shop() + "settings: {status_interval_seconds: .inf}", "settings.status_interval_seconds"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_one_line(load_text: Load, text: str, line: str) -> None:

@@ -98,7 +98,7 @@ def test_the_yml_describes_every_column_of_the_view_by_its_type() -> None:
 def test_equal_rows_of_a_table_without_a_key_get_a_key_each() -> None:
     text = staging_models(SHOP, [table("log", key=None)], {})["stg_shop__log.sql"]
     assert "    if(copy = 1, row_key, row_key || '#' || copy) as _row_key,\n" in text
-    assert "\n    lateral view explode(sequence(1, copies)) as copy\nwhere " in text
+    assert "\n    lateral view explode(sequence(1, multiplicity)) as copy\nwhere " in text
 
 
 @pytest.mark.parametrize(

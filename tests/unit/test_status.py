@@ -18,7 +18,7 @@ def test_names_and_messages_are_shown_as_they_are(
     mark = {"definition": "d[/]", "source": "shop", "position": None, "state": "published", "evaluation": evaluation}
     failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": at}
     nowhere = {"definition": "e", "source": None, "position": None, "evaluation": None, **failed}
-    release = {"publication_id": 7, "published_at": at, "age_seconds": 61.2}
+    release = {"release_id": 7, "published_at": at, "age_seconds": 61.2}
     monkeypatch.setenv("COLUMNS", "200")
     render(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
     shown = capsys.readouterr().out

@@ -63,7 +63,7 @@ def streamed(folder: Path, batches: Sequence[EventBatch], **settings: Any) -> li
 
 
 def test_events_are_landed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
-    told = streamed(tmp_path, [batch(3, 20), batch(2, 30)], landing_seconds=0.01)
+    told = streamed(tmp_path, [batch(3, 20), batch(2, 30)], commit_interval_seconds=0.01)
     assert sum(each[1] for each in told if each[0] == "landed") == 5
     landed = stored = 0
     for what, number in told:
@@ -81,6 +81,6 @@ def test_events_are_landed_then_their_position_is_stored_then_acknowledged(tmp_p
 def test_a_transaction_lands_in_parts_of_a_bounded_size(tmp_path: Path) -> None:
     """No part waits for the time of a landing, nor for the end of the transaction."""
     parts = [batch(1, 10, is_open=True, size=MEBIBYTE // 2) for _ in range(8)]
-    told = streamed(tmp_path, [*parts, batch(1, 40)], landing_bytes=MEBIBYTE, landing_seconds=3600)
+    told = streamed(tmp_path, [*parts, batch(1, 40)], commit_max_bytes=MEBIBYTE, commit_interval_seconds=3600)
     assert [number for what, number in told if what == "stored"] == [40]
     assert [number for what, number in told if what == "landed"] == [2, 2, 2, 2, 1]

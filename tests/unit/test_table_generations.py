@@ -21,7 +21,7 @@ ORDERS = SourceTable(
     attributes=2,
     published_id=77,
 )
-TAKEN = replace(ORDERS, state=DONE, snapshot_id="s", snapshot_lsn=10, done_lsn=20, row_count=1, rev=3)
+TAKEN = replace(ORDERS, state=DONE, snapshot_id="s", snapshot_lsn=10, complete_lsn=20, row_count=1, rev=3)
 
 
 def known(*tables: SourceTable) -> dict[str, SourceTable]:
@@ -82,7 +82,7 @@ def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> No
 )
 def test_what_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
     (row,) = reconcile([Seen(replace(ORDERS, **change))], known(TAKEN))  # type: ignore[arg-type]
-    assert (row.state, row.rev, row.snapshot_id, row.done_lsn) == (QUEUED, 4, None, None)
+    assert (row.state, row.rev, row.snapshot_id, row.complete_lsn) == (QUEUED, 4, None, None)
     assert why in str(row.note)
 
 
@@ -147,7 +147,7 @@ def attached(*transactions: str | None) -> list[SourceTable]:
 
 def test_a_partition_that_was_detached_for_a_while_needs_a_snapshot() -> None:
     before, now = attached("3 4", "3 5")
-    (row,) = reconcile([Seen(now, empty=frozenset([LEAF.leaf_id]))], known(before))
+    (row,) = reconcile([Seen(now, empty=frozenset([LEAF.partition_id]))], known(before))
     assert (row.state, row.leaves) == (QUEUED, now.leaves)
     assert row.note == "partition public.orders was detached, and attached again"
 
@@ -175,7 +175,7 @@ def test_a_snapshot_of_what_is_unlogged_now_begins_anew() -> None:
 
 
 def test_a_snapshot_that_is_read_is_not_disturbed_by_what_needs_nothing() -> None:
-    running = replace(TAKEN, state=RUNNING, done_lsn=None)
+    running = replace(TAKEN, state=RUNNING, complete_lsn=None)
     assert reconcile([Seen(replace(ORDERS, leaves=REWRITTEN))], known(running)) == []
 
 

@@ -75,7 +75,7 @@ def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
 
     Raises CannotConnect.
     """
-    with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+    with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
         found = [
             each if each.problem else replace(each, problem=collection_catalog.unreadable(client, each))
             for each in collection_catalog.collections(client, source)

@@ -25,7 +25,7 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
     found: list[Finding] = []
     try:
-        with mongodb_connection.client(uri, settings.connect_seconds) as client:
+        with mongodb_connection.client(uri, settings.connect_timeout_seconds) as client:
             mongodb_server.identify(client, mongodb_connection.place(uri))
             found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
             level = stream_level(client, source)

@@ -58,9 +58,9 @@ def place(uri: str) -> str:
     return ", ".join(f"{host}:{port}" for host, port in hosts) or uri.rpartition("@")[2].partition("/")[0]
 
 
-def client(uri: str, connect_seconds: float = 10.0) -> Client:
+def client(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
     """A client of the primary, reading what a majority has; `with` closes it. Raises CannotConnect, UsageError."""
-    milliseconds = round(connect_seconds * 1000)
+    milliseconds = round(connect_timeout_seconds * 1000)
     found: Client | None = None
     try:
         found = MongoClient(

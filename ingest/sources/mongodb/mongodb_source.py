@@ -18,7 +18,7 @@ def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJ
     scope = Scope.of(position.slot)
 
     def now() -> int:
-        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
             return mongodb_server.watermark(client, scope.level)
 
     return SourceJobs(

@@ -14,7 +14,7 @@ def seconds_behind(source: MongoSource, settings: JobSettings, position: int) ->
     An idle deployment writes a no-op every ten seconds, so a running stream stays close behind.
     """
     try:
-        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_seconds) as client:
+        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
             now = mongodb_server.operation_time(client)
     except PyMongoError as error:
         what = f"MongoDB rejected a command ({mongodb_connection.said(error)})"

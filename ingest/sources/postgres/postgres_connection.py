@@ -45,7 +45,7 @@ SESSION_SETTINGS = MappingProxyType(
 OLDEST_SERVER = 150000
 
 
-def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.0) -> Connection:
+def connect(dsn: str, *, replication: bool = False, connect_timeout_seconds: float = 10.0) -> Connection:
     """A connection in autocommit mode; replication: as a walsender for the DSN's database.
 
     Raises CannotConnect, or Failure for a server that is too old.
@@ -56,7 +56,7 @@ def connect(dsn: str, *, replication: bool = False, connect_seconds: float = 10.
         "options": f"{given.get('options', '') or ''} {options}".strip(),
         "client_encoding": "UTF8",
         "application_name": given.get("application_name") or "tidemark",
-        "connect_timeout": given.get("connect_timeout") or max(2, round(connect_seconds)),
+        "connect_timeout": given.get("connect_timeout") or max(2, round(connect_timeout_seconds)),
         "keepalives_idle": given.get("keepalives_idle") or 30,
         "keepalives_interval": given.get("keepalives_interval") or 10,
         "keepalives_count": given.get("keepalives_count") or 3,
@@ -117,16 +117,16 @@ class Link:
     if it raises.
     """
 
-    def __init__(self, dsn: str, connect_seconds: float, check: Callable[[Connection], None]) -> None:
+    def __init__(self, dsn: str, connect_timeout_seconds: float, check: Callable[[Connection], None]) -> None:
         self._dsn = dsn
-        self._seconds = connect_seconds
+        self._seconds = connect_timeout_seconds
         self._check = check
         self._connection: Connection | None = None
 
     def get(self) -> Connection:
         """The connection, in autocommit mode. Raises what `connect` and `check` do."""
         if self._connection is None or self._connection.closed:
-            made = connect(self._dsn, connect_seconds=self._seconds)
+            made = connect(self._dsn, connect_timeout_seconds=self._seconds)
             try:
                 self._check(made)
                 made.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")

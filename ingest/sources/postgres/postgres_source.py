@@ -41,11 +41,11 @@ def open_jobs(
 
     Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
     """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     try:
         positions, held = open_writers(lake, source, settings, running, wait)
         if running is None or running:
-            with connect(dsn, connect_seconds=seconds) as connection:
+            with connect(dsn, connect_timeout_seconds=seconds) as connection:
                 try:
                     table_assignment.share_out(connection, lake, source, wait)
                 except CannotConnect as error:  # a move took longer than the server waits: another time
@@ -63,7 +63,7 @@ def open_jobs(
         )
 
     def now() -> int:
-        with connect(dsn, connect_seconds=seconds) as connection:
+        with connect(dsn, connect_timeout_seconds=seconds) as connection:
             return watermark(connection)
 
     return SourceJobs(
@@ -79,7 +79,9 @@ def open_jobs(
 def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str]:
     """The open transactions that a snapshot waits for, the oldest first; none if the source can't be reached."""
     try:
-        with connect(source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds) as connection:
+        with connect(
+            source.dsn.get_secret_value(), connect_timeout_seconds=settings.connect_timeout_seconds
+        ) as connection:
             return replication_slots.open_transactions(connection)
     except (TidemarkError, psycopg.Error):
         return []

@@ -45,7 +45,7 @@ def views(source: PostgresSource, settings: JobSettings, record: Record) -> Foun
     Raises CannotConnect.
     """
     dsn = source.dsn.get_secret_value()
-    with connect(dsn, connect_seconds=settings.connect_seconds) as connection:
+    with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
         found = catalog_tables.tables(connection, source.selects)
         models = staging_models(source, [table for table in found if not table.problem], domains(connection), record)
     return Found(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
@@ -88,7 +88,7 @@ def _sql(view: _View) -> str:
         "select",
         ",\n".join(f"    {item}" for item in selected),
         "from {{ ref('row_state') }}",
-        *(["    lateral view explode(sequence(1, copies)) as copy"] if keyless else []),
+        *(["    lateral view explode(sequence(1, multiplicity)) as copy"] if keyless else []),
         f"where {jinja_safe(of_table)} and not deleted",
     ]
     return "\n".join([*head(view.source, view.table.table_name, view.names.values(), body), "", *body, ""])

@@ -1,4 +1,4 @@
-{{ config(meta={'bucket_by': ['origin'], 'object_type': 'departure', 'object_id': 'id', 'evaluate': 'rows'}) }}
+{{ config(meta={'bucket_by': ['origin'], 'object_type': 'departure', 'object_id': 'id', 'evaluation': 'incremental'}) }}
 
 select
     _row_key,

@@ -1,4 +1,4 @@
-{{ config(meta={'bucket_by': ['origin'], 'object_type': 'weather', 'object_id': 'origin', 'key': ['origin']}) }}
+{{ config(meta={'bucket_by': ['origin'], 'object_type': 'weather', 'object_id': 'origin', 'unique_key': ['origin']}) }}
 
 with weather as (
     select * from {{ ref('stg_sky__weather') }}

@@ -1,4 +1,4 @@
-{{ config(meta={'bucket_by': ['carrier'], 'object_type': 'flight', 'object_id': 'id', 'evaluate': 'rows'}) }}
+{{ config(meta={'bucket_by': ['carrier'], 'object_type': 'flight', 'object_id': 'id', 'evaluation': 'incremental'}) }}
 
 select
     _row_key,

@@ -1,4 +1,4 @@
-{{ config(meta={'bucket_by': ['tailnum'], 'object_type': 'leg', 'object_id': 'id', 'evaluate': 'rows'}) }}
+{{ config(meta={'bucket_by': ['tailnum'], 'object_type': 'leg', 'object_id': 'id', 'evaluation': 'incremental'}) }}
 
 select
     _row_key,

@@ -1,8 +1,8 @@
 """BSON documents as the lake keeps them: canonical Extended JSON, whole or by top-level field. Pure.
 
 `parse` reads one, however odd: libbson (bsonjs) writes the JSON; doubles are then given the shortest text that reads
-back as the same number, as everywhere else in the lake. `Documents` reads many at once, by `vector_walk` and `extended_json`, and
-those that these leave out by `parse`. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
+back as the same number, as everywhere else in the lake. `Documents` reads many at once, by `vector_walk` and
+`extended_json`, and those that these leave out by `parse`. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
 
 import gc

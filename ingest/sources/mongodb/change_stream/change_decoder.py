@@ -60,7 +60,7 @@ class _Record:
     transaction: int | None
     namespace: Namespace
     table_id: str
-    leaf_id: int | None
+    partition_id: int | None
     key: bytes | None
     document: bytes | None
     row_key: str | None = None
@@ -158,10 +158,10 @@ class Decoder:
                 yield from self._end(event, event.taken, dropped)
 
     def _row(self, op: str, event: Event, uuid: UUID) -> _Record:
-        table_id, leaf_id = self._generation(uuid, event.namespace)
+        table_id, partition_id = self._generation(uuid, event.namespace)
         # Of a deleted document the key alone is known.
         document = event.key if op == DELETE else event.document
-        return self._record(op, event, event.namespace, table_id, leaf_id, event.key, document)
+        return self._record(op, event, event.namespace, table_id, partition_id, event.key, document)
 
     def _end(self, event: Event, namespace: Namespace, uuid: UUID) -> Iterator[_Record]:
         if self._is_wanted(namespace):
@@ -218,8 +218,8 @@ class Decoder:
         same = {
             "source": self.source,
             "writer": self.writer,
-            "partial": False,
-            "prev_row_key": None,
+            "is_partial": False,
+            "old_row_key": None,
             "ingested_at": datetime.now(timezone.utc),
         }
         values = {
@@ -231,7 +231,7 @@ class Decoder:
             "op": [r.op for r in records],
             "table_name": [".".join(r.namespace) for r in records],
             "table_id": [r.table_id for r in records],
-            "leaf_id": [r.leaf_id for r in records],
+            "partition_id": [r.partition_id for r in records],
             "row_key": [r.row_key for r in records],
         }
         kinds = {name: EVENTS.field(name).type for name in EVENTS.names}

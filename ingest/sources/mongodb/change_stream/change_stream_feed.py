@@ -82,7 +82,7 @@ def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
 def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, Scope, int]:
     """The deployment's name, what a stream of it is to be of, and the position now."""
     uri = source.uri.get_secret_value()
-    with mongodb_connection.client(uri, settings.connect_seconds) as client:
+    with mongodb_connection.client(uri, settings.connect_timeout_seconds) as client:
         system = mongodb_server.identify(client, mongodb_connection.place(uri))
         return system, Scope(stream_level(client, source), source.collections), mongodb_server.operation_time(client)
 
@@ -171,7 +171,7 @@ class MongoFeed:
         self._lake = lake
         self._source = source.name
         self._uri = source.uri.get_secret_value()
-        self._seconds = settings.connect_seconds
+        self._seconds = settings.connect_timeout_seconds
         self._client: Client | None = None
         self._batches: Iterator[EventBatch] = iter(())
         self._cancelled = threading.Event()

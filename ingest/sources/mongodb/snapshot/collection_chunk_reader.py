@@ -40,7 +40,7 @@ from ingest.sources.mongodb.mongodb_server import uuid_of
 _READ_AT_ONCE = 2000
 
 
-def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
+def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkResult:
     """Read one chunk into its file. Raises nothing that the source may say: it is the result.
 
     task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`,
@@ -49,7 +49,7 @@ def read_chunk(uri: str, task: Task, connect_seconds: float) -> ChunkResult:
     snapshot_id, chunk = task["snapshot_id"], task["chunk"]
     sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
-        with mongodb_connection.client(uri, connect_seconds) as client:
+        with mongodb_connection.client(uri, connect_timeout_seconds) as client:
             landed = SnapshotRows(task, datetime.now(timezone.utc))
             for batch in _batches(client, task):
                 _write(sink, landed, batch)

@@ -119,7 +119,7 @@ class MongoCollections:
         """The client; what says that the deployment can't be reached becomes `Unreachable`."""
         try:
             if self._client is None:
-                client = mongodb_connection.client(self._uri, self._settings.connect_seconds)
+                client = mongodb_connection.client(self._uri, self._settings.connect_timeout_seconds)
                 self._check(client)
                 self._client = client
             yield self._client
@@ -160,7 +160,7 @@ class MongoCollections:
         bounds: list[str | None] = [None]
         if count > 1:
             bounds += _boundaries(client, collection, count)
-        leaf = table.leaves[0].leaf_id
+        leaf = table.leaves[0].partition_id
         return tuple((leaf, lower, upper) for lower, upper in zip(bounds, [*bounds[1:], None], strict=True))
 
 
@@ -183,7 +183,7 @@ def _task(table: SourceTable, chunk: Chunk, collection: Collection, at: int, fol
         "source": table.source,
         "table_name": table.table_name,
         "table_id": table.table_id,
-        "leaf_id": chunk.leaf_id,
+        "partition_id": chunk.partition_id,
         "snapshot_id": chunk.snapshot_id,
         "chunk": chunk.chunk,
         "attempt": chunk.attempt,

@@ -302,7 +302,7 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         key_columns=key,
         columns=columns,
         leaves=named,
-        sizes=tuple((leaf, *sizes[leaf.leaf_id]) for leaf in named),
+        sizes=tuple((leaf, *sizes[leaf.partition_id]) for leaf in named),
         attributes=attributes,
         filled=frozenset(c.attnum for c in columns if any(c.name in leaf.filled for leaf in leaves)),
         owned=owned,

@@ -29,7 +29,7 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
     """
     dsn = source.dsn.get_secret_value()
     try:
-        with connect(dsn, connect_seconds=settings.connect_seconds) as connection:
+        with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
             return list(_check(source, settings, connection, needed))
     except Failure as error:
         return [findings.of(error)]
@@ -79,13 +79,13 @@ def _check_server(source: PostgresSource, settings: JobSettings, connection: Con
             where,
             "Point the DSN at the primary",
         )
-    if 0 < timeout < 2000 * settings.status_seconds:
+    if 0 < timeout < 2000 * settings.status_interval_seconds:
         yield Finding(
             "warning",
-            f"wal_sender_timeout is {timeout} ms, and status_seconds {settings.status_seconds:g}: "
+            f"wal_sender_timeout is {timeout} ms, and status_interval_seconds {settings.status_interval_seconds:g}: "
             "the server may take the stream for dead",
             where,
-            "Raise wal_sender_timeout, or lower status_seconds",
+            "Raise wal_sender_timeout, or lower status_interval_seconds",
         )
 
 
@@ -102,8 +102,8 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
         )
         return
     try:
-        seconds = settings.connect_seconds
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+        seconds = settings.connect_timeout_seconds
+        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             replication_slots.identify(replication)
     except Failure as error:
         ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()

@@ -37,7 +37,7 @@ class _Publication:
 
     def sends(self, table: CatalogTable) -> bool:
         under_root = self.via_root and table.oid in self.sent
-        return self.has_all or under_root or all(leaf.leaf_id in self.sent for leaf in table.leaves)
+        return self.has_all or under_root or all(leaf.partition_id in self.sent for leaf in table.leaves)
 
 
 def check_publications(
@@ -114,7 +114,7 @@ def _check_sent(
 ) -> Iterator[Finding]:
     """Row filters and column lists: allowed, as a person may mean them, and told."""
     for table in tables:
-        leaves = [found.sent[leaf.leaf_id] for leaf in table.leaves if leaf.leaf_id in found.sent]
+        leaves = [found.sent[leaf.partition_id] for leaf in table.leaves if leaf.partition_id in found.sent]
         where = f"source {source.name}, table {table.table_name} in publication {found.name}"
         if filters := sorted({leaf.row_filter for leaf in leaves if leaf.row_filter}):
             yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)

@@ -85,12 +85,12 @@ def _check_hidden_rows(
     source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], required: Collection[str]
 ) -> Iterator[Finding]:
     """Reading a table under row-level security fails: the session refuses to see a part of it."""
-    leaves = {leaf.leaf_id: table for table in tables for leaf in table.leaves}
+    leaves = {leaf.partition_id: table for table in tables for leaf in table.leaves}
     oids = [*leaves, *(table.oid for table in tables)]
     hidden = {row[0] for row in connection.execute(_HIDDEN_ROWS, [oids])}
     ((role,),) = connection.execute("SELECT quote_ident(current_user)").fetchall()
     for table in tables:
-        if table.oid in hidden or any(leaf.leaf_id in hidden for leaf in table.leaves):
+        if table.oid in hidden or any(leaf.partition_id in hidden for leaf in table.leaves):
             fix = f"ALTER ROLE {role} BYPASSRLS"
             yield _left_out(source, table, required, "row-level security hides rows from the role", fix)
 

@@ -56,22 +56,22 @@ class Relation:
 class TableInfo:
     """What the catalogue knows of a relation and the stream doesn't.
 
-    table_name, table_id: of the table, for a leaf partition of its root. leaf_id: oid of the
+    table_name, table_id: of the table, for a leaf partition of its root. partition_id: oid of the
     relation itself; root_id: of its table. key_columns: in key order; None: there is no key, the row key is all values.
     other_names: a column may have another name by now than in the stream, or had it in between.
     """
 
     table_id: str
     table_name: str
-    leaf_id: int
+    partition_id: int
     root_id: int
     key_columns: tuple[str, ...] | None
     other_names: bool = False
 
     @property
     def whole(self) -> bool:
-        """The relation is all of its table, so that a TRUNCATE of it is landed without a leaf_id."""
-        return self.leaf_id == self.root_id
+        """The relation is all of its table, so that a TRUNCATE of it is landed without a partition_id."""
+        return self.partition_id == self.root_id
 
 
 class Registry(Protocol):

@@ -24,7 +24,7 @@ class Draft:
     """Events without their place in the transaction, as parallel vectors.
 
     message: number of the message they come from; within: their number in that message; version:
-    index into `versions`; leaf_id: by version. spare: messages that take an ordinal more than they
+    index into `versions`; partition_id: by version. spare: messages that take an ordinal more than they
     have records.
     """
 
@@ -33,10 +33,10 @@ class Draft:
     op: pa.Array
     version: I64
     versions: Sequence[Version]
-    leaf_id: Sequence[int | None]
+    partition_id: Sequence[int | None]
     row_key: pa.Array
-    prev_row_key: pa.Array
-    partial: pa.Array
+    old_row_key: pa.Array
+    is_partial: pa.Array
     columns: pa.Array
     spare: I64
 
@@ -62,10 +62,10 @@ def of_rows(piece: Piece, relations: Relations) -> Draft:
         op=_OPS.take(pa.array(_OP[records.op])),
         version=version[records.row],
         versions=versions,
-        leaf_id=[v.info.leaf_id for v in versions],
+        partition_id=[v.info.partition_id for v in versions],
         row_key=records.row_key,
-        prev_row_key=records.prev_row_key,
-        partial=pa.array(records.partial),
+        old_row_key=records.old_row_key,
+        is_partial=pa.array(records.is_partial),
         columns=records.columns,
         spare=messages[records.alone],
     )
@@ -85,10 +85,10 @@ def of_truncates(piece: Piece, relations: Relations) -> Draft:
         op=pa.repeat(TRUNCATE, len(named)),
         version=np.arange(len(named)),
         versions=versions,
-        leaf_id=[None if v.info.whole else v.info.leaf_id for v in versions],
+        partition_id=[None if v.info.whole else v.info.partition_id for v in versions],
         row_key=pa.nulls(len(named), pa.string()),
-        prev_row_key=pa.nulls(len(named), pa.string()),
-        partial=pa.repeat(False, len(named)),
+        old_row_key=pa.nulls(len(named), pa.string()),
+        is_partial=pa.repeat(False, len(named)),
         columns=pa.nulls(len(named), COLUMNS),
         spare=np.empty(0, np.int64),
     )
@@ -136,10 +136,10 @@ def table(stamp: Stamp, piece: Piece, draft: Draft, first: I64) -> pa.Table:
         "op": draft.op,
         "table_name": pa.array([info.table_name for info in infos], pa.string()).take(version),
         "table_id": pa.array([info.table_id for info in infos], pa.string()).take(version),
-        "leaf_id": pa.array(draft.leaf_id, pa.int64()).take(version),
+        "partition_id": pa.array(draft.partition_id, pa.int64()).take(version),
         "row_key": draft.row_key,
-        "prev_row_key": draft.prev_row_key,
-        "partial": draft.partial,
+        "old_row_key": draft.old_row_key,
+        "is_partial": draft.is_partial,
         "columns": draft.columns,
         "ingested_at": pa.repeat(stamp.ingested_at, rows),
     }

@@ -40,8 +40,8 @@ class Records:
     second: Mask
     op: U8
     row_key: pa.Array
-    prev_row_key: pa.Array
-    partial: Mask
+    old_row_key: pa.Array
+    is_partial: Mask
     columns: pa.Array
     alone: I64
 
@@ -102,8 +102,8 @@ def read(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> Records
         second=second[at_tuple],
         op=tuple_op[at_tuple],
         row_key=keys if emit.all() else keys.take(pa.array(at_tuple)),
-        prev_row_key=_previous(keys, at_tuple, second[at_tuple]),
-        partial=(tuple_op[at_tuple] == UPDATE) & (known < tuples.width[at_tuple]),
+        old_row_key=_previous(keys, at_tuple, second[at_tuple]),
+        is_partial=(tuple_op[at_tuple] == UPDATE) & (known < tuples.width[at_tuple]),
         columns=columns,
         alone=tuples.paired[~changed],
     )

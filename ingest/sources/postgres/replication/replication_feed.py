@@ -65,18 +65,18 @@ class PostgresFeed:
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
         self._has_heard = False
-        self._link = Link(self._dsn, settings.connect_seconds, partial(check_database, lake, source, settings))
+        self._link = Link(self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings))
         survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._cancelled.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)
-        self._pipe = Pipe(settings.landing_bytes)
+        self._pipe = Pipe(settings.commit_max_bytes)
         self._reader = Reader(
             source.name,
             self._connect,
             self._start_command,
             lambda: self._stored.position,
             self._pipe,
-            settings.status_seconds,
+            settings.status_interval_seconds,
             lambda: self._silence_seconds,
         )
 
@@ -104,7 +104,7 @@ class PostgresFeed:
         if isinstance(item, Restart):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
-        if time.monotonic() - self._looked >= self._settings.catalogue_seconds:
+        if time.monotonic() - self._looked >= self._settings.catalog_poll_seconds:
             self._looked = time.monotonic()
             if self._has_heard:
                 self._has_heard = False
@@ -186,10 +186,10 @@ class PostgresFeed:
 
     def _connect(self) -> tuple[Connection, Restart]:
         """For the reader: a checked connection, and the position stored by now on the server's timeline."""
-        seconds = self._settings.connect_seconds
-        replication = connect(self._dsn, replication=True, connect_seconds=seconds)
+        seconds = self._settings.connect_timeout_seconds
+        replication = connect(self._dsn, replication=True, connect_timeout_seconds=seconds)
         try:
-            with connect(self._dsn, connect_seconds=seconds) as connection:
+            with connect(self._dsn, connect_timeout_seconds=seconds) as connection:
                 if self._walsender is not None:
                     replication_slots.end_reader(connection, self._stored.slot, self._walsender)
                 found = replication_slots.when_free(connection, self._stored.slot, self._stored.source)

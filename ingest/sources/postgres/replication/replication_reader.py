@@ -99,7 +99,7 @@ class Reader(threading.Thread):
         start: Callable[[int], str],
         stored: Callable[[], int],
         pipe: Pipe,
-        status_seconds: float,
+        status_interval_seconds: float,
         silence_seconds: Callable[[], float] = lambda: SILENCE_SECONDS,
     ) -> None:
         """start: the START_REPLICATION command for a position. silence_seconds: a server that sends nothing for this
@@ -111,7 +111,7 @@ class Reader(threading.Thread):
         self._command_for = start
         self._stored = stored
         self._pipe = pipe
-        self._status_seconds = status_seconds
+        self._status_seconds = status_interval_seconds
         self._stop_reading = threading.Event()
         self._told_to_end = threading.Event()
         self._connection: Connection | None = None

@@ -140,14 +140,14 @@ class CatalogRegistry:
         of_relation: dict[int, dict[str, SourceTable]] = {}
         for row in self._survey.known.values():
             if row.state != ENDED:
-                for oid in (row.relation_id, *(leaf.leaf_id for leaf in row.leaves)):
+                for oid in (row.relation_id, *(leaf.partition_id for leaf in row.leaves)):
                     of_relation.setdefault(oid, {})[row.table_id] = row
         none: dict[str, SourceTable] = {}
         return {
             info: [
                 row
                 # A partition may have been, or be again, a table of its own, or one of another.
-                for row in {**of_relation.get(info.root_id, none), **of_relation.get(info.leaf_id, none)}.values()
+                for row in {**of_relation.get(info.root_id, none), **of_relation.get(info.partition_id, none)}.values()
                 if row.table_id != info.table_id or info.other_names
             ]
             for info in changed
@@ -210,7 +210,7 @@ def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -
 
 
 def _holds(table: SourceTable, oid: int) -> bool:
-    return table.relation_id == oid or any(leaf.leaf_id == oid for leaf in table.leaves)
+    return table.relation_id == oid or any(leaf.partition_id == oid for leaf in table.leaves)
 
 
 def _key(relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> tuple[str, ...] | None:

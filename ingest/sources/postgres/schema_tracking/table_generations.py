@@ -111,7 +111,7 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
         harmless["moving_id"] = None
     if gone_columns := _names(before) - _names(now):
         harmless["dropped"] = (*(before.dropped or ()), *sorted(gone_columns))
-    if before.done_lsn is None or all(getattr(before, name) == value for name, value in harmless.items()):
+    if before.complete_lsn is None or all(getattr(before, name) == value for name, value in harmless.items()):
         return None
     return before.after(**harmless)
 
@@ -173,13 +173,13 @@ def _family(kind: str) -> str:
 
 
 def _rewritten(table: Seen, before: Iterable[Leaf]) -> bool:
-    storage = {leaf.leaf_id: leaf.storage for leaf in table.row.leaves}
-    return any(storage.get(leaf.leaf_id, leaf.storage) != leaf.storage for leaf in before)
+    storage = {leaf.partition_id: leaf.storage for leaf in table.row.leaves}
+    return any(storage.get(leaf.partition_id, leaf.storage) != leaf.storage for leaf in before)
 
 
 def _why_leaves(table: Seen, before: Iterable[Leaf]) -> str:
-    now = {leaf.leaf_id: leaf for leaf in table.row.leaves}
-    earlier = {leaf.leaf_id: leaf for leaf in before}
+    now = {leaf.partition_id: leaf for leaf in table.row.leaves}
+    earlier = {leaf.partition_id: leaf for leaf in before}
     for oid in earlier.keys() - now.keys():
         return f"partition {earlier[oid].name} was detached or dropped"
     for oid in now.keys() - earlier.keys() - table.empty:

@@ -166,11 +166,11 @@ class Survey:
         if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
             root = self.published.get(table.oid)
             return Seen(replace(row, writer=root.writers[0]) if root else row)
-        sent = [self.published[leaf.leaf_id] for leaf in table.leaves]
+        sent = [self.published[leaf.partition_id] for leaf in table.leaves]
         names = set.intersection(*(set(leaf.columns) for leaf in sent))
         columns = tuple(column for column in row.columns if column.name in names)
         published_id = max(leaf.published_id for leaf in sent)
-        empty = (leaf.leaf_id for leaf, pages, _ in table.sizes if not pages)
+        empty = (leaf.partition_id for leaf, pages, _ in table.sizes if not pages)
         return Seen(
             replace(row, writer=sent[0].writers[0], columns=columns, published_id=published_id),
             filled=table.filled,

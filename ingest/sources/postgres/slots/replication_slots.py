@@ -103,8 +103,8 @@ def create(
     every second of that, may raise `GivenUp`. Raises Failure; of a temporary one psycopg's OperationalError where the
     connection was cut.
     """
-    replication = connect(dsn, replication=True, connect_seconds=seconds)
-    watch = connect(dsn, connect_seconds=seconds)
+    replication = connect(dsn, replication=True, connect_timeout_seconds=seconds)
+    watch = connect(dsn, connect_timeout_seconds=seconds)
     try:
         name = slot or f"tidemark_snapshot_{time.time_ns():x}"
         failover = slot and watch.info.server_version >= 170000 and not _in_recovery(watch)

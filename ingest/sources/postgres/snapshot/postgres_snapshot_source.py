@@ -49,7 +49,7 @@ class PostgresTables:
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
-        self._link = Link(self._dsn, settings.connect_seconds, partial(check_database, lake, source, settings))
+        self._link = Link(self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings))
         self._cancelled = threading.Event()
         self._survey = Survey(lake, source, self._link, self._cancelled.wait)
         self._reader = ChunkReader(
@@ -96,7 +96,7 @@ class PostgresTables:
             return 0
         found = self._survey.tables.get(table.table_id)
         for leaf, pages, size in found.sizes if found else ():
-            if leaf.leaf_id == chunk.leaf_id:
+            if leaf.partition_id == chunk.partition_id:
                 upper = pages if chunk.upper_bound is None else int(chunk.upper_bound)
                 return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
         return 0
@@ -139,7 +139,7 @@ class PostgresTables:
             return "the cluster failed over, and has not come to the snapshot that was begun"
         if self.at_once(table) and table.snapshot_lsn != held.lsn:
             return "its snapshot was lost, and it has no key"
-        if chunk.leaf_id not in self._survey.published:
+        if chunk.partition_id not in self._survey.published:
             return "it is not published any more, so nothing says which of its rows may be read"
         return ""
 
@@ -189,16 +189,16 @@ class PostgresTables:
             chunk=chunk.chunk,
             attempt=chunk.attempt,
             relation_id=table.relation_id,
-            leaf_id=chunk.leaf_id,
+            partition_id=chunk.partition_id,
             columns={column.name: column.attnum for column in table.columns},
             key=table.key_columns,
-            row_filter=self._survey.published[chunk.leaf_id].row_filter,
+            row_filter=self._survey.published[chunk.partition_id].row_filter,
             lower=int(chunk.lower_bound or 0),
             upper=None if chunk.upper_bound is None else int(chunk.upper_bound),
             row_keys=chunk.row_keys,
             snapshot=held.name,
             read_lsn=held.lsn,
-            storage={leaf.leaf_id: leaf.storage for leaf in table.leaves},
+            storage={leaf.partition_id: leaf.storage for leaf in table.leaves},
             folder=folder.root,
             largest_row=folder.largest_row,
         )
@@ -209,7 +209,7 @@ class PostgresTables:
         for leaf, pages, size in table.sizes:
             count = chunk_count(size, self._settings)
             lower = [str(page) for page in sorted({number * pages // count for number in range(count)})]
-            planned += zip([leaf.leaf_id] * len(lower), lower, [*lower[1:], None], strict=True)
+            planned += zip([leaf.partition_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
     def _alike(self, held: Held, wanted: Mapping[str, int]) -> list[str]:
@@ -226,7 +226,7 @@ class PostgresTables:
 
     def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> Held:
         """A snapshot in place of the one at hand, which stays until it is there. waiting: see `slots.create`."""
-        made = replication_slots.create(self._dsn, None, wanted, waiting, self._settings.connect_seconds)
+        made = replication_slots.create(self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds)
         self.rest()
         self._held = made
         return made
@@ -245,7 +245,7 @@ def _same_in(connection: Connection, table: CatalogTable) -> bool:
 
     What has changed since that look, each chunk sees after its read.
     """
-    oids = [leaf.leaf_id for leaf in table.leaves]
+    oids = [leaf.partition_id for leaf in table.leaves]
     try:
         storage = connection.execute(
             "SELECT oid::bigint, relfilenode::bigint FROM pg_class WHERE oid = ANY (%s::oid[])",
@@ -258,6 +258,6 @@ def _same_in(connection: Connection, table: CatalogTable) -> bool:
         ).fetchall()
     except psycopg.OperationalError:
         return False
-    return dict(storage) == {leaf.leaf_id: leaf.storage for leaf in table.leaves} and columns == [
+    return dict(storage) == {leaf.partition_id: leaf.storage for leaf in table.leaves} and columns == [
         (column.name, column.attnum) for column in table.columns
     ]

@@ -45,7 +45,7 @@ class _NoSnapshot(Exception):
 class ChunkTask:
     """What an executor needs to know to read a chunk.
 
-    relation_id: the table's oid, leaf_id: of what is read. columns: names with the numbers that the table has
+    relation_id: the table's oid, partition_id: of what is read. columns: names with the numbers that the table has
     for them. key: column names in key order, None: all.
     lower, upper: block numbers. row_keys: only rows with these.
     snapshot: the name to import. read_lsn: that snapshot's stamp.
@@ -60,7 +60,7 @@ class ChunkTask:
     chunk: int
     attempt: int
     relation_id: int
-    leaf_id: int
+    partition_id: int
     columns: dict[str, int]
     key: tuple[str, ...] | None
     row_filter: str | None
@@ -87,12 +87,12 @@ def unpack(packed: Task) -> ChunkTask:
     return ChunkTask(**found)
 
 
-def read_chunk(dsn: str, packed: Task, connect_seconds: float) -> ChunkResult:
+def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkResult:
     """Read one chunk into its file. Raises nothing that the source may say: it is the result."""
     task = unpack(packed)
     sink: Sink | None = None
     try:
-        with connect(dsn, connect_seconds=connect_seconds) as connection:
+        with connect(dsn, connect_timeout_seconds=connect_timeout_seconds) as connection:
             _begin(connection, task)
             sink = Sink(
                 Folder(task.folder, task.largest_row), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
@@ -144,10 +144,10 @@ def _statement(connection: Connection, task: ChunkTask) -> str:
     row = connection.execute(
         "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c "
         "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid",
-        [task.leaf_id],
+        [task.partition_id],
     ).fetchone()
     if row is None:
-        raise psycopg.errors.UndefinedTable(f"relation {task.leaf_id} is gone")
+        raise psycopg.errors.UndefinedTable(f"relation {task.partition_id} is gone")
     return f"COPY (SELECT {names} FROM ONLY {row[0]}{where}) TO STDOUT"
 
 
@@ -163,7 +163,7 @@ def _has_key(connection: Connection, task: ChunkTask) -> str:
     The operators of extensions' types are not on our search path: those are compared as they are printed, as are
     domains, whose casts to text may leave out blanks.
     """
-    foreign = {name for (name,) in connection.execute(_FOREIGN_TYPES, [task.leaf_id]).fetchall()}
+    foreign = {name for (name,) in connection.execute(_FOREIGN_TYPES, [task.partition_id]).fetchall()}
     columns = sql.SQL(", ").join(
         sql.SQL("pg_catalog.format('%s', {})" if name in foreign else "{}").format(sql.Identifier(name))
         for name in task.key or ()

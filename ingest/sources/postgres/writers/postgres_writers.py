@@ -45,11 +45,11 @@ def open_writers(
     A slot whose position was never stored is created again. Raises Failure, GivenUp.
     """
     waiting = partial(_give_up_if, wait)
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     held: Held | None = None
     with (
-        connect(dsn, connect_seconds=seconds) as connection,
-        connect(dsn, replication=True, connect_seconds=seconds) as replication,
+        connect(dsn, connect_timeout_seconds=seconds) as connection,
+        connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication,
         table_assignment.locked(connection, source, "writers", wait),
     ):
         system = replication_slots.identify(replication)
@@ -107,8 +107,8 @@ def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, co
     """
     stored = stored_positions(lake, source)
     if counting := [stored[writer] for writer in lake.writers(source.name)]:
-        dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+        dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
+        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             _check_database(connection, replication, counting, replication_slots.states(connection))
 
 

@@ -45,7 +45,9 @@ class Departure:
         self._source = source
         self._position = position
         self._wait = wait
-        self._connect = partial(connect, source.dsn.get_secret_value(), connect_seconds=settings.connect_seconds)
+        self._connect = partial(
+            connect, source.dsn.get_secret_value(), connect_timeout_seconds=settings.connect_timeout_seconds
+        )
         self._publication = {position.writer: source.publication_of(position.writer)}
         self._target: int | None = None
         self._owners: dict[int, int] = {}

@@ -27,9 +27,12 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
     Raises Failure, with nothing changed, while somebody streams from a slot, and where the server's log is behind what
     is landed.
     """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-    with connect(dsn, connect_seconds=seconds) as connection, table_assignment.locked(connection, source, "writers"):
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
+    with (
+        connect(dsn, connect_timeout_seconds=seconds) as connection,
+        table_assignment.locked(connection, source, "writers"),
+    ):
+        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             system = replication_slots.identify(replication)
         stored, counting = stored_positions(lake, source), lake.writers(source.name)
         writers = range(1, source.writers + 1)
@@ -60,14 +63,17 @@ def start_over_writers(
     Raises UsageError for a writer that doesn't count; Failure, with nothing changed, while somebody streams from a slot
     of theirs, and where all of the source has to begin anew.
     """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_seconds
-    with connect(dsn, connect_seconds=seconds) as connection, table_assignment.locked(connection, source, "writers"):
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
+    with (
+        connect(dsn, connect_timeout_seconds=seconds) as connection,
+        table_assignment.locked(connection, source, "writers"),
+    ):
         stored, counting = stored_positions(lake, source), lake.writers(source.name)
         if unknown := sorted(set(writers) - counting):
             has = ", ".join(map(str, sorted(counting))) or "none yet"
             raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {has}")
         lost = {writer: stored[writer] for writer in writers}
-        with connect(dsn, replication=True, connect_seconds=seconds) as replication:
+        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             system = replication_slots.identify(replication)
             for position in lost.values():
                 slot_continuity.check_log(connection, replication, position)
@@ -109,7 +115,9 @@ def _new_slots(
     starts = {}
     for writer in writers:
         slot = source.slot_of(writer)
-        held = replication_slots.create(source.dsn.get_secret_value(), slot, {}, seconds=settings.connect_seconds)
+        held = replication_slots.create(
+            source.dsn.get_secret_value(), slot, {}, seconds=settings.connect_timeout_seconds
+        )
         held.close()  # what is queued now is to be read later
         starts[writer] = held.lsn
     return starts
@@ -151,6 +159,6 @@ def _queue(lake: Lake, source: PostgresSource, connection: Connection, lost: Map
             for table in lake.tables.read(source.name).values()
             if table.writer in lost
             or (table.moved_lsn or 0) > since
-            or not published.keys().isdisjoint([table.relation_id, *(leaf.leaf_id for leaf in table.leaves)])
+            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.leaves)])
         }
         return set(lake.tables.queue(source.name, _NOTE, names))

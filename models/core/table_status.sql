@@ -1,5 +1,5 @@
 -- depends_on: {{ ref('checkpoints') }}
-{%- set ranges = tidemark.ranges('tables') %}
+{%- set ranges = tidemark.ranges('table_status') %}
 {%- set decisions = tidemark.decide_tables(source('raw', 'source_tables'), source('raw', 'wal_events'), this, ranges) %}
 {%- if tidemark.is_built(this) and (not ranges or tidemark.has_no_rows(decisions)) %}
 {{ nothing_new() }}

@@ -1,5 +1,5 @@
 {{ nothing_new({
-    'publication_id': 'bigint',
+    'release_id': 'bigint',
     'checkpoint_id': 'bigint',
     'model': 'string',
     '`table`': 'string',

@@ -7,6 +7,6 @@
     'position': 'bigint',
     'definition_hash': 'string',
     'columns': 'string',
-    'publication_id': 'bigint',
+    'release_id': 'bigint',
     'view_tables': 'string',
 }) }}
