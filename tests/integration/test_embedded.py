@@ -66,7 +66,7 @@ def test_takes_over_from_a_process_that_was_killed(server: PostgresServer) -> No
 import os, signal, sys
 from pathlib import Path
 from typing import Any
-from ingest.embedded import PostgresServer
+from ingest.devservers.embedded_servers import PostgresServer
 server = PostgresServer(Path(sys.argv[1]))
 server.start()
 print(server.pid, flush=True)
