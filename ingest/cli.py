@@ -102,7 +102,7 @@ def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None
     from ingest.common import findings
 
     found = check_all(load(sources), target)
-    for line in [each.to_json() for each in found] if as_json else findings.lines(found):
+    for line in [each.to_json() for each in found] if as_json else findings.format_findings(found):
         click.echo(line)
     failing = {"error", "warning"} if strict else {"error"}
     if any(each.level in failing for each in found):
@@ -128,7 +128,7 @@ def codegen(
     tries each new view before its file is written. Exit code 1 if Spark refuses one, or a source can't be read; the
     views of the others are written.
     """
-    from ingest.codegen.view_trial import Trial
+    from ingest.codegen.view_trial import ViewTrial
     from ingest.commands.codegen import Codegen
 
     settings = load(sources)
@@ -137,7 +137,7 @@ def codegen(
     if force and not tables:
         fix = "Name them, as in `tidemark codegen --force public.orders`; '*.*' is all"
         raise UsageError("the tables to write over are missing", "--force", fix)
-    command = Codegen(Trial(lambda: _lake(target).spark).problem, tables=tables, force=force)
+    command = Codegen(ViewTrial(lambda: _lake(target).spark).try_view, tables=tables, force=force)
     refused: list[str] = []
     failures: list[Failure] = []
     for source in [settings.source(name)] if name else settings.sources.values():
@@ -156,7 +156,7 @@ def codegen(
         _echo(f"tidemark: {each}", err=True)
     if failures:
         raise failures[-1]
-    command.check_named()
+    command.check_tables_exist()
     if refused:
         sys.exit(1)
 
@@ -249,15 +249,15 @@ def resnapshot(
     complete, definitions over the table wait; all others go on. End the stream before `--all`, and the stream of that
     writer before `--writer`.
     """
-    from ingest.commands.resnapshot import queue_tables, start_over, start_over_writers
+    from ingest.commands.resnapshot import queue_tables, resnapshot_sources, resnapshot_writers
 
     if [everything, bool(writers), bool(tables)].count(True) != 1:
         raise click.UsageError("Name tables, or give --all, or --writer.")
     settings, lake = load(sources), _lake(target)
     if everything:
-        lines = start_over(lake, settings, source)
+        lines = resnapshot_sources(lake, settings, source)
     elif writers:
-        lines = start_over_writers(lake, settings, writers, source)
+        lines = resnapshot_writers(lake, settings, writers, source)
     else:
         lines = queue_tables(lake, settings, tables, source)
     for line in lines:
@@ -277,10 +277,10 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
     that fails is retried while the others go on; exit code 1 if one is in a failed state at the end. A full disk, or a
     catalog that does not answer, is retried too.
     """
-    from ingest.pipeline.run_loop import ModelRun, Pipeline
+    from ingest.pipeline.run_loop import DbtRun, Pipeline
     from ingest.project.dbt_project import Project
 
-    def said(done: ModelRun) -> None:
+    def said(done: DbtRun) -> None:
         log.info("modelled in %.1f s%s", done.ended - done.started, "".join(f"; {line}" for line in done.waiting))
         for line in done.changes:
             log.info("%s", line)
@@ -300,14 +300,14 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
 def status(sources: str, target: str | None, as_json: bool) -> None:
     """Show how far sources, snapshots and definitions are: lag, last release, failures, what waits for what."""
-    from ingest.commands.status import read, render
+    from ingest.commands.status import read_status, render_status
 
     settings = load(sources)
-    found = read(_lake(target), settings)
+    found = read_status(_lake(target), settings)
     if as_json:
         click.echo(found.to_json())
     else:
-        render(found, settings)
+        render_status(found, settings)
 
 
 @cli.command()
@@ -332,10 +332,10 @@ def verify(
     at which it read, for as long as they make progress. Rows that have changed since are not compared. Exit code 1 if a
     row differs.
     """
-    from ingest.commands.verify import verify_all
+    from ingest.commands.verify import verify_tables
 
     settings, lake, equal = load(sources), _lake(target), True
-    for verdict in verify_all(lake, settings, wait, tables, name):
+    for verdict in verify_tables(lake, settings, wait, tables, name):
         equal = equal and verdict.is_equal
         click.echo(verdict.to_json() if as_json else printable(str(verdict)))
     if not equal:
@@ -351,14 +351,14 @@ def plan(target: str | None, as_json: bool) -> None:
     It is new, changed, unchanged, waiting, deleted or invalid; and how many rows of its inputs will be evaluated.
     Changes nothing. Exit code 1 if a definition is invalid.
     """
-    from ingest.project.definition_plan import make, render
+    from ingest.project.definition_plan import make_plan, render_plan
 
-    found = make(_lake(target).spark, target)
+    found = make_plan(_lake(target).spark, target)
     if as_json:
         for step in found:
             click.echo(step.to_json())
     else:
-        render(found)
+        render_plan(found)
     if any(step.state == "invalid" for step in found):
         sys.exit(1)
 
@@ -372,9 +372,9 @@ def prune(target: str | None, definitions: tuple[str, ...]) -> None:
     `tidemark plan` lists them. A definition is deleted when its model is no longer in the project, or is no longer a
     definition.
     """
-    from ingest.project.definition_plan import prune
+    from ingest.project.definition_plan import prune_definitions
 
-    for name in prune(_lake(target).spark, definitions, target):
+    for name in prune_definitions(_lake(target).spark, definitions, target):
         _echo(f"{name}: dropped its rows and its op log", err=False)
 
 
@@ -393,10 +393,10 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
 
     A bucket that never had a row has no ops: nothing is printed, but for a note on stderr.
     """
-    from ingest.commands.op_log import bucket_name, is_known, read
+    from ingest.commands.op_log import is_known, make_bucket_name, read_ops
 
-    spark, name = _lake(target).spark, bucket_name(definition, bucket)
-    for line in read(spark, definition, name, after):
+    spark, name = _lake(target).spark, make_bucket_name(definition, bucket)
+    for line in read_ops(spark, definition, name, after):
         click.echo(line)
     if not is_known(spark, definition, name):
         _echo(f"tidemark: {name} never had a row.", err=True)
@@ -420,10 +420,10 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     A token is s123 or, where writers differ, m123~2.130: the minimum, and who is ahead. Transactions are whole only
     below the minimum: those over tables of several writers come in parts, each when it is landed.
     """
-    from ingest.commands.tail import begin, follow
+    from ingest.commands.tail import follow, parse_start
 
     settings = load(sources)
-    begin_at = begin(settings, source, token)
+    begin_at = parse_start(settings, source, token)
     stopped = threading.Event()
     _on_sigterm(stopped.set)
     for line in follow(_lake(target), *begin_at, stopped.wait):
@@ -442,7 +442,7 @@ def maintain(sources: str, target: str | None) -> None:
     then; use this command if you run dbt yourself. Safe beside running jobs: if a run and maintenance conflict, the
     later one publishes nothing and is repeated.
     """
-    from ingest.pipeline.maintenance import maintain as due
+    from ingest.pipeline.maintenance import run_maintenance as due
     from ingest.project.dbt_project import Project
 
     settings = load(sources).settings
@@ -459,7 +459,7 @@ def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
 
     `tidemark buckets --for user_id=42` asks those that ask for user_id alone, or for nothing.
     """
-    from ingest.commands.bucket_lookup import resolve
+    from ingest.commands.bucket_lookup import find_grants
 
     pairs = [pair.partition("=") for pair in given]
     request = {name: value for name, _, value in pairs}
@@ -467,7 +467,7 @@ def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
         raise click.UsageError("Write --for NAME=VALUE.")
     if len(request) < len(pairs):
         raise click.UsageError("Give each name once: a request has one value of it.")
-    for grant in resolve(_lake(target).spark, request, target):
+    for grant in find_grants(_lake(target).spark, request, target):
         click.echo(grant.to_json() if as_json else printable(grant.bucket))
 
 
@@ -486,13 +486,13 @@ def demo(seconds: float, rate: int) -> None:
 
 def _lake(target: str | None) -> "Lake":
     from ingest.lake import Lake
-    from ingest.lake.spark_session import session
+    from ingest.lake.spark_session import open_session
 
-    return Lake(session(target))
+    return Lake(open_session(target))
 
 
 def _run_jobs(jobs: "Jobs", until_caught_up: bool, timeout: float | None) -> None:
-    _on_sigterm(jobs.end, "after the commits that are under way")
+    _on_sigterm(jobs.request_stop, "after the commits that are under way")
     with jobs.running(timeout):
         jobs.wait(until_caught_up)
 
@@ -562,7 +562,7 @@ class _Brief(_Redacted):
 def _spark_ended() -> TidemarkError | None:
     """Why Spark's Java process has ended, if it has: any other error follows from that."""
     spark = sys.modules.get("ingest.lake.spark_session")  # a command that has not started Spark need not load it
-    return spark.ended() if spark else None
+    return spark.find_exit_failure() if spark else None
 
 
 def _withheld(error: Exception) -> TidemarkError | None:

@@ -37,17 +37,17 @@ class Record:
 
     def columns(self, model: str) -> dict[str, FieldPath]:
         """What each name in use in a view shows: a column's name, or a field's path. Empty if there is no view."""
-        return columns_shown(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
+        return parse_columns(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
 
 
-def read(folder: Path) -> Record:
+def read_record(folder: Path) -> Record:
     """The record in a folder and those below it, where a person may have put views."""
     paths = {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.is_file()}
-    given = {model: _meta(path) for model, path in paths.items()}
+    given = {model: _sql_meta(path) for model, path in paths.items()}
     if not all(
         "table" in meta for meta in given.values()
     ):  # a person's: codegen's need no yml, which takes long to read
-        described = dict(_described(folder))
+        described = dict(_yml_meta(folder))
         given = {model: {**described.get(model, {}), **meta} for model, meta in given.items()}
     tables = {
         model: (meta["source"], meta["table"]) for model, meta in given.items() if {"source", "table"} <= set(meta)
@@ -55,18 +55,18 @@ def read(folder: Path) -> Record:
     return Record(paths, tables)
 
 
-def _meta(path: Path) -> dict[str, str]:
+def _sql_meta(path: Path) -> dict[str, str]:
     """`meta` as the `config(...)` of a model gives it."""
     with suppress(OSError, UnicodeDecodeError, TemplateError, nodes.Impossible):
         for call in _JINJA.parse(path.read_text()).find_all(nodes.Call):
             if isinstance(call.node, nodes.Name) and call.node.name == "config":
                 given = {each.key: each.value for each in call.kwargs}
                 if "meta" in given:
-                    return _texts(given["meta"].as_const())
+                    return _text_values(given["meta"].as_const())
     return {}
 
 
-def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _yml_meta(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """`meta` of models as yml gives it, by name."""
     for path in [*folder.rglob("*.yml"), *folder.rglob("*.yaml")]:
         content = None
@@ -77,16 +77,16 @@ def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
             if isinstance(model, dict):
                 config = model.get("config")
                 configured = config.get("meta") if isinstance(config, dict) else None
-                yield str(model.get("name")), {**_texts(model.get("meta")), **_texts(configured)}
+                yield str(model.get("name")), {**_text_values(model.get("meta")), **_text_values(configured)}
 
 
-def _texts(meta: Any) -> dict[str, str]:
+def _text_values(meta: Any) -> dict[str, str]:
     """The texts of what should be a mapping, as names of sources and tables are."""
     values = meta if isinstance(meta, dict) else {}
     return {key: value for key, value in values.items() if isinstance(key, str) and isinstance(value, str)}
 
 
-def columns_shown(text: str) -> dict[str, FieldPath]:
+def parse_columns(text: str) -> dict[str, FieldPath]:
     """What each column of a view shows, of those that show one column or field of `row_state`, by name."""
     found: dict[str, FieldPath] = {}
     seen: set[FieldPath] = set()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 _LONGEST = 200  # with a hash and `.sql` well below the 255 that file systems take
 _HASH = 6  # hexadecimal digits of a hash at least
-OURS = ("_row_key", "_checkpoint_id", "_columns")
+RESERVED_COLUMNS = ("_row_key", "_checkpoint_id", "_columns")
 
 # Spark's reserved words: `select keyword from sql_keywords() where reserved` under
 # spark.sql.ansi.enforceReservedKeywords. Otherwise it allows all of them but true and false.
@@ -40,12 +40,12 @@ def model_names(
     no file could be called.
     """
     used = used or {}
-    shorts = {table: [f"stg_{source}__{_plain(each)}" for each in named] for table, named in tables.items()}
-    names = {name: table for table in tables if (name := _kept((source, table), shorts[table], used))}
+    shorts = {table: [f"stg_{source}__{_to_identifier(each)}" for each in named] for table, named in tables.items()}
+    names = {name: table for table in tables if (name := _name_in_use((source, table), shorts[table], used))}
     # No file system and no Spark is asked to tell names apart by capitals.
     taken = {name.lower() for name in used}
     # Those whose names need no change come first: nothing takes theirs.
-    ordered = sorted(tables, key=lambda table: (_plain(tables[table][0]) != tables[table][0], table))
+    ordered = sorted(tables, key=lambda table: (_to_identifier(tables[table][0]) != tables[table][0], table))
     for table in ordered:
         if table not in names.values():
             name = next(each for each in _candidates(shorts[table][0], table) if each not in taken)
@@ -62,13 +62,13 @@ def _candidates(name: str, table: str) -> Iterator[str]:
     yield from (f"{name[:_LONGEST]}_{digest[:digits]}" for digits in range(_HASH, len(digest) + 1))
 
 
-def _kept(table: tuple[str, str], names: Sequence[str], used: Mapping[str, tuple[str, str]]) -> str | None:
+def _name_in_use(table: tuple[str, str], names: Sequence[str], used: Mapping[str, tuple[str, str]]) -> str | None:
     """The name in use of a table; a view that a person has called otherwise is not meant."""
     candidates = [name for short in names for name in _candidates(short, table[1])]
     return next((name for name in candidates if used.get(name) == table), None)
 
 
-def _plain(name: str) -> str:
+def _to_identifier(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
@@ -78,42 +78,44 @@ def column_names(paths: Sequence[FieldPath], used: Mapping[str, FieldPath] | Non
     used: what each name in use shows. A name that differs from another, or from `OURS`, by capitals only, which Spark
     doesn't tell apart, gets a number behind it; of new ones one in lower case stays, and one of the document itself.
     """
-    in_use = {name: path for name, path in (used or {}).items() if _is_own(name, path)}
+    in_use = {name: path for name, path in (used or {}).items() if _is_generated_name(name, path)}
     kept = {path: name for name, path in reversed(in_use.items())}
     names = {path: kept[path] for path in paths if path in kept}
-    taken = {name.lower() for name in (*OURS, *in_use)}
+    taken = {name.lower() for name in (*RESERVED_COLUMNS, *in_use)}
     new = [path for path in paths if path not in names]
-    for path in sorted(new, key=lambda path: (joined(path) != joined(path).lower(), len(path) > 1)):
-        if joined(path).lower() not in taken:
-            names[path] = joined(path)
-            taken.add(joined(path).lower())
+    for path in sorted(new, key=lambda path: (join_path(path) != join_path(path).lower(), len(path) > 1)):
+        if join_path(path).lower() not in taken:
+            names[path] = join_path(path)
+            taken.add(join_path(path).lower())
     for path in new:
         number = 2
         while path not in names:
-            if f"{joined(path)}_{number}".lower() not in taken:
-                names[path] = f"{joined(path)}_{number}"
+            if f"{join_path(path)}_{number}".lower() not in taken:
+                names[path] = f"{join_path(path)}_{number}"
                 taken.add(names[path].lower())
             number += 1
     return {path: names[path] for path in paths}
 
 
-def joined(path: FieldPath) -> str:
+def join_path(path: FieldPath) -> str:
     """The name of a column by its path."""
     return "_".join(path) or "_"
 
 
-def _is_own(name: str, path: FieldPath) -> bool:
+def _is_generated_name(name: str, path: FieldPath) -> bool:
     """Whether a column has that name from here, not from a person."""
-    return re.fullmatch(re.escape(joined(path)) + r"(_\d+)?", name) is not None and name.lower() not in OURS
+    return (
+        re.fullmatch(re.escape(join_path(path)) + r"(_\d+)?", name) is not None and name.lower() not in RESERVED_COLUMNS
+    )
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """`name` as Spark SQL has it, in backticks if it needs them."""
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED:
         return name
     return "`" + name.replace("`", "``") + "`"
 
 
-def jinja_safe(text: str) -> str:
+def escape_jinja(text: str) -> str:
     """`text` so that Jinja renders it as it is."""
     return re.sub(r"\{(?=[{%#])", JINJA_BRACE, text)

@@ -46,6 +46,17 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
+def first_message_line(text: str) -> str:
+    """The first line of an error of Spark, py4j or dbt that is not a heading; the whole text if all lines are.
+
+    dbt's and py4j's texts begin with a heading; Spark's end with a query plan.
+    """
+    heading = "An error occurred while calling"
+    lines = (line.strip().removeprefix(": ") for line in text.splitlines())
+    messages = (line for line in lines if line and not line.endswith((")", "Error")) and not line.startswith(heading))
+    return next(messages, text)
+
+
 def text_of(error: BaseException) -> str | None:
     """The text of an error; None for an error of a JVM that has ended, which kept the text."""
     try:

@@ -51,7 +51,7 @@ class Finding:
         return str(TidemarkError(self.what, self.where, self.fix))
 
 
-def lines(found: Sequence[Finding]) -> Iterator[str]:
+def format_findings(found: Sequence[Finding]) -> Iterator[str]:
     """For a person: by source or `group`, subject first, `fix` below; then the number of errors and warnings."""
     for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
         yield click.style(printable(heading), bold=True)
@@ -66,16 +66,16 @@ def lines(found: Sequence[Finding]) -> Iterator[str]:
     yield f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
 
 
-def of_source(name: str, found: Sequence[Finding]) -> list[Finding]:
+def with_source(name: str, found: Sequence[Finding]) -> list[Finding]:
     """The findings, as those of source `name`."""
     return [replace(each, source=name) for each in found]
 
 
-def left_out(*, required: bool) -> Literal["error", "warning"]:
+def exclusion_level(*, required: bool) -> Literal["error", "warning"]:
     """The level of what keeps a table from being replicated: a warning if nothing needs the table."""
     return "error" if required else "warning"
 
 
-def of(error: TidemarkError) -> Finding:
+def finding_from_error(error: TidemarkError) -> Finding:
     """An error as a finding."""
     return Finding("error", error.what, error.where, error.fix)

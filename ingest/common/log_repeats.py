@@ -17,7 +17,7 @@ FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
 _VARYING = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
 
 
-def shape(message: str) -> str:
+def message_pattern(message: str) -> str:
     """A message without what differs each time: the same for the same problem."""
     return _VARYING.sub("#", message)
 
@@ -47,7 +47,7 @@ class Repeats:
         key: identifies the problem (default: the `shape` of the message). cause: an error to log with its traceback.
         """
         now = self._clock()
-        key = key or shape(message)
+        key = key or message_pattern(message)
         with self._lock:
             problem = self._problems.get(key)
             if problem is None:
@@ -75,15 +75,15 @@ class Repeats:
             self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")
 
 
-class States:
+class StateLog:
     """The states of some subjects, told by jobs that start again and again. Safe to use from several threads."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
-    def tell(self, subject: str, message: str, level: int = logging.INFO) -> None:
+    def log_change(self, subject: str, message: str, level: int = logging.INFO) -> None:
         """Logs the state of a subject, unless it is what was told before."""
-        if self._told.get(subject) != message:
-            self._told[subject] = message
+        if self._logged.get(subject) != message:
+            self._logged[subject] = message
             self._log.log(level, "%s", message)

@@ -27,11 +27,11 @@ from pydantic import (
 
 from ingest.common.errors import UsageError
 from ingest.config.job_settings import JobSettings
-from ingest.config.yaml_file import KeyPath, Located, read
+from ingest.config.yaml_file import KeyPath, YamlDocument, read_yaml
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
 _EXCLUDES = "!"  # begins a pattern of what is not selected
-SERVERS_OWN = ("admin", "config", "local")  # databases of MongoDB
+SYSTEM_DATABASES = ("admin", "config", "local")  # databases of MongoDB
 
 
 def _source_name(name: str) -> str:
@@ -52,27 +52,27 @@ def _publication_name(name: str) -> str:
     return name
 
 
-def included(patterns: Iterable[str]) -> list[str]:
+def including_patterns(patterns: Iterable[str]) -> list[str]:
     """The patterns that select, without those that exclude."""
     return [pattern for pattern in patterns if not pattern.startswith(_EXCLUDES)]
 
 
-def selected(name: str, patterns: Collection[str]) -> bool:
+def is_selected(name: str, patterns: Collection[str]) -> bool:
     """Whether a pattern matches `name`, case-sensitive, and none with a leading `!` does; in any order."""
     excluded = (pattern.removeprefix(_EXCLUDES) for pattern in patterns if pattern.startswith(_EXCLUDES))
-    return any(fnmatchcase(name, pattern) for pattern in included(patterns)) and not any(
+    return any(fnmatchcase(name, pattern) for pattern in including_patterns(patterns)) and not any(
         fnmatchcase(name, pattern) for pattern in excluded
     )
 
 
-def matching(name: str) -> str:
+def matching_pattern(name: str) -> str:
     """The pattern that matches just `name`."""
     return re.sub(r"[*?[]", r"[\g<0>]", name)
 
 
-def excluding(name: str) -> str:
+def excluding_pattern(name: str) -> str:
     """The pattern that excludes just `name`, as it is written in sources.yml."""
-    return json.dumps(f"{_EXCLUDES}{matching(name)}".replace("$", "$$"), ensure_ascii=False)
+    return json.dumps(f"{_EXCLUDES}{matching_pattern(name)}".replace("$", "$$"), ensure_ascii=False)
 
 
 def _pattern(pattern: str) -> str:
@@ -83,13 +83,13 @@ def _pattern(pattern: str) -> str:
 
 
 def _collections(pattern: str) -> str:
-    if _pattern(pattern).partition(".")[0] in SERVERS_OWN:
+    if _pattern(pattern).partition(".")[0] in SYSTEM_DATABASES:
         raise ValueError("the server's own databases (admin, config, local) are in no change stream")
     return pattern
 
 
 def _some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    if patterns and not included(patterns):
+    if patterns and not including_patterns(patterns):
         raise ValueError('the patterns only exclude: add one that selects, as in ["public.*", "!public.audit_log"]')
     return patterns
 
@@ -162,7 +162,7 @@ class PostgresSource(_Model):
 
     def selects(self, table_name: str) -> bool:
         """Whether the patterns select `schema.table`, unquoted and case-sensitive."""
-        return selected(table_name, self.tables)
+        return is_selected(table_name, self.tables)
 
     def names(self, table_name: str) -> bool:
         """Whether the patterns select `schema.table`, and one of them without a wildcard."""
@@ -192,7 +192,7 @@ class MongoSource(_Model):
 
     def selects(self, collection: str) -> bool:
         """Whether the patterns select `database.collection`, case-sensitive."""
-        return selected(collection, self.collections)
+        return is_selected(collection, self.collections)
 
     def names(self, collection: str) -> bool:
         """Whether the patterns select `database.collection`, and one of them without a wildcard."""
@@ -215,7 +215,7 @@ class Settings(_Model):
     def source(self, name: str) -> Source:
         """The source called `name`; UsageError with the nearest name if there is none."""
         if name not in self.sources:
-            raise UsageError(f"no source {name!r}", "sources.yml", _nearest(name, self.sources))
+            raise UsageError(f"no source {name!r}", "sources.yml", _suggest_name(name, self.sources))
         return self.sources[name]
 
     def only(self, names: Collection[str]) -> "Settings":
@@ -229,26 +229,26 @@ def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None
 
     Raises UsageError.
     """
-    file = read(Path(path), environment)
-    top = _mapping(file, (), file.data, ("sources", "settings"))
-    sources = _mapping(file, ("sources",), top.get("sources"))
+    file = read_yaml(Path(path), environment)
+    top = _check_mapping(file, (), file.data, ("sources", "settings"))
+    sources = _check_mapping(file, ("sources",), top.get("sources"))
     if not sources:
         raise UsageError(
             "no sources",
             file.where(("sources",)),
             "Add one, as in sources: {shop: {postgres: {...}}}",
         )
-    parsed = {name: _source(file, name, body) for name, body in sources.items()}
+    parsed = {name: _parse_source(file, name, body) for name, body in sources.items()}
     _check_slots(file, parsed)
     settings: KeyPath = ("settings",)
     given = top.get("settings")
-    jobs = _mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
+    jobs = _check_mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
     return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
 
 
-def _source(file: Located, name: str, body: Any) -> Source:
+def _parse_source(file: YamlDocument, name: str, body: Any) -> Source:
     keys: KeyPath = ("sources", name)
-    body = _mapping(file, keys, body, _KINDS)
+    body = _check_mapping(file, keys, body, _KINDS)
     if len(body) != 1:
         raise UsageError(
             "a source is of exactly one kind",
@@ -257,11 +257,11 @@ def _source(file: Located, name: str, body: Any) -> Source:
         )
     ((kind, options),) = body.items()
     model = _KINDS[kind]
-    options = _mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
+    options = _check_mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
     return _validate(file, (*keys, kind), model, {"name": name, **options})
 
 
-def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
+def _check_slots(file: YamlDocument, sources: Mapping[str, Source]) -> None:
     """No slot has two readers: the second writer of `shop` would have that of a source `shop_2`."""
     readers: dict[tuple[str, str], str] = {}
     for name, source in sources.items():
@@ -274,22 +274,22 @@ def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
                     raise UsageError(f"slot {slot} is that of source {other}", where, "Name another slot")
 
 
-def _mapping(file: Located, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
+def _check_mapping(file: YamlDocument, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
     """`value` if it is a mapping of `known` keys only (any, if None)."""
     if not isinstance(value, dict):
         raise UsageError("a mapping is missing", file.where(keys), "Write keys and values here")
     for key in value:
         if known is not None and key not in known:
-            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _nearest(key, known))
+            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _suggest_name(key, known))
     return value
 
 
-def _nearest(name: str, known: Any) -> str:
+def _suggest_name(name: str, known: Any) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}"
 
 
-def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
+def _validate(file: YamlDocument, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:

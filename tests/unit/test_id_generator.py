@@ -453,7 +453,7 @@ def test_a_reader_changes_nothing_when_it_starts_and_allocates_nothing() -> None
     reader = disk.start(READER, [2])
     assert disk.positions.kept == {1: 3, 2: 5}
     for call in (reader.allocate, reader.announce):
-        with pytest.raises(ValueError, match=r"9 is no writer of this stream, only \[2\] are"):
+        with pytest.raises(ValueError, match=r"9 is not a writer of this stream; the writers are \[2\]"):
             call()
     assert disk.sequence.given == 5
 
