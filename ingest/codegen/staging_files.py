@@ -1,7 +1,7 @@
 """The staging views that `tidemark codegen` writes, as files: a dbt model and its yml for each table.
 
-A file that differs from what would be written is left as it is, as a person may have edited it, unless its table is
-named. A view that Spark refuses is not written.
+A file that differs from the generated text may have been edited, and is only overwritten with --force. A view that
+Spark rejects is not written.
 """
 
 import difflib
@@ -26,7 +26,7 @@ CHECKPOINT = "The checkpoint of the run that last changed the row."
 
 @dataclass(frozen=True)
 class View:
-    """A table's view: the model's name, the table's, and the text of both files."""
+    """A table's view: the names of model and table, and the text of both files."""
 
     model: str
     table: str
@@ -36,7 +36,7 @@ class View:
 
 @dataclass(frozen=True)
 class SourceViews:
-    """What a source has: the views of its tables, why others have none, by name, and what it calls tables."""
+    """The views of a source's tables, why other tables have none, by name, and the source's word for tables."""
 
     views: Sequence[View]
     problems: Mapping[str, str]
@@ -45,7 +45,7 @@ class SourceViews:
 
 @dataclass
 class WriteResult:
-    """What was done: lines to print; how many files were so already; tables whose view Spark refuses."""
+    """Lines to print, the number of unchanged files, and the tables whose view Spark rejects."""
 
     lines: list[str] = field(default_factory=list)
     unchanged: int = 0
@@ -55,9 +55,9 @@ class WriteResult:
 def write_views(
     views: Iterable[View], record: Record, try_view: Callable[[str], str], folder: Path = FOLDER, *, force: bool = False
 ) -> WriteResult:
-    """Writes the files of views that are not there. force: also over files that differ.
+    """Writes the missing files of views. force: also overwrites files that differ.
 
-    record: of the folder. problem: why Spark refuses a view's text; empty if it takes it.
+    record: of the folder. try_view: returns why Spark rejects a view's text; empty if it accepts it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     done = WriteResult()
@@ -69,10 +69,10 @@ def write_views(
             elif before is None or force:
                 differing.append((path, text))
             else:
-                done.lines.append(f"left {path}, which differs; `{_force_command(view, record)}` writes over it")
+                done.lines.append(f"kept {path}, which differs; `{_force_command(view, record)}` overwrites it")
         if view.sql in (text for _, text in differing) and (why := try_view(view.sql)):
             done.refused.append(view.table)
-            done.lines.append(f"left out {view.table}: Spark refuses its view ({why})")
+            done.lines.append(f"skipped {view.table}: Spark rejects its view ({why})")
             continue
         for path, text in differing:
             path.write_bytes(text.encode())
@@ -81,7 +81,7 @@ def write_views(
 
 
 def _force_command(view: View, record: Record) -> str:
-    """The command that writes over the files of this view alone."""
+    """The command that overwrites the files of this view only."""
     source, _ = record.tables.get(view.model, ("", ""))
     is_shared = len({of for of, table in record.tables.values() if table == view.table}) > 1
     only = f" --source {source}" if is_shared and source else ""
@@ -89,7 +89,7 @@ def _force_command(view: View, record: Record) -> str:
 
 
 def diff_views(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:
-    """What `write` with `force` would change, as lines of a unified diff."""
+    """What `write_views` with `force` would change, as lines of a unified diff."""
     for view in views:
         for path, before, text in _compare_files(view, record, folder):
             if before != text:
@@ -99,7 +99,7 @@ def diff_views(views: Iterable[View], record: Record, folder: Path = FOLDER) -> 
 
 
 def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:
-    """The path of each file of a view, its text as it is (None: there is none), and as it is to be."""
+    """Path, current text (None: no file) and generated text of each file of a view."""
     sql = record.paths.get(view.model, folder / f"{view.model}.sql")
     for path, text in ((sql, view.sql), (sql.with_suffix(".yml"), view.yml)):
         before = path.read_bytes().decode(errors="replace") if path.exists() else None
@@ -107,8 +107,8 @@ def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[P
 
 
 def file_header(source: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The lines above a view's SQL: which table it shows, and what sqlfluff is to pass. names: of its columns."""
-    # A literal dbt reads without Jinja, and then as it stands, backslashes included.
+    """The lines above a view's SQL: its table, and the rules that sqlfluff ignores. names: of its columns."""
+    # dbt parses a plain literal without Jinja and keeps backslashes as they are.
     name = literal(table_name)
     name += " ~ ''" if "\\" in name else ""
     return [
@@ -118,7 +118,7 @@ def file_header(source: str, table_name: str, names: Iterable[str], body: Iterab
 
 
 def _sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The comment that lets sqlfluff pass names as the source writes them."""
+    """The comment that lets sqlfluff accept the source's names."""
     names, lines = list(names), "\n".join(body).split("\n")
     needed = {
         "CV10": any("\\'" in line for line in lines),

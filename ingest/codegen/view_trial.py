@@ -1,4 +1,4 @@
-"""Tries a generated view on Spark: rendered with the project's macros, and analysed over an empty `row_state`."""
+"""Tests a generated view on Spark: renders it with the project's macros and analyses it over an empty `row_state`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from ingest.common.errors import first_message_line, one_line
 
 MACROS = Path("macros")
-# Those that generated views call.
+# The macros that generated views call.
 _FILES = ("texts/*.sql", "positions/literal.sql")
 _ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
 _ROW_STATE = (
@@ -34,7 +34,7 @@ class ViewTrial:
         self._tidemark: Macros | None = None
 
     def try_view(self, text: str) -> str:
-        """Why Spark refuses a view, given as the text of its model, in a line; empty if it takes it.
+        """Why Spark rejects a view, given as the text of its model, in one line; empty if it accepts it.
 
         Raises Failure if Spark can't be started.
         """
@@ -56,15 +56,15 @@ class ViewTrial:
 
 
 class Macros:
-    """The macros of some files as functions, without dbt: what they call `tidemark`."""
+    """The macros of some files as functions, without dbt; in the macros this object is `tidemark`."""
 
     def __init__(self, files: Iterable[Path], **context: Any) -> None:
-        """context: what these macros take from dbt, as `run_query`; without any they only work on texts."""
+        """context: dbt functions that the macros use, such as `run_query`."""
         environment = _jinja()
         environment.globals |= {"tidemark": self, "return": _return_value} | context
         self._macros: dict[str, Callable[..., str]] = {}
         for file in files:
-            # Jinja keeps names that begin with _ to itself.
+            # Jinja does not export names that begin with _.
             text = re.sub(r"(\{%-? macro )", r"\1its_", file.read_text())
             self._macros |= vars(environment.from_string(text).module)
 
@@ -79,7 +79,7 @@ class Macros:
 
 
 class _ReturnValue(Exception):
-    """What a macro returns."""
+    """Carries the return value of a macro."""
 
 
 def _return_value(value: Any) -> None:
@@ -91,5 +91,5 @@ def _jinja() -> Environment:
 
 
 def _summarize(error: Exception) -> str:
-    """The first line that says something: py4j's begins with what was called."""
+    """The first message line of an error, up to 300 characters."""
     return one_line(first_message_line(str(error)))[:300]

@@ -194,8 +194,8 @@ def _read_failure(lake: Lake, name: str) -> str:
     return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
 
 
-def _unpublished_seconds(lake: Lake, name: str, modelled: int, landed: int) -> float:
-    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {landed}"
+def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:
+    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {committed}"
     oldest = lake.spark.sql(f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {where}").collect()[0][0]
     return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 

@@ -95,8 +95,8 @@ def verify_source(
     if not wanted:
         _log.warning("source %s: there is no table to compare", name)
     else:
-        landed = lake.persisted_position(name)
-        wait_for_stream(lake, of, landed, source.watermark(), patience)
+        committed = lake.persisted_position(name)
+        wait_for_stream(lake, of, committed, source.watermark(), patience)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")

@@ -1,7 +1,7 @@
-"""Recognises errors of the environment, which may pass: a full or read-only disk, a catalog or an object store that
-does not answer.
+"""Recognises temporary errors of the environment: a full or read-only disk, a catalog or an object store that does
+not answer.
 
-By the number of an `OSError`, else by the text of an error of Java, SQLite, pyarrow or dbt. Each becomes one line.
+Matches the number of an `OSError`, otherwise the text of an error of Java, SQLite, pyarrow or dbt.
 """
 
 import errno
@@ -84,7 +84,7 @@ _SERVICE_CAUSES = (
 _CAUSES = (*_DISK_CAUSES, *_SERVICE_CAUSES)
 # An absolute path, as it stands in messages of Java, pyarrow and SQLite.
 _PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
-# A path is looked for this many characters around the match of a cause.
+# A path is searched this many characters around the match of a cause.
 _NEAR = 300
 
 
@@ -133,5 +133,5 @@ def _path(text: str, position: int) -> str:
 
 
 def _folder(path: str) -> str:
-    """The folder of a path, as file names differ between attempts."""
+    """The folder of a path: file names differ between attempts."""
     return path.rpartition("/")[0]

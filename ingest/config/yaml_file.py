@@ -1,8 +1,8 @@
-"""Reads a YAML file into plain values and remembers the line of each, for errors that say where.
+"""Reads a YAML file into plain values and keeps the line of each, for error messages.
 
-Stricter than YAML: keys are text and occur once; `${NAME}` in a text value becomes that environment
-variable (`$${` writes a literal `${`). Expansion happens after parsing, so a value can't change the
-structure, and no error shows a value: what was expanded may be a secret.
+Stricter than YAML: keys are text and unique. `${NAME}` in a text value is replaced by that environment
+variable (`$${` is a literal `${`). Expansion happens after parsing, so a value can't change the structure.
+No error contains a value, because an expanded value may be a secret.
 """
 
 import os
@@ -23,14 +23,14 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 @dataclass(frozen=True)
 class YamlDocument:
-    """A parsed file: `data`, and for every key path the line (from 1) where it stands."""
+    """A parsed file: `data`, and the line (from 1) of every key path."""
 
     path: Path
     data: Any
     lines: dict[KeyPath, int] = field(repr=False)
 
     def where(self, keys: KeyPath) -> str:
-        """`file:line key.path` of `keys`, or of the nearest enclosing value that is in the file."""
+        """`file:line key.path` of `keys`, with the line of the nearest enclosing value in the file."""
         known = keys
         while known and known not in self.lines:
             known = known[:-1]
@@ -41,8 +41,7 @@ class YamlDocument:
 def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlDocument:
     """The values in `path`, `${NAME}` taken from `environment` (else the process's).
 
-    Raises UsageError when the file can't be read, is no YAML, has a key twice, or names an unset
-    variable.
+    Raises UsageError if the file can't be read, is not YAML, has a duplicate key, or refers to an unset variable.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -64,16 +63,16 @@ def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlD
 
 
 def syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
-    """What to raise for a file that is no YAML: where, but nothing that stands there."""
+    """The error for a file that is not YAML: the place, without any content of the file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        # A composer's problem quotes what stands in the file, which may be a password.
+        # A ComposerError quotes the file's content, which may be a password.
         problem = "unknown or repeated anchor" if isinstance(error, yaml.composer.ComposerError) else error.problem
-        return UsageError(f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Mend the line")
+        return UsageError(f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Fix the line")
     return UsageError("no valid YAML (a character that YAML does not allow)", str(path), "Remove it")
 
 
 class _NodeConverter:
-    """Turns YAML nodes into values, noting lines."""
+    """Converts YAML nodes into values, and stores their lines."""
 
     def __init__(self, path: Path, loader: yaml.SafeLoader, environment: Mapping[str, str]) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -104,7 +103,7 @@ class _NodeConverter:
             if not isinstance(key, str):
                 raise UsageError("a key that is not text", self._where(key_node, keys), "Put it in quotes")
             if key in result:
-                raise UsageError(f"key {key!r} stands here twice", self._where(key_node, keys), "Keep one of them")
+                raise UsageError(f"duplicate key {key!r}", self._where(key_node, keys), "Keep one of them")
             self.lines[(*keys, key)] = key_node.start_mark.line + 1
             result[key] = self.convert(value_node, (*keys, key))
         return result
@@ -112,7 +111,7 @@ class _NodeConverter:
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         try:
             return self._loader.construct_object(node)
-        except ValueError:  # such as a day that there isn't
+        except ValueError:  # such as a date that does not exist
             raise UsageError("a value that can't be read", self._where(node, ()), "Put it in quotes") from None
 
     def _expand(self, text: str, keys: KeyPath) -> str:

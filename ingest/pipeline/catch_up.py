@@ -84,8 +84,8 @@ class ProgressTimeout:
 
 def wait_for_stream(lake: Lake, source: Source, before: int | None, position: int, timeout: ProgressTimeout) -> None:
     """Waits until the source's position is no longer `before`. The log extends past `position`, so it must advance."""
-    while (landed := lake.persisted_position(source.name)) == before:
-        timeout.wait(_stream_reason(lake, source, position, landed))
+    while (committed := lake.persisted_position(source.name)) == before:
+        timeout.wait(_stream_reason(lake, source, position, committed))
     timeout.reset()
 
 
@@ -93,9 +93,9 @@ def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeou
     """Waits until the models include everything committed up to `position`, and the snapshots that ended at `done`."""
     runs = _StagedRuns(lake.spark)
     while True:
-        landed = lake.persisted_position(source.name)
-        if landed is None or landed <= position:
-            timeout.wait(_stream_reason(lake, source, position, landed))
+        committed = lake.persisted_position(source.name)
+        if committed is None or committed <= position:
+            timeout.wait(_stream_reason(lake, source, position, committed))
             continue
         at = _core_positions(lake.spark, source.name)
         if _has_caught_up(lake.spark, source.name, at.get("row_state"), position, done):
@@ -105,21 +105,23 @@ def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeou
         timeout.wait(_models_reason(source, max(position, done), at, runs))
 
 
-def _stream_reason(lake: Lake, source: Source, position: int, landed: int | None) -> WaitReason:
+def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
     """The reason while the stream is behind `position`; names the slowest writer."""
     active = lake.active_writers(source.name)
     slowest = [
-        w for (_, w), at in current_epochs(lake.positions(source.name)).items() if w in active and at.position == landed
+        w
+        for (_, w), at in current_epochs(lake.positions(source.name)).items()
+        if w in active and at.position == committed
     ]
     to = source_kinds.position_text(source, position)
     stands = (
         "has no position yet"
-        if landed is None
-        else f"is at {source_kinds.position_text(source, landed)}, not past {to}"
+        if committed is None
+        else f"is at {source_kinds.position_text(source, committed)}, not past {to}"
     )
     what = f"the stream {stands}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
-    return WaitReason(landed, what, where, "Run `tidemark run` at the same time")
+    return WaitReason(committed, what, where, "Run `tidemark run` at the same time")
 
 
 def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:

@@ -203,11 +203,11 @@ class Jobs:
         )
 
     def _source_has_reached(self, source: str, target: int) -> bool:
-        landed = self.committed_position(source)  # first: these events may have queued a table
+        committed = self.committed_position(source)  # first: these events may have queued a table
         tables = list(self._lake.tables.read(source).values())
         if self._pending_tables(source, tables):
             return False
-        return landed is None or landed > max(target, self._past_registration(source, tables))
+        return committed is None or committed > max(target, self._past_registration(source, tables))
 
     def _pending_tables(self, source: str, tables: Iterable[SourceTable]) -> list[SourceTable]:
         """The tables that a snapshotter here still has to read."""
@@ -230,10 +230,10 @@ class Jobs:
             holders = source_kinds.holders(self._settings.sources[source], self._settings.settings)
             names = ", ".join(sorted(table.table_name for table in queued))
             lines.append(f"source {source}: snapshots not complete: {names}{_waiting_for(holders)}")
-        landed = self.committed_position(source)
-        if landed is not None and landed <= target:
+        committed = self.committed_position(source)
+        if committed is not None and committed <= target:
             at, to = (
-                source_kinds.position_text(self._settings.sources[source], position) for position in (landed, target)
+                source_kinds.position_text(self._settings.sources[source], position) for position in (committed, target)
             )
             lines.append(f"source {source}: committed up to {at} of {to}")
         return lines

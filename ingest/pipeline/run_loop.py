@@ -100,12 +100,12 @@ class Pipeline:
         self._runs += 1
         started = time.time()
         tables = self._tables_version()
-        landed = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
+        committed = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
         # Set before the run: a failed run is repeated after a pause, not with the next position.
-        self._run_positions, self._run_tables_version = landed, tables
+        self._run_positions, self._run_tables_version = committed, tables
         outcomes = self._run_dbt()
         run = DbtRun(started, time.time(), tuple(outcomes))
-        self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(landed)
+        self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(committed)
         return run
 
     @retry_on_concurrent_publish
@@ -147,10 +147,10 @@ class Pipeline:
                 break
             had_news = self._has_news.is_set() or self._is_retry_due()
             self._has_news.clear()
-            has_landed = until_caught_up and self.jobs.has_reached(targets)
-            if had_news or has_landed:
+            has_reached = until_caught_up and self.jobs.has_reached(targets)
+            if had_news or has_reached:
                 failure = self._try_run_models(on_run)
-            caught_up = has_landed and not isinstance(failure, Unavailable)
+            caught_up = has_reached and not isinstance(failure, Unavailable)
         self.jobs.raise_if_all_failed()
         if caught_up:  # a process that a scheduler starts does few runs
             self.maintain()
@@ -226,10 +226,10 @@ class Pipeline:
         row = self._lake.spark.sql(query).collect()[0]
         return row.registered, row.revisions
 
-    def _has_pending_snapshots(self, landed: Mapping[str, int]) -> bool:
-        """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `landed`."""
+    def _has_pending_snapshots(self, committed: Mapping[str, int]) -> bool:
+        """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `committed`."""
         return any(
             table.is_pending or max(table.complete_lsn or 0, table.ended_lsn or 0) >= at
-            for source, at in landed.items()
+            for source, at in committed.items()
             for table in self._lake.tables.read(source).values()
         )

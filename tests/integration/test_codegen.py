@@ -446,7 +446,7 @@ def test_codegen_tells_what_it_wrote_and_what_it_left(
 
     sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
     left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
-    assert left == f"left {sql_file}, which differs; `tidemark codegen --force public.a` writes over it"
+    assert left == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
     assert total == f"{source.name}: 1 tables, 1 files unchanged"
 
     database.execute("create table b (id int primary key)")
@@ -520,7 +520,7 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
     a, b = (f"models/staging/stg_{source.name}__{table}.sql" for table in "ab")
     refused = run.invoke(cli, ["codegen"])
     assert refused.exit_code == 1
-    assert "skipped public.a: Spark refuses its view ([UNRESOLVED_ROUTINE]" in refused.output
+    assert "skipped public.a: Spark rejects its view ([UNRESOLVED_ROUTINE]" in refused.output
     assert f"wrote {b}" in refused.output
     assert not Path(a).exists()
 
@@ -531,7 +531,7 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
     assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
     assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
     for arguments, said in {
-        ("--force",): "the tables to write over are missing",
+        ("--force",): "no tables to overwrite",
         ("x.y",): "no source has such a table",
     }.items():
         error = run.invoke(cli, ["codegen", *arguments]).exception

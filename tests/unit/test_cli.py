@@ -110,7 +110,7 @@ def test_views_are_written_in_a_project_only(
     [
         (["buckets", "--for", "user_id"], "Write --for NAME=VALUE"),
         (["buckets", "--for", "=5"], "Write --for NAME=VALUE"),
-        (["buckets", "--for", "user_id=1", "--for", "user_id=2"], "Give each name once"),
+        (["buckets", "--for", "user_id=1", "--for", "user_id=2"], "Give each name only once"),
         (["ops", "orders", "[]", "--after", "-3"], "-3 is not in the range x>=0"),
     ],
 )

@@ -66,7 +66,7 @@ class Kept:
             raise OSError("the disk is full")
         self.kept[writer] = max(position, self.kept.get(writer, 0), key=abs)
 
-    def forget(self, writers: Collection[int]) -> None:
+    def delete(self, writers: Collection[int]) -> None:
         for writer in writers:
             del self.kept[writer]
 
@@ -266,7 +266,7 @@ def test_a_sequence_behind_a_table_is_repaired_and_said(caplog: pytest.LogCaptur
     disk.wrote(1, 3)
     disk.insert(1, 26)
     assert disk.start().allocate() == [27]
-    assert "ids was at 3, behind the tables: it is moved to 26" in caplog.text
+    assert "ids is at 3, behind the tables; advancing it to 26" in caplog.text
 
 
 def test_the_minimal_local_token_is_not_moved_by_others() -> None:

@@ -230,7 +230,7 @@ def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
     assert written() == ([f"wrote {sql}", f"wrote {yml}"], 0)
     sql.write_text("select 1")
     assert written() == (
-        [f"left {sql}, which differs; `tidemark codegen --force public.orders` writes over it"],
+        [f"kept {sql}, which differs; `tidemark codegen --force public.orders` overwrites it"],
         1,
     )
     assert sql.read_text() == "select 1"
@@ -263,7 +263,7 @@ def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path
     done = write_views([view], read_record(tmp_path), lambda _: "it is bad", tmp_path, force=True)
     assert (done.refused, done.lines) == (
         ["public.orders"],
-        ["skipped public.orders: Spark refuses its view (it is bad)"],
+        ["skipped public.orders: Spark rejects its view (it is bad)"],
     )
     assert sql.read_text() == "select 1"
     assert not yml.exists()
