@@ -21,7 +21,7 @@ class JobSettings(BaseModel):
 
     commit_max_bytes: Bytes = Field(
         ByteSize(64 * MEBIBYTE),
-        description="Size of received messages at which a batch is committed; bounds the stream's memory to a few "
+        description="Bytes of received messages at which a batch is committed; bounds the stream's memory to a few "
         "times this size, whatever the size of a transaction.",
     )
     commit_interval_seconds: Seconds = Field(
@@ -62,7 +62,7 @@ class JobSettings(BaseModel):
     )
     wal_retention_warning_bytes: Bytes = Field(
         ByteSize(10 * 1024 * MEBIBYTE),
-        description="Size of the log that a Postgres server retains for a slot above which `tidemark status` warns: "
+        description="Bytes of log that a Postgres server retains for a slot above which `tidemark status` warns: "
         "the server keeps it on its disk until it is read.",
     )
     iceberg_snapshot_retention_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = Field(

@@ -57,7 +57,7 @@ class Tries:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST_SECONDS", "LONGEST_SECONDS", "MEND_SECONDS", "STEADY_SECONDS"):
+    for name in ("FIRST_SECONDS", "LONGEST_SECONDS", "MANUAL_ACTION_SECONDS", "STEADY_SECONDS"):
         monkeypatch.setattr(supervisor_module, name, 0.01)
 
 
