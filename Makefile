@@ -64,8 +64,8 @@ soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (
 mutants: setup-servers ## Faults put in one by one: does a test notice? (ARGS="P1 --all-tests" picks those of a rule)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
 
-.PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree
-lint: lint-format lint-rules lint-types lint-sql lint-tree ## Formatting, rules, types, SQL (-k goes on)
+.PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree lint-words
+lint: lint-format lint-rules lint-types lint-sql lint-tree lint-words ## Formatting, rules, types, SQL, words (-k goes on)
 lint-format: setup
 	@$(BIN)/ruff format --check
 lint-rules: setup
@@ -77,6 +77,8 @@ lint-sql: setup
 	@$(BIN)/python scripts/lint_samples.py README.md $(wildcard docs/*.md docs/*/*.md)
 lint-tree:
 	@scripts/check-tree
+lint-words:
+	@scripts/check-words
 
 .PHONY: fmt
 fmt: setup ## Mend what can be mended by itself

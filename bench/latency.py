@@ -15,7 +15,7 @@ from bench.place import Place
 from bench.replica import Replica
 from bench.result import Result
 from ingest.devservers.embedded_servers import embedded_postgres
-from ingest.pipeline.run_loop import ModelRun
+from ingest.pipeline.run_loop import DbtRun
 
 RATES = (100, 500, 2000)
 ROWS = 100_000
@@ -54,7 +54,7 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
     replica.land()
     pipeline = replica.pipeline()
     pipeline.model()
-    made: list[ModelRun] = []
+    made: list[DbtRun] = []
     with pipeline.running():
         looping = threading.Thread(target=pipeline.loop, args=[made.append])
         looping.start()
@@ -65,8 +65,8 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
                 with stopwatch() as run:
                     _pgbench(dsn, folder, rate, SECONDS)
                 ended = time.time()
-                committed = pipeline.jobs.watermarks()
-                while not (pipeline.jobs.has_landed(committed) and _is_published(replica)):
+                committed = pipeline.jobs.catch_up_targets()
+                while not (pipeline.jobs.has_reached(committed) and _is_published(replica)):
                     time.sleep(0.5)
                     assert looping.is_alive()
                     assert time.time() < ended + 120, "what was committed has not arrived"
@@ -92,7 +92,7 @@ def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
     subprocess.run([*pgbench, "-R", str(rate), "-T", str(seconds), "-f", str(script)], check=True, capture_output=True)
 
 
-def _stages(replica: Replica, made: Sequence[ModelRun], rate: int, began: float, ended: float) -> dict[str, float]:
+def _stages(replica: Replica, made: Sequence[DbtRun], rate: int, began: float, ended: float) -> dict[str, float]:
     """Percentiles of the latency of all that was committed in the time, and where it went: seconds from the commit to
     the decoded event, from there to the run that took it, in the run; and of an average run, the seconds of each model.
     """

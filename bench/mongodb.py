@@ -90,7 +90,7 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
         with connected(uri, 10.0) as client:
             system = mongodb_server.identify(client, place(uri))
         scope = Scope(mongodb_server.CLUSTER, source.collections)
-        opened.store(Position(source.name, WRITER, scope.slot, system, 1, start, start))
+        opened.store_position(Position(source.name, WRITER, scope.slot, system, 1, start, start))
         yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
 
 

@@ -91,4 +91,4 @@ def _free_port() -> int:
 def open_lake(folder: str) -> Lake:
     """The lake in `folder`, by a Spark of this process."""
     os.environ["TIDEMARK_LAKE"] = folder
-    return Lake(spark_session.session("local", log=Path(folder) / "spark.log"))
+    return Lake(spark_session.open_session("local", log=Path(folder) / "spark.log"))

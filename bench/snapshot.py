@@ -65,7 +65,7 @@ def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
 def spark_jdbc(dsn: str, rows: int, folder: str) -> Iterator[Run]:
     """Spark's JDBC reader, split by the key, into an Iceberg table with the raw tables' compression."""
     os.environ["TIDEMARK_LAKE"] = folder
-    found = spark_session.settings("local")
+    found = spark_session.read_settings("local")
     packages = f"{found.pop('spark.jars.packages')},{JDBC}"
     builder = SparkSession.builder.config("spark.jars.packages", packages)
     for key, value in found.items():

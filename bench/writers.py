@@ -18,7 +18,7 @@ from ingest.common.records import EVENTS, EventBatch
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake, raw_schema
-from ingest.positions.position import Position, Restart
+from ingest.positions.position import Position, StreamReset
 from ingest.sources.postgres.postgres_source import open_jobs
 from ingest.stream.stream_writer import Feed, Hooks, Landing
 
@@ -108,7 +108,7 @@ class Halting:
         self.start, self.acknowledge, self.cancel = feed.start, feed.acknowledge, feed.cancel
         self.before_landing, self.finish, self.stop = feed.before_landing, feed.finish, feed.stop
 
-    def read(self, timeout: float) -> EventBatch | Restart | None:
+    def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """See `Feed`."""
         return self._feed.read(timeout) if self._idle.wait(timeout) else None
 
@@ -129,4 +129,4 @@ def _commit(lake: Lake, position: Position) -> None:
     row = pa.Table.from_pylist([{"source": position.source, "writer": position.writer, "commit_lsn": 1}], schema=EVENTS)
     for number in range(COMMITS):
         lake.append(raw_schema.EVENTS, row)
-        lake.store(replace(position, position=position.position + number))
+        lake.store_position(replace(position, position=position.position + number))

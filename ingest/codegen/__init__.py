@@ -1,1 +1,1 @@
-"""Staging views: their names, their files, and a trial of each on Spark."""
+"""Staging views: their names, their files, and a test of each view on Spark."""

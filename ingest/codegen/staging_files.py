@@ -1,7 +1,7 @@
 """The staging views that `tidemark codegen` writes, as files: a dbt model and its yml for each table.
 
-A file that differs from what would be written is left as it is, as a person may have edited it, unless its table is
-named. A view that Spark refuses is not written.
+A file that differs from the generated text may have been edited, and is only overwritten with --force. A view that
+Spark rejects is not written.
 """
 
 import difflib
@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from ingest.codegen.staging_record import Record
-from ingest.codegen.view_names import jinja_safe, quoted
-from ingest.config.sources_file import matching
+from ingest.codegen.view_names import escape_jinja, quote_identifier
+from ingest.config.sources_file import matching_pattern
 from ingest.lake.sql_literals import literal
 
 FOLDER = Path("models/staging")
@@ -26,7 +26,7 @@ CHECKPOINT = "The checkpoint of the run that last changed the row."
 
 @dataclass(frozen=True)
 class View:
-    """A table's view: the model's name, the table's, and the text of both files."""
+    """A table's view: the names of model and table, and the text of both files."""
 
     model: str
     table: str
@@ -35,8 +35,8 @@ class View:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a source has: the views of its tables, why others have none, by name, and what it calls tables."""
+class SourceViews:
+    """The views of a source's tables, why other tables have none, by name, and the source's word for tables."""
 
     views: Sequence[View]
     problems: Mapping[str, str]
@@ -44,35 +44,35 @@ class Found:
 
 
 @dataclass
-class Written:
-    """What was done: lines to print; how many files were so already; tables whose view Spark refuses."""
+class WriteResult:
+    """Lines to print, the number of unchanged files, and the tables whose view Spark rejects."""
 
     lines: list[str] = field(default_factory=list)
     unchanged: int = 0
     refused: list[str] = field(default_factory=list)
 
 
-def write(
-    views: Iterable[View], record: Record, problem: Callable[[str], str], folder: Path = FOLDER, *, force: bool = False
-) -> Written:
-    """Writes the files of views that are not there. force: also over files that differ.
+def write_views(
+    views: Iterable[View], record: Record, try_view: Callable[[str], str], folder: Path = FOLDER, *, force: bool = False
+) -> WriteResult:
+    """Writes the missing files of views. force: also overwrites files that differ.
 
-    record: of the folder. problem: why Spark refuses a view's text; empty if it takes it.
+    record: of the folder. try_view: returns why Spark rejects a view's text; empty if it accepts it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    done = Written()
+    done = WriteResult()
     for view in views:
         differing = []
-        for path, before, text in _files(view, record, folder):
+        for path, before, text in _compare_files(view, record, folder):
             if before == text:
                 done.unchanged += 1
             elif before is None or force:
                 differing.append((path, text))
             else:
-                done.lines.append(f"left {path}, which differs; `{_forcing(view, record)}` writes over it")
-        if view.sql in (text for _, text in differing) and (why := problem(view.sql)):
+                done.lines.append(f"kept {path}, which differs; `{_force_command(view, record)}` overwrites it")
+        if view.sql in (text for _, text in differing) and (why := try_view(view.sql)):
             done.refused.append(view.table)
-            done.lines.append(f"left out {view.table}: Spark refuses its view ({why})")
+            done.lines.append(f"skipped {view.table}: Spark rejects its view ({why})")
             continue
         for path, text in differing:
             path.write_bytes(text.encode())
@@ -80,48 +80,51 @@ def write(
     return done
 
 
-def _forcing(view: View, record: Record) -> str:
-    """The command that writes over the files of this view alone."""
+def _force_command(view: View, record: Record) -> str:
+    """The command that overwrites the files of this view only."""
     source, _ = record.tables.get(view.model, ("", ""))
     is_shared = len({of for of, table in record.tables.values() if table == view.table}) > 1
     only = f" --source {source}" if is_shared and source else ""
-    return f"tidemark codegen{only} --force {shlex.quote(matching(view.table))}"
+    return f"tidemark codegen{only} --force {shlex.quote(matching_pattern(view.table))}"
 
 
-def diff(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:
-    """What `write` with `force` would change, as lines of a unified diff."""
+def diff_views(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:
+    """What `write_views` with `force` would change, as lines of a unified diff."""
     for view in views:
-        for path, before, text in _files(view, record, folder):
+        for path, before, text in _compare_files(view, record, folder):
             if before != text:
                 name = str(path) if before is not None else "/dev/null"
                 old, new = (each.splitlines(keepends=True) for each in (before or "", text))
                 yield from (line.rstrip("\n") for line in difflib.unified_diff(old, new, name, str(path)))
 
 
-def _files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:
-    """The path of each file of a view, its text as it is (None: there is none), and as it is to be."""
+def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:
+    """Path, current text (None: no file) and generated text of each file of a view."""
     sql = record.paths.get(view.model, folder / f"{view.model}.sql")
     for path, text in ((sql, view.sql), (sql.with_suffix(".yml"), view.yml)):
         before = path.read_bytes().decode(errors="replace") if path.exists() else None
         yield path, before, text
 
 
-def head(source: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The lines above a view's SQL: which table it shows, and what sqlfluff is to pass. names: of its columns."""
-    # A literal dbt reads without Jinja, and then as it stands, backslashes included.
+def file_header(source: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
+    """The lines above a view's SQL: its table, and the rules that sqlfluff ignores. names: of its columns."""
+    # dbt parses a plain literal without Jinja and keeps backslashes as they are.
     name = literal(table_name)
     name += " ~ ''" if "\\" in name else ""
-    return [f"{{{{ config(meta={{'source': {literal(source)}, 'table': {name}}}) }}}}", *_pardons(names, body)]
+    return [
+        f"{{{{ config(meta={{'source': {literal(source)}, 'table': {name}}}) }}}}",
+        *_sqlfluff_exceptions(names, body),
+    ]
 
 
-def _pardons(names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The comment that lets sqlfluff pass names as the source writes them."""
+def _sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
+    """The comment that lets sqlfluff accept the source's names."""
     names, lines = list(names), "\n".join(body).split("\n")
     needed = {
         "CV10": any("\\'" in line for line in lines),
         "LT05": any(len(line) > LINE for line in lines),
         "RF05": any(not re.fullmatch(r"\w+", name) for name in names),
-        "RF06": any(quoted(name) != name for name in names),
+        "RF06": any(quote_identifier(name) != name for name in names),
     }
     rules = ",".join(rule for rule, is_needed in needed.items() if is_needed)
     return [f"-- noqa: disable={rules}"] if rules else []
@@ -131,7 +134,7 @@ def model_yml(model: str, about: str, columns: Mapping[str, str]) -> str:
     """The yml of a view. columns: their descriptions."""
     described = {
         "name": model,
-        "description": jinja_safe(about),
+        "description": escape_jinja(about),
         "columns": [{"name": name, "description": text} for name, text in columns.items()],
     }
     content = yaml.dump(

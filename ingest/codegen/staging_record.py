@@ -1,7 +1,7 @@
-"""What the staging views that are there show: the record of which name belongs to which table, and to which column.
+"""The existing staging views: which name belongs to which table and column.
 
-Read from the project's files, as they are under version control: `meta` of a view, in its SQL or in a yml beside it,
-names source and table. A file that can't be understood is no error: it is a person's.
+Read from the project's files, which are under version control: `meta` of a view, in its SQL or its yml, has source
+and table. A file that can't be parsed is not an error: it may be the user's.
 """
 
 import re
@@ -16,9 +16,9 @@ from jinja2 import Environment, TemplateError, nodes
 
 from ingest.codegen.view_names import JINJA_BRACE, FieldPath
 
-_JINJA = Environment(autoescape=False, extensions=["jinja2.ext.do"])  # of SQL, and only parsed
+_JINJA = Environment(autoescape=False, extensions=["jinja2.ext.do"])  # for SQL, and only parsed
 _STRING = r"'(?:[^'\\]|\\.)*'"
-# Where a view reads a column or a field, and what it calls it: the last in a line, so that no type of a cast is meant.
+# Where a view reads a column or field, and its alias: the last one in a line, so not the type of a cast.
 _ITEMS = re.compile(
     rf"columns\[(?P<column>{_STRING})\]"
     rf"|\bfield\((?P<path>{_STRING}(?:,\s*{_STRING})*)\)"
@@ -30,24 +30,24 @@ _ITEMS = re.compile(
 
 @dataclass(frozen=True)
 class Record:
-    """The views in a folder. paths: of their files; tables: source and table of each that says so."""
+    """The views in a folder. paths: of their files. tables: source and table of each view that has them in `meta`."""
 
     paths: Mapping[str, Path] = field(default_factory=dict)
     tables: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def columns(self, model: str) -> dict[str, FieldPath]:
-        """What each name in use in a view shows: a column's name, or a field's path. Empty if there is no view."""
-        return columns_shown(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
+        """By name in a view: the column, or the path of the field. Empty if there is no such view."""
+        return parse_columns(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
 
 
-def read(folder: Path) -> Record:
-    """The record in a folder and those below it, where a person may have put views."""
+def read_record(folder: Path) -> Record:
+    """The record of a folder and its subfolders."""
     paths = {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.is_file()}
-    given = {model: _meta(path) for model, path in paths.items()}
+    given = {model: _sql_meta(path) for model, path in paths.items()}
     if not all(
         "table" in meta for meta in given.values()
-    ):  # a person's: codegen's need no yml, which takes long to read
-        described = dict(_described(folder))
+    ):  # written by the user: generated views need no yml, which is slow to read
+        described = dict(_yml_meta(folder))
         given = {model: {**described.get(model, {}), **meta} for model, meta in given.items()}
     tables = {
         model: (meta["source"], meta["table"]) for model, meta in given.items() if {"source", "table"} <= set(meta)
@@ -55,19 +55,19 @@ def read(folder: Path) -> Record:
     return Record(paths, tables)
 
 
-def _meta(path: Path) -> dict[str, str]:
-    """`meta` as the `config(...)` of a model gives it."""
+def _sql_meta(path: Path) -> dict[str, str]:
+    """`meta` in the `config(...)` of a model."""
     with suppress(OSError, UnicodeDecodeError, TemplateError, nodes.Impossible):
         for call in _JINJA.parse(path.read_text()).find_all(nodes.Call):
             if isinstance(call.node, nodes.Name) and call.node.name == "config":
                 given = {each.key: each.value for each in call.kwargs}
                 if "meta" in given:
-                    return _texts(given["meta"].as_const())
+                    return _text_values(given["meta"].as_const())
     return {}
 
 
-def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """`meta` of models as yml gives it, by name."""
+def _yml_meta(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+    """`meta` of models in yml files, by name."""
     for path in [*folder.rglob("*.yml"), *folder.rglob("*.yaml")]:
         content = None
         with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
@@ -77,17 +77,17 @@ def _described(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
             if isinstance(model, dict):
                 config = model.get("config")
                 configured = config.get("meta") if isinstance(config, dict) else None
-                yield str(model.get("name")), {**_texts(model.get("meta")), **_texts(configured)}
+                yield str(model.get("name")), {**_text_values(model.get("meta")), **_text_values(configured)}
 
 
-def _texts(meta: Any) -> dict[str, str]:
-    """The texts of what should be a mapping, as names of sources and tables are."""
+def _text_values(meta: Any) -> dict[str, str]:
+    """The text values of `meta`, which should be a mapping."""
     values = meta if isinstance(meta, dict) else {}
     return {key: value for key, value in values.items() if isinstance(key, str) and isinstance(value, str)}
 
 
-def columns_shown(text: str) -> dict[str, FieldPath]:
-    """What each column of a view shows, of those that show one column or field of `row_state`, by name."""
+def parse_columns(text: str) -> dict[str, FieldPath]:
+    """By name of a view's column: the column or field of `row_state`, for those that show exactly one."""
     found: dict[str, FieldPath] = {}
     seen: set[FieldPath] = set()
     for item in _ITEMS.finditer(text.replace(JINJA_BRACE, "{")):

@@ -1,16 +1,15 @@
-"""Names of staging views and their columns: the source's, as Spark, dbt and Jinja can take them.
+"""Names of staging views and their columns, made from the source's names so that Spark, dbt and Jinja accept them.
 
-A name in use stays with its table, or its column; a newcomer gets another one. Pure, and the same for the same tables
-in any order.
+A table or column keeps its name; a new one with the same name gets another. Pure; independent of the order of tables.
 """
 
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-_LONGEST = 200  # with a hash and `.sql` well below the 255 that file systems take
-_HASH = 6  # hexadecimal digits of a hash at least
-OURS = ("_row_key", "_checkpoint_id", "_columns")
+_LONGEST = 200  # with a hash and `.sql` well below the 255 bytes of file systems
+_HASH = 6  # minimum number of hexadecimal digits of a hash
+RESERVED_COLUMNS = ("_row_key", "_checkpoint_id", "_columns")
 
 # Spark's reserved words: `select keyword from sql_keywords() where reserved` under
 # spark.sql.ansi.enforceReservedKeywords. Otherwise it allows all of them but true and false.
@@ -24,9 +23,9 @@ _RESERVED_WORDS = """
 """
 _RESERVED = frozenset(_RESERVED_WORDS.split())
 
-# How a view has a brace that Jinja would take for its own.
+# A literal brace where Jinja would start an expression.
 JINJA_BRACE = "{{ '{' }}"
-# The names on the way to a field: a column of a table has one.
+# The names from the document to a field; a column of a table has one name.
 FieldPath = tuple[str, ...]
 
 
@@ -35,17 +34,16 @@ def model_names(
 ) -> dict[str, str]:
     """Tables by the name of their model, `stg_<source>__<short>`.
 
-    tables: what each is called in short; a new name is made of the first one, a name in use may be of any. used: the
-    source and table of each name in use. A table whose name another one has gets a hash behind it, and so does one that
-    no file could be called.
+    tables: the short names of each table; a new name is made from the first, a name in use may be from any. used: the
+    source and table of each name in use. A table whose name is taken, or is too long for a file, gets a hash suffix.
     """
     used = used or {}
-    shorts = {table: [f"stg_{source}__{_plain(each)}" for each in named] for table, named in tables.items()}
-    names = {name: table for table in tables if (name := _kept((source, table), shorts[table], used))}
-    # No file system and no Spark is asked to tell names apart by capitals.
+    shorts = {table: [f"stg_{source}__{_to_identifier(each)}" for each in named] for table, named in tables.items()}
+    names = {name: table for table in tables if (name := _name_in_use((source, table), shorts[table], used))}
+    # Names must differ in more than case, for file systems and Spark.
     taken = {name.lower() for name in used}
-    # Those whose names need no change come first: nothing takes theirs.
-    ordered = sorted(tables, key=lambda table: (_plain(tables[table][0]) != tables[table][0], table))
+    # Tables whose names need no change come first, so that no other table takes them.
+    ordered = sorted(tables, key=lambda table: (_to_identifier(tables[table][0]) != tables[table][0], table))
     for table in ordered:
         if table not in names.values():
             name = next(each for each in _candidates(shorts[table][0], table) if each not in taken)
@@ -55,65 +53,67 @@ def model_names(
 
 
 def _candidates(name: str, table: str) -> Iterator[str]:
-    """What a table may be called, the best first."""
+    """The possible names of a table, the best first."""
     if len(name) <= _LONGEST:
         yield name
     digest = hashlib.sha256(table.encode()).hexdigest()
     yield from (f"{name[:_LONGEST]}_{digest[:digits]}" for digits in range(_HASH, len(digest) + 1))
 
 
-def _kept(table: tuple[str, str], names: Sequence[str], used: Mapping[str, tuple[str, str]]) -> str | None:
-    """The name in use of a table; a view that a person has called otherwise is not meant."""
+def _name_in_use(table: tuple[str, str], names: Sequence[str], used: Mapping[str, tuple[str, str]]) -> str | None:
+    """The generated name in use of a table; None if there is none."""
     candidates = [name for short in names for name in _candidates(short, table[1])]
     return next((name for name in candidates if used.get(name) == table), None)
 
 
-def _plain(name: str) -> str:
+def _to_identifier(name: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", name.lower())
 
 
 def column_names(paths: Sequence[FieldPath], used: Mapping[str, FieldPath] | None = None) -> dict[FieldPath, str]:
-    """The view's name of each column, or field of a document by its path: its own, parts joined by `_`.
+    """The name of each column, or of each field of a document by its path, joined by `_`.
 
-    used: what each name in use shows. A name that differs from another, or from `OURS`, by capitals only, which Spark
-    doesn't tell apart, gets a number behind it; of new ones one in lower case stays, and one of the document itself.
+    used: the path of each name in use. Spark ignores case: a name that equals another or one of `RESERVED_COLUMNS`
+    except for case gets a number suffix; among new names, lower case and top-level fields take precedence.
     """
-    in_use = {name: path for name, path in (used or {}).items() if _is_own(name, path)}
+    in_use = {name: path for name, path in (used or {}).items() if _is_generated_name(name, path)}
     kept = {path: name for name, path in reversed(in_use.items())}
     names = {path: kept[path] for path in paths if path in kept}
-    taken = {name.lower() for name in (*OURS, *in_use)}
+    taken = {name.lower() for name in (*RESERVED_COLUMNS, *in_use)}
     new = [path for path in paths if path not in names]
-    for path in sorted(new, key=lambda path: (joined(path) != joined(path).lower(), len(path) > 1)):
-        if joined(path).lower() not in taken:
-            names[path] = joined(path)
-            taken.add(joined(path).lower())
+    for path in sorted(new, key=lambda path: (join_path(path) != join_path(path).lower(), len(path) > 1)):
+        if join_path(path).lower() not in taken:
+            names[path] = join_path(path)
+            taken.add(join_path(path).lower())
     for path in new:
         number = 2
         while path not in names:
-            if f"{joined(path)}_{number}".lower() not in taken:
-                names[path] = f"{joined(path)}_{number}"
+            if f"{join_path(path)}_{number}".lower() not in taken:
+                names[path] = f"{join_path(path)}_{number}"
                 taken.add(names[path].lower())
             number += 1
     return {path: names[path] for path in paths}
 
 
-def joined(path: FieldPath) -> str:
+def join_path(path: FieldPath) -> str:
     """The name of a column by its path."""
     return "_".join(path) or "_"
 
 
-def _is_own(name: str, path: FieldPath) -> bool:
-    """Whether a column has that name from here, not from a person."""
-    return re.fullmatch(re.escape(joined(path)) + r"(_\d+)?", name) is not None and name.lower() not in OURS
+def _is_generated_name(name: str, path: FieldPath) -> bool:
+    """Whether this is a generated name, not one that the user chose."""
+    return (
+        re.fullmatch(re.escape(join_path(path)) + r"(_\d+)?", name) is not None and name.lower() not in RESERVED_COLUMNS
+    )
 
 
-def quoted(name: str) -> str:
-    """`name` as Spark SQL has it, in backticks if it needs them."""
+def quote_identifier(name: str) -> str:
+    """`name` as a Spark SQL identifier, in backticks if needed."""
     if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in _RESERVED:
         return name
     return "`" + name.replace("`", "``") + "`"
 
 
-def jinja_safe(text: str) -> str:
-    """`text` so that Jinja renders it as it is."""
+def escape_jinja(text: str) -> str:
+    """`text` escaped so that Jinja renders it unchanged."""
     return re.sub(r"\{(?=[{%#])", JINJA_BRACE, text)

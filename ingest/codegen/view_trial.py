@@ -1,4 +1,4 @@
-"""Tries a generated view on Spark: rendered with the project's macros, and analysed over an empty `row_state`."""
+"""Tests a generated view on Spark: renders it with the project's macros and analyses it over an empty `row_state`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,10 +10,10 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from ingest.common.errors import one_line
+from ingest.common.errors import first_message_line, one_line
 
 MACROS = Path("macros")
-# Those that generated views call.
+# The macros that generated views call.
 _FILES = ("texts/*.sql", "positions/literal.sql")
 _ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
 _ROW_STATE = (
@@ -22,7 +22,7 @@ _ROW_STATE = (
 )
 
 
-class Trial:
+class ViewTrial:
     """One Spark for all views, started by the first of them.
 
     spark: starts it. macros: the folder of the project's.
@@ -33,8 +33,8 @@ class Trial:
         self._spark: SparkSession | None = None
         self._tidemark: Macros | None = None
 
-    def problem(self, text: str) -> str:
-        """Why Spark refuses a view, given as the text of its model, in a line; empty if it takes it.
+    def try_view(self, text: str) -> str:
+        """Why Spark rejects a view, given as the text of its model, in one line; empty if it accepts it.
 
         Raises Failure if Spark can't be started.
         """
@@ -42,13 +42,13 @@ class Trial:
             self._spark = self._start()
             self._spark.createDataFrame([], _ROW_STATE).createOrReplaceTempView(_ROWS)
         try:
-            self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS\n{self._rendered(text)}")
+            self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS\n{self._render(text)}")
             self._spark.sql(f"EXPLAIN SELECT * FROM {_VIEW}").collect()
         except (PySparkException, Py4JError, TemplateError) as error:
-            return _line(error)
+            return _summarize(error)
         return ""
 
-    def _rendered(self, text: str) -> str:
+    def _render(self, text: str) -> str:
         if self._tidemark is None:
             self._tidemark = Macros(file for pattern in _FILES for file in sorted(self._macros.glob(pattern)))
         template = _jinja().from_string(text)
@@ -56,15 +56,15 @@ class Trial:
 
 
 class Macros:
-    """The macros of some files as functions, without dbt: what they call `tidemark`."""
+    """The macros of some files as functions, without dbt; in the macros this object is `tidemark`."""
 
     def __init__(self, files: Iterable[Path], **context: Any) -> None:
-        """context: what these macros take from dbt, as `run_query`; without any they only work on texts."""
+        """context: dbt functions that the macros use, such as `run_query`."""
         environment = _jinja()
-        environment.globals |= {"tidemark": self, "return": _give} | context
+        environment.globals |= {"tidemark": self, "return": _return_value} | context
         self._macros: dict[str, Callable[..., str]] = {}
         for file in files:
-            # Jinja keeps names that begin with _ to itself.
+            # Jinja does not export names that begin with _.
             text = re.sub(r"(\{%-? macro )", r"\1its_", file.read_text())
             self._macros |= vars(environment.from_string(text).module)
 
@@ -72,26 +72,24 @@ class Macros:
         def call(*arguments: Any) -> Any:
             try:
                 return str(self._macros[f"its_{name}"](*arguments))
-            except _Given as given:
+            except _ReturnValue as given:
                 return given.args[0]
 
         return call
 
 
-class _Given(Exception):
-    """What a macro returns."""
+class _ReturnValue(Exception):
+    """Carries the return value of a macro."""
 
 
-def _give(value: Any) -> None:
-    raise _Given(value)
+def _return_value(value: Any) -> None:
+    raise _ReturnValue(value)
 
 
 def _jinja() -> Environment:
     return Environment(autoescape=False, extensions=["jinja2.ext.do"])  # it makes SQL
 
 
-def _line(error: Exception) -> str:
-    """The first line that says something: py4j's begins with what was called."""
-    from ingest.project.dbt_project import first_line
-
-    return one_line(first_line(str(error)))[:300]
+def _summarize(error: Exception) -> str:
+    """The first message line of an error, up to 300 characters."""
+    return one_line(first_message_line(str(error)))[:300]

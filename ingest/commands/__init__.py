@@ -1,1 +1,1 @@
-"""What the commands of the CLI do, one module each."""
+"""The commands of the CLI, one module each."""

@@ -1,4 +1,4 @@
-"""Which buckets a reader may see: the lookups (`materialized: bucket_lookup`) asked with what a request says."""
+"""Which buckets a reader may see: queries the lookups (`materialized: bucket_lookup`) with a request's values."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from ingest.commands.op_log import bucket_name
+from ingest.commands.op_log import make_bucket_name
 from ingest.common.errors import Failure, UsageError
 from ingest.lake.sql_literals import literal
 from ingest.project.dbt_project import Project
 
 
 @dataclass(frozen=True)
-class Grant:
-    """A bucket that a lookup names. checkpoint_id: the run in which it began to."""
+class BucketGrant:
+    """A bucket that a lookup grants. checkpoint_id: the run that added it."""
 
     bucket: str
     lookup: str
@@ -26,57 +26,61 @@ class Grant:
         return json.dumps(asdict(self), ensure_ascii=False)
 
 
-def resolve(
+def find_grants(
     spark: SparkSession, request: Mapping[str, str], target: str | None = None, folder: Path | str = "."
-) -> list[Grant]:
-    """The buckets for a request, by the lookups that ask for nothing else, in the order of their names.
+) -> list[BucketGrant]:
+    """The buckets for a request, by the lookups whose parameters are all in the request, sorted by bucket.
 
-    Raises UsageError if no lookup asks for what the request has.
+    Raises UsageError if no lookup uses one of the request's values.
     """
     lookups = Project(target, folder).lookups
-    fitting = {name: asked for name, asked in lookups.items() if set(asked) <= set(request)}
-    unused = set(request) - {key for asked in fitting.values() for key in asked}
-    if unused or not fitting:
-        known = sorted({", ".join(asked) or "nothing" for asked in lookups.values()})
+    matching = {name: parameters for name, parameters in lookups.items() if set(parameters) <= set(request)}
+    unused = set(request) - {key for parameters in matching.values() for key in parameters}
+    if unused or not matching:
+        known = sorted({", ".join(parameters) or "nothing" for parameters in lookups.values()})
         raise UsageError(
-            f"no lookup asks for {', '.join(sorted(unused or request)) or 'nothing'}",
+            f"no lookup takes {', '.join(sorted(unused or request)) or 'nothing'}",
             "the dbt project",
-            f"Those that are there ask for: {'; '.join(known)}"
+            f"The project's lookups take: {'; '.join(known)}"
             if known
             else "Add a model with materialized: bucket_lookup",
         )
     grants = [
-        grant for name, asked in fitting.items() for grant in _ask(spark, name, {key: request[key] for key in asked})
+        grant
+        for name, parameters in matching.items()
+        for grant in _query_lookup(spark, name, {key: request[key] for key in parameters})
     ]
     return sorted(grants, key=lambda grant: (grant.bucket, grant.lookup))
 
 
-def _ask(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[Grant]:
-    """Raises Failure if what is published asks for something else than the project, so that the values mean another, or
-    if the buckets are named by other columns by now.
+def _query_lookup(spark: SparkSession, lookup: str, request: Mapping[str, str]) -> list[BucketGrant]:
+    """The buckets that a lookup grants for a request.
+
+    Raises Failure if the published lookup has other parameters than the project's, or if the buckets that it grants
+    are now bucketed by other columns.
     """
     table = f"buckets.`{lookup}`"
     if not spark.catalog.tableExists(table):
         return []
-    marks = spark.sql(f"SELECT columns FROM core.model_watermarks WHERE model = {literal(lookup)}").collect()
-    for mark in marks:
-        *asked, _ = json.loads(mark.columns) or [""]
-        if [name.lower() for name in asked] != [name.lower() for name in request]:
+    rows = spark.sql(f"SELECT columns FROM core.model_watermarks WHERE model = {literal(lookup)}").collect()
+    for row in rows:
+        *parameters, _ = json.loads(row.columns) or [""]
+        if [name.lower() for name in parameters] != [name.lower() for name in request]:
             raise Failure(
-                f"what is published of {lookup} asks for {', '.join(asked) or 'nothing'}, the project for "
+                f"lookup {lookup}: the published version takes {', '.join(parameters) or 'nothing'}, the project's "
                 f"{', '.join(request) or 'nothing'}",
                 "core.model_watermarks",
-                "Run the models; `tidemark plan` says what is waited for",
+                "Run the models; `tidemark plan` shows what waits",
             )
-    bucket = literal(bucket_name(lookup, json.dumps(list(request.values()))))
+    bucket = literal(make_bucket_name(lookup, json.dumps(list(request.values()))))
     rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {bucket}").collect()
     for definition in sorted({row.object_id.partition("[")[0] for row in rows}):
         names = f"{literal(lookup)}, {literal(definition)}"
-        marks = spark.sql(f"SELECT definition_hash FROM core.model_watermarks WHERE model IN ({names})").collect()
-        if len({mark.definition_hash.partition("-")[2] for mark in marks}) > 1:
+        hashes = spark.sql(f"SELECT definition_hash FROM core.model_watermarks WHERE model IN ({names})").collect()
+        if len({row.definition_hash.partition("-")[2] for row in hashes}) > 1:
             raise Failure(
-                f"what is published of {lookup} names buckets of {definition} by other columns than these have by now",
+                f"lookup {lookup}: its published version names buckets of {definition} by columns that have changed",
                 "core.model_watermarks",
-                f"Run {lookup}; `tidemark plan` says what is waited for",
+                f"Run {lookup}; `tidemark plan` shows what waits",
             )
-    return [Grant(row.object_id, lookup, row._checkpoint_id) for row in rows]  # noqa: SLF001  # a column of ours
+    return [BucketGrant(row.object_id, lookup, row._checkpoint_id) for row in rows]  # noqa: SLF001  # a column name

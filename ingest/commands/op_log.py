@@ -8,14 +8,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import Failure, UsageError
-from ingest.lake.sorted_rows import in_order
+from ingest.lake.sorted_rows import iter_sorted
 from ingest.lake.sql_literals import literal
 
 _CONTROL = re.compile(r"((?<!\\)(?:\\\\)*)\\u(00[0-9a-f]{2})")
 _FIELDS = ("op_id", "op", "object_type", "object_id", "row_key", "data", "checksum", "superseded_by", "checkpoint_id")
 
 
-def bucket_name(definition: str, values: str) -> str:
+def make_bucket_name(definition: str, values: str) -> str:
     """The full name, from the full name, a JSON array of its values, or its one value."""
     if values.startswith(f"{definition}["):
         return values
@@ -24,7 +24,7 @@ def bucket_name(definition: str, values: str) -> str:
     except ValueError:
         if values.startswith("["):
             raise UsageError(
-                f"the bucket {values!r} is no JSON array", "the command line", 'Write it as ["EU", "7"]'
+                f"the bucket {values!r} is not a JSON array", "the command line", 'Write it as ["EU", "7"]'
             ) from None
         parsed = None
     if not isinstance(parsed, list):
@@ -35,11 +35,11 @@ def bucket_name(definition: str, values: str) -> str:
     return definition + _CONTROL.sub(lambda match: match[1] + "\\u" + match[2].upper(), found)
 
 
-def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
-    """The ops of `bucket` with a greater op_id than `after`, a JSON object each, in order.
+def read_ops(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:
+    """The ops of `bucket` with an op_id above `after`, as JSON objects, in order.
 
-    If ops up to `after` were compacted into a CLEAR that stands later, it comes first: whoever applies it forgets all
-    that it had. `data` is a string, the text that the checksum is of: parsed and printed again, 1.00 would be 1.0.
+    If ops up to `after` were compacted into a later CLEAR, that CLEAR comes first: a reader that applies it deletes all
+    its rows. `data` is a string, the exact input of the checksum: parsed and printed again, 1.00 would become 1.0.
 
     Raises UsageError if there is no such definition, Failure if `after` is past the end of its log.
     """
@@ -50,20 +50,20 @@ def read(spark: SparkSession, definition: str, bucket: str, after: int) -> Itera
         raise UsageError(
             f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
         ) from None
-    if after and not _dropped(spark, definition) < after <= head:
+    if after and not _last_dropped_op(spark, definition) < after <= head:
         raise Failure(
-            f"op {after} is not in the log, whose last is {head}",
+            f"op {after} is not in the log, whose last op is {head}",
             table.replace("`", ""),
-            "The log was made anew: start over, without --after, and forget what was read before",
+            "The log was rebuilt. Discard your copy and read again without --after",
         )
     ops = spark.sql(f"SELECT {', '.join(_FIELDS)} FROM {table} WHERE bucket = {literal(bucket)} AND op_id > {after}")
-    for row in in_order(ops, "op_id"):
+    for row in iter_sorted(ops, "op_id"):
         op = {name: row[name] for name in _FIELDS if row[name] is not None}
         yield json.dumps(op, ensure_ascii=False, separators=(",", ":"))
 
 
-def _dropped(spark: SparkSession, definition: str) -> int:
-    """The last op of logs of the definition that were dropped; that of now goes on behind it (`last_op`, a macro)."""
+def _last_dropped_op(spark: SparkSession, definition: str) -> int:
+    """The last op_id of dropped logs of the definition; the current log continues after it (macro `last_op`)."""
     last = "max(CAST(get_json_object(columns, '$.last_op') AS BIGINT))"
     query = f"SELECT coalesce({last}, 0) AS op_id FROM core.releases WHERE model = {literal(definition)}"
     return int(spark.sql(query).collect()[0].op_id)

@@ -1,8 +1,8 @@
-"""New snapshots on request: of some tables, or of everything after a source's log was lost, or one writer's."""
+"""`tidemark resnapshot`: new snapshots of tables, or of all tables of a source or writer whose log was lost."""
 
 from collections.abc import Collection, Sequence
 
-from ingest.commands.table_lookup import chosen, locate, replicated
+from ingest.commands.table_lookup import locate_tables, replicated_tables, select_sources
 from ingest.common.errors import UsageError
 from ingest.config.sources_file import Settings
 from ingest.lake import Lake
@@ -10,40 +10,44 @@ from ingest.sources import source_kinds
 
 
 def queue_tables(lake: Lake, settings: Settings, table_names: Sequence[str], source: str | None = None) -> list[str]:
-    """Queues new snapshots of tables by name; gives a line for each.
+    """Queues new snapshots of tables by name; returns a line for each.
 
-    source: the one that is meant; None: the one that has them. Raises UsageError, with nothing queued, for a name
-    that no source or more than one has.
+    source: the source of the tables; None: the one that has them. Raises UsageError, before anything is queued, for a
+    name that no source or more than one has.
     """
-    found = locate(lake, settings, table_names, source)
+    names_by_source = locate_tables(lake, settings, table_names, source)
     return [
-        f"{of}: {name} is queued" for of, names in found.items() for name in lake.tables.queue(of, "asked for", names)
+        f"{source_name}: {name} is queued"
+        for source_name, names in names_by_source.items()
+        for name in lake.tables.queue_snapshots(source_name, "asked for", names)
     ]
 
 
-def start_over(lake: Lake, settings: Settings, source: str | None = None) -> list[str]:
-    """Makes the slots of a source (None: of all) anew and queues all of its tables; gives a line for each.
+def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None) -> list[str]:
+    """Recreates the slots of a source (None: of all) and queues all of its tables; returns a line for each.
 
     Raises Failure while a stream runs.
     """
     lines = []
-    for one in chosen(settings, source):
+    for one in select_sources(settings, source):
         source_kinds.start_over(lake, one, settings.settings)
-        lines += [f"{one.name}: {name} is queued" for name in replicated(lake, one.name)]
+        lines += [f"{one.name}: {name} is queued" for name in replicated_tables(lake, one.name)]
     return lines
 
 
-def start_over_writers(
+def resnapshot_writers(
     lake: Lake, settings: Settings, writers: Collection[int], source: str | None = None
 ) -> list[str]:
-    """Makes the slots of some writers of a source anew and queues the tables that lack changes for it; gives a line for
-    each.
+    """Recreates the slots of some writers of a source and queues the tables that lack changes; returns a line for each.
 
-    source: may be None where there is one. Raises UsageError without it, Failure while a stream reads from one of them.
+    source: may be None if only one is configured. Raises UsageError without it, Failure
+    while a stream reads from one of the slots.
     """
     names = list(settings.sources)
     if source is None and len(names) > 1:
-        raise UsageError("which source?", "sources.yml", f"Give --source: one of {', '.join(names)}")
+        raise UsageError(
+            "--source is required (several sources are configured)", "sources.yml", f"Choose one of {', '.join(names)}"
+        )
     one = settings.source(source or names[0])
     queued = source_kinds.start_over_writers(lake, one, settings.settings, writers)
     return [f"{one.name}: {name} is queued" for name in queued]

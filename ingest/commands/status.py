@@ -1,4 +1,4 @@
-"""`tidemark status`: how far sources, snapshots and definitions are, what failed, and what waits for what."""
+"""`tidemark status`: positions and lag of sources, snapshots and definitions, failures, and waiting definitions."""
 
 import dataclasses
 import json
@@ -20,24 +20,24 @@ from ingest.lake import Lake, model_tables
 from ingest.lake.raw_schema import EVENTS, SOURCE_TABLES
 from ingest.lake.source_tables import ENDED
 from ingest.lake.sql_literals import literal
-from ingest.positions.position import Position, current
-from ingest.positions.writer_lag import Landed, held_seconds
+from ingest.positions.position import Position, current_epochs
+from ingest.positions.writer_lag import UnreachedChanges, lag_seconds
 from ingest.sources import source_kinds
 from ingest.sources.source_log import asked, stored_positions
 
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """A source: positions in its log (of the slowest writer, of the newest checkpoint), its writers, tables and slots.
+    """A source: its position (the minimum of its writers), its newest checkpoint, its writers, tables and slots.
 
-    writers: those that count, each with its position, how many tables it has, and how many seconds it has held back
-    the others (held_seconds, see `holding`); 0 if none waits for it.
-    retained_bytes: the log that the server keeps for the slowest slot.
-    lag_bytes: the log between the position and the server's current one (Postgres).
-    lag_seconds: the time since the commit of the oldest change that is not landed, or an upper bound; 0 if there is
-    none. MongoDB: the time between the deployment's newest operation and the position.
-    unpublished_seconds: the time since the commit of the oldest change that is landed and not in `core.row_state`.
-    problem: what the jobs fail with, what is wrong with the slots, or why the source can't be reached.
+    writers: the active ones, each with its position, its number of tables, and for how many seconds it has held back
+    the minimum (held_seconds, see `writer_lag`); 0 if it does not.
+    retained_bytes: size of the log that the server retains for the slowest slot.
+    lag_bytes: size of the log between the position and the server's current one (Postgres).
+    lag_seconds: time since the commit of the oldest change that is not in the lake, or an upper bound; 0 if there is
+    none. MongoDB: time between the deployment's newest operation and the position.
+    unpublished_seconds: time since the commit of the oldest change that is in the lake but not in `core.row_state`.
+    problem: the error of the jobs, of the slots, or of the connection to the source.
     """
 
     name: str
@@ -71,18 +71,18 @@ class Status:
         return json.dumps(dataclasses.asdict(self), default=datetime.isoformat)
 
 
-def read(lake: Lake, settings: Settings) -> Status:
+def read_status(lake: Lake, settings: Settings) -> Status:
     """The current status, from the lake and the sources."""
-    marks = _marks(lake)
-    sources = [_source(lake, settings, name, marks) for name in settings.sources]
-    states = model_tables.states(lake.spark)
-    definitions = model_tables.definitions(marks, states, model_tables.evaluations(lake.spark))
+    marks = _read_watermarks(lake)
+    sources = [_read_source(lake, settings, name, marks) for name in settings.sources]
+    states = model_tables.read_model_states(lake.spark)
+    definitions = model_tables.list_definitions(marks, states, model_tables.read_evaluations(lake.spark))
     failed = [{"model": model, **state} for model, state in states.items() if model in model_tables.CORE]
-    return Status(sources, definitions, model_tables.release(lake.spark), failed)
+    return Status(sources, definitions, model_tables.read_release(lake.spark), failed)
 
 
-def render(status: Status, settings: Settings) -> None:
-    """Print it for a person."""
+def render_status(status: Status, settings: Settings) -> None:
+    """Prints the status for a person."""
     console = Console(markup=False, emoji=False)  # names and messages are no markup
     for source in status.sources:
         _render_source(console, source, settings)
@@ -95,13 +95,13 @@ def render(status: Status, settings: Settings) -> None:
             f"core.{model['model']} has failed since {model['since']:%F %T} UTC: {printable(model['reason'])}",
             style="red",
         )
-    definitions = Table("definition", "source", "stands at", "state", "last evaluation")
+    definitions = Table("definition", "source", "position", "state", "last evaluation")
     for definition in status.definitions:
         name = definition["source"]
         definitions.add_row(
             definition["definition"],
             name,
-            _text(settings, name, definition["position"]),
+            _position_text(settings, name, definition["position"]),
             Text(_state_text(definition), "" if definition["state"] == "published" else "red"),
             _evaluation_text(definition["evaluation"]),
         )
@@ -110,15 +110,15 @@ def render(status: Status, settings: Settings) -> None:
 
 
 def _render_source(console: Console, source: SourceStatus, settings: Settings) -> None:
-    behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log kept for it"
+    behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log retained"
     lag = [
         "" if source.lag_bytes is None else ByteSize(source.lag_bytes).human_readable(),
-        "" if source.lag_seconds is None else f"{source.lag_seconds:,.0f} s to land",
+        "" if source.lag_seconds is None else f"{source.lag_seconds:,.0f} s to commit",
         "" if source.unpublished_seconds is None else f"{source.unpublished_seconds:,.0f} s to publish",
     ]
     stands = (
-        f" landed to {_text(settings, source.name, source.position)}, "
-        f"modelled to {_text(settings, source.name, source.checkpoint)}{behind}"
+        f" committed up to {_position_text(settings, source.name, source.position)}, "
+        f"modelled up to {_position_text(settings, source.name, source.checkpoint)}{behind}"
     )
     console.print(Text.assemble((source.name, "bold"), stands))
     if any(lag):
@@ -126,7 +126,7 @@ def _render_source(console: Console, source: SourceStatus, settings: Settings) -
     for writer in source.writers if len(source.writers) > 1 else ():
         line = Text(
             f"  writer {writer['writer']}: {writer['tables']} tables, "
-            f"at {_text(settings, source.name, writer['position'])}"
+            f"at {_position_text(settings, source.name, writer['position'])}"
         )
         if writer["held_seconds"] > settings.settings.idle_position_seconds:
             line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
@@ -153,21 +153,21 @@ def _evaluation_text(found: Mapping[str, Any] | None) -> str:
     return f"{found['at']:%F %T} {found['kind']} ({found['why']}), PUT {found['put']:,}, REMOVE {found['removed']:,}"
 
 
-def _marks(lake: Lake) -> list[dict[str, Any]]:
+def _read_watermarks(lake: Lake) -> list[dict[str, Any]]:
     if not lake.spark.catalog.tableExists("core.model_watermarks"):
         return []
     rows = lake.spark.sql("SELECT * FROM core.model_watermarks ORDER BY model, source").collect()
     return [row.asDict() for row in rows]
 
 
-def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any]]) -> SourceStatus:
+def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any]]) -> SourceStatus:
     tables = [
         {"table": table.table_name, "state": table.state, "rows": table.row_count, "note": table.note}
         for table in sorted(lake.tables.read(name).values(), key=lambda table: table.table_name)
         if table.state != ENDED
     ]
     checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
-    persisted = lake.persisted(name)
+    persisted = lake.persisted_position(name)
     modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
     found = asked(lake, settings, name)
     return SourceStatus(
@@ -178,37 +178,42 @@ def _source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any
         if persisted is None
         else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
         tables=tables,
-        writers=_writers(lake, name),
-        **{**found, "problem": _problem(_failure(lake, name), found.get("problem", ""))},
+        writers=_read_writers(lake, name),
+        **{**found, "problem": _join_problems(_read_failure(lake, name), found.get("problem", ""))},
     )
 
 
-def _problem(failure: str, problem: str) -> str:
-    """What the jobs fail with and what the source says now, once if it is the same."""
+def _join_problems(failure: str, problem: str) -> str:
+    """The error of the jobs and the problem of the source; once if they are the same."""
     return failure if problem in failure else f"{failure} {problem}".strip()
 
 
-def _failure(lake: Lake, name: str) -> str:
-    """What the source's jobs fail with, as they have stored it."""
-    found = lake.error(name)
+def _read_failure(lake: Lake, name: str) -> str:
+    """The stored error of the source's jobs."""
+    found = lake.read_error(name)
     return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
 
 
-def _unpublished_seconds(lake: Lake, name: str, modelled: int, landed: int) -> float:
-    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {landed}"
+def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:
+    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {committed}"
     oldest = lake.spark.sql(f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {where}").collect()[0][0]
     return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
 
-def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
-    """The writers that count."""
-    stored = current(lake.positions(name))
-    counting = {writer for writer in lake.writers(name) if (name, writer) in stored}
+def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
+    """The active writers."""
+    stored = current_epochs(lake.positions(name))
+    counting = {writer for writer in lake.active_writers(name) if (name, writer) in stored}
     if not counting:
         return []
     at = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = held_seconds(time.time(), stored_positions(lake, name, at), _landed_by_others(lake, at), _done(lake, name))
+    held = lag_seconds(
+        time.time(),
+        stored_positions(lake, name, at),
+        _read_unreached_changes(lake, at),
+        _read_snapshot_ends(lake, name),
+    )
     return [
         {
             "writer": writer,
@@ -220,8 +225,8 @@ def _writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, Landed]:
-    """By writer: the changes landed by other writers that it has not reached."""
+def _read_unreached_changes(lake: Lake, writers: Mapping[int, Position]) -> dict[int, UnreachedChanges]:
+    """By writer: the changes committed by other writers that it has not reached."""
     minimum = min(one.position for one in writers.values())
     at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
     rows = lake.spark.sql(
@@ -232,11 +237,11 @@ def _landed_by_others(lake: Lake, writers: Mapping[int, Position]) -> dict[int, 
         ON e.source = w.source AND e.commit_lsn >= {minimum} AND e.commit_lsn >= w.position AND e.writer <> w.writer
         GROUP BY w.writer"""
     ).collect()
-    return {row.writer: Landed(row.first, row.last) for row in rows}
+    return {row.writer: UnreachedChanges(row.first, row.last) for row in rows}
 
 
-def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
-    """The end position of each snapshot that was read, and when it was stored."""
+def _read_snapshot_ends(lake: Lake, name: str) -> list[tuple[int, float]]:
+    """The end position of each complete snapshot, and when it was stored."""
     query = (
         f"SELECT complete_lsn, unix_micros(updated_at) / 1e6D FROM {SOURCE_TABLES} "
         f"WHERE source = {literal(name)} AND complete_lsn IS NOT NULL"
@@ -244,9 +249,9 @@ def _done(lake: Lake, name: str) -> list[tuple[int, float]]:
     return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
 
 
-def _text(settings: Settings, name: str, position: int | None) -> str:
+def _position_text(settings: Settings, name: str, position: int | None) -> str:
     """A position as the source writes it."""
     source = settings.sources.get(name)
     if position is None:
-        return "nowhere yet"
+        return "none yet"
     return str(position) if source is None else source_kinds.position_text(source, position)

@@ -1,4 +1,4 @@
-"""Tables as a person names them on the command line, found among the replicated ones."""
+"""Finds the replicated tables that are named on the command line."""
 
 import difflib
 from collections.abc import Sequence
@@ -9,31 +9,33 @@ from ingest.lake import Lake
 from ingest.lake.source_tables import ENDED
 
 
-def chosen(settings: Settings, source: str | None) -> list[Source]:
-    """The source of this name; None: all."""
+def select_sources(settings: Settings, source: str | None) -> list[Source]:
+    """The source with this name; None: all sources."""
     return list(settings.sources.values()) if source is None else [settings.source(source)]
 
 
-def replicated(lake: Lake, source: str) -> list[str]:
+def replicated_tables(lake: Lake, source: str) -> list[str]:
     """Names of the source's tables in the lake."""
     return sorted(table.table_name for table in lake.tables.read(source).values() if table.state != ENDED)
 
 
-def locate(lake: Lake, settings: Settings, names: Sequence[str], source: str | None) -> dict[str, list[str]]:
-    """Table names by their source. Raises UsageError for one that no source has, or more than one."""
-    known = {one.name: replicated(lake, one.name) for one in chosen(settings, source)}
-    found: dict[str, list[str]] = {}
+def locate_tables(lake: Lake, settings: Settings, names: Sequence[str], source: str | None) -> dict[str, list[str]]:
+    """Table names by source. Raises UsageError for a name that no source or more than one has."""
+    known = {one.name: replicated_tables(lake, one.name) for one in select_sources(settings, source)}
+    names_by_source: dict[str, list[str]] = {}
     for name in names:
-        sources = [of for of, tables in known.items() if name in tables]
+        sources = [source_name for source_name, tables in known.items() if name in tables]
         if len(sources) != 1:
-            raise _not_one(name, sources, known)
-        found.setdefault(sources[0], []).append(name)
-    return found
+            raise _lookup_error(name, sources, known)
+        names_by_source.setdefault(sources[0], []).append(name)
+    return names_by_source
 
 
-def _not_one(name: str, sources: Sequence[str], known: dict[str, list[str]]) -> UsageError:
+def _lookup_error(name: str, sources: Sequence[str], known: dict[str, list[str]]) -> UsageError:
     if sources:
-        return UsageError(f"table {name!r} is in several sources", ", ".join(sources), "Choose one by --source")
+        return UsageError(f"table {name!r} is in several sources", ", ".join(sources), "Choose one with --source")
     close = difflib.get_close_matches(name, [table for tables in known.values() for table in tables], n=1)
-    fix = f"Did you mean {close[0]}?" if close else "`tidemark status` lists them; new tables are taken by themselves"
+    fix = (
+        f"Did you mean {close[0]}?" if close else "`tidemark status` lists the tables; new ones are added automatically"
+    )
     return UsageError(f"no table {name!r} is replicated", "the lake", fix)

@@ -1,7 +1,7 @@
-"""`tidemark verify`: the lake's rows against the source's, row by row, at one position of its log.
+"""`tidemark verify`: compares the lake with the source, row by row, at one position of the source's log.
 
-The source is read as a snapshot is, into files of our own, and compared with `core.row_state` once that has come to
-the position. Rows that were changed since are left out, and counted. Nothing is read before the stream has moved.
+Reads the source like a snapshot, into temporary files, and compares them with `core.row_state` once that has reached
+the position. Rows that have changed since are counted and not compared. The read starts after the stream has advanced.
 """
 
 import json
@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass, replace
 
 from pyspark.sql import SparkSession
 
-from ingest.commands.table_lookup import chosen, locate
+from ingest.commands.table_lookup import locate_tables, select_sources
 from ingest.common.errors import Failure
 from ingest.config.sources_file import Settings
 from ingest.config.sources_file import Source as SourceConfig
-from ingest.lake import Chunk, File, Lake, SourceTable
+from ingest.lake import Chunk, DataFile, Lake, SourceTable
 from ingest.lake.raw_schema import SNAPSHOT_ROWS
 from ingest.lake.source_tables import ENDED
 from ingest.lake.sql_literals import literal
-from ingest.pipeline.catch_up import Patience, await_models, await_stream
+from ingest.pipeline.catch_up import ProgressTimeout, wait_for_models, wait_for_stream
 from ingest.snapshot.chunk_planning import chunks_of
 from ingest.snapshot.snapshot_source import Source
 from ingest.sources import source_kinds
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a table compares, in rows: those compared, those changed since (not compared), those that only the source or
-    only the lake has, those with other values. examples: keys of some of the last three.
+class TableComparison:
+    """The comparison of a table, in rows: compared, changed since (not compared), only in the source, only in the lake,
+    with different values. examples: keys of some differing rows.
     """
 
     source: str
@@ -57,46 +57,46 @@ class Verdict:
         if self.is_equal:
             return f"{name}: equal, {self.rows:,} rows{since}"
         differing = f"{self.only_source:,} rows only in the source, {self.only_lake:,} only in the lake"
-        values = f"{self.different:,} with other values, of {self.rows:,}{since}"
+        values = f"{self.different:,} with different values, of {self.rows:,}{since}"
         return f"{name}: DIFFERS: {differing}, {values}; such as {', '.join(self.examples)}"
 
 
-def verify_all(
+def verify_tables(
     lake: Lake, settings: Settings, wait_seconds: float, table_names: Sequence[str] = (), source: str | None = None
-) -> Iterator[Verdict]:
+) -> Iterator[TableComparison]:
     """Compares tables by name (none: all) of a source (None: all). Raises UsageError for an unknown name.
 
     Raises Failure after `wait_seconds` without progress of the stream or the models.
     """
-    patience = Patience(wait_seconds)
-    named = locate(lake, settings, table_names, source)
-    for one in chosen(settings, source):
+    patience = ProgressTimeout(wait_seconds)
+    named = locate_tables(lake, settings, table_names, source)
+    for one in select_sources(settings, source):
         if one.name in named or not table_names:
             tables = source_kinds.tables(lake, one, settings.settings)
             try:
-                yield from verify(lake, tables, one, patience, named.get(one.name, ()))
+                yield from verify_source(lake, tables, one, patience, named.get(one.name, ()))
             finally:
                 tables.close()
 
 
-def verify(
-    lake: Lake, source: Source, of: SourceConfig, patience: Patience, table_names: Collection[str] = ()
-) -> Iterator[Verdict]:
+def verify_source(
+    lake: Lake, source: Source, of: SourceConfig, patience: ProgressTimeout, table_names: Collection[str] = ()
+) -> Iterator[TableComparison]:
     """Compares tables (none named: all) of a source.
 
-    Raises Failure if a snapshot is still under way, a table can't be read, or the models don't come to where the source
-    was read and make no progress either.
+    Raises Failure if a snapshot is pending, if a table can't be read, or if the models make no progress before they
+    reach the position at which the source was read.
     """
     name = of.name
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.survey()
-    wanted = _wanted(lake, source, name, table_names)
+    wanted = _select_tables(lake, source, name, table_names)
     if not wanted:
         _log.warning("source %s: there is no table to compare", name)
     else:
-        landed = lake.persisted(name)
-        await_stream(lake, of, landed, source.watermark(), patience)
+        committed = lake.persisted_position(name)
+        wait_for_stream(lake, of, committed, source.watermark(), patience)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
@@ -112,32 +112,30 @@ def verify(
         for table in [tables[plan.table.table_id]]
         for chunk in chunks_of(table, str(table.snapshot_id), plan.chunks)
     ]
-    files = _read(lake, source, name, work)
+    files = _read_source_rows(lake, source, name, work)
     try:
         source.rest()
         if plans:
             done = max(table.complete_lsn or 0 for table in wanted)
-            await_models(lake, of, source.watermark(), done, patience)
+            wait_for_models(lake, of, source.watermark(), done, patience)
         for plan in plans:
             table = tables[plan.table.table_id]
             yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
     finally:
-        _remove(files)
+        _remove_files(files)
 
 
-def _wanted(lake: Lake, source: Source, name: str, table_names: Collection[str]) -> list[SourceTable]:
+def _select_tables(lake: Lake, source: Source, name: str, table_names: Collection[str]) -> list[SourceTable]:
     known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
-    wanted = list(_comparable(source, [table for table in known if table.state != ENDED]))
+    wanted = list(_skip_ineligible(source, [table for table in known if table.state != ENDED]))
     unready = sorted(t.table_name for t in wanted if t.is_pending)
     if unready:
-        raise Failure(
-            f"snapshots are still to be taken of {', '.join(unready)}", f"source {name}", "Run `tidemark run`"
-        )
+        raise Failure(f"snapshots are not complete: {', '.join(unready)}", f"source {name}", "Run `tidemark run`")
     return wanted
 
 
-def _comparable(source: Source, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
-    """Without those that the lake keeps as they were; said by name."""
+def _skip_ineligible(source: Source, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
+    """Skips tables that can't be captured any more, and logs each."""
     for table in tables:
         if why := source.obstacle(table):
             _log.warning("%s is not compared: %s", table.table_name, why)
@@ -145,39 +143,41 @@ def _comparable(source: Source, tables: Sequence[SourceTable]) -> Iterator[Sourc
             yield table
 
 
-def _read(lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTable, Chunk]]) -> dict[str, list[File]]:
+def _read_source_rows(
+    lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTable, Chunk]]
+) -> dict[str, list[DataFile]]:
     """The source's rows as files, by table_id."""
-    files: dict[str, list[File]] = {}
+    files: dict[str, list[DataFile]] = {}
     problems = []
-    for read in source.read(work, lake.landing_folder(SNAPSHOT_ROWS)):
+    for read in source.read(work, lake.commit_folder(SNAPSHOT_ROWS)):
         if read.problem:
             problems.append(read.problem)
         elif read.file is not None:
             files.setdefault(read.chunk.table_id, []).append(read.file)
     if problems:
-        _remove(files)
+        _remove_files(files)
         raise Failure(f"the source can't be read ({problems[0]})", f"source {name}", "Verify again")
     return files
 
 
-def _remove(files: dict[str, list[File]]) -> None:
+def _remove_files(files: dict[str, list[DataFile]]) -> None:
     for found in files.values():
         for file in found:
             file.remove()
 
 
-def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> Verdict:
-    """The files of a table against its rows in core.row_state."""
+def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> TableComparison:
+    """Compares the files of a table with its rows in core.row_state."""
     shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
     theirs = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
     theirs.createOrReplaceTempView("tidemark_verify")
-    # The lake's rows may have columns that the source no longer has; documents have what fields they like.
+    # The lake's rows may have columns that the source no longer has; documents have no fixed fields.
     names = ", ".join(literal(column.name) for column in table.columns)
     differs = f"exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name])"
     if not names:
         differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
     mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
-    # Of a row that came and went between two runs of the models only the log knows, and of a truncate.
+    # A row that was inserted and deleted between two runs, and a truncate, are only in the events.
     later = f"FROM core.events WHERE {mine} AND commit_lsn >= {table.snapshot_lsn}"
     found = spark.sql(
         f"""
@@ -218,4 +218,6 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> V
         FROM compared"""
     ).collect()[0]
     spark.catalog.dropTempView("tidemark_verify")
-    return Verdict(source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)})
+    return TableComparison(
+        source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)}
+    )

@@ -1,1 +1,1 @@
-"""What every other package uses: records, errors, row keys, findings. Imports nothing of Tidemark."""
+"""Shared by all other packages: records, errors, row keys, findings. Imports no other package of Tidemark."""

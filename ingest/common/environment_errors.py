@@ -1,7 +1,7 @@
-"""Recognises errors of the environment, which may pass: a full or read-only disk, a catalog or an object store that
-does not answer.
+"""Recognises temporary errors of the environment: a full or read-only disk, a catalog or an object store that does
+not answer.
 
-By the number of an `OSError`, else by the text of an error of Java, SQLite, pyarrow or dbt. Each becomes one line.
+Matches the number of an `OSError`, otherwise the text of an error of Java, SQLite, pyarrow or dbt.
 """
 
 import errno
@@ -25,7 +25,7 @@ class _Cause:
     fix: str
 
 
-_OF_DISKS = (
+_DISK_CAUSES = (
     _Cause(
         (errno.ENOSPC,),
         re.compile(r"No space left on device|SQLITE_FULL|database or disk is full"),
@@ -60,7 +60,7 @@ _OF_DISKS = (
         "Check the disk, the mount and the kernel's log",
     ),
 )
-_OF_SERVICES = (
+_SERVICE_CAUSES = (
     _Cause(
         (),
         re.compile(r"SQLITE_BUSY|SQLITE_LOCKED|database is locked"),
@@ -81,10 +81,10 @@ _OF_SERVICES = (
         "Check that it runs and can be reached",
     ),
 )
-_CAUSES = (*_OF_DISKS, *_OF_SERVICES)
+_CAUSES = (*_DISK_CAUSES, *_SERVICE_CAUSES)
 # An absolute path, as it stands in messages of Java, pyarrow and SQLite.
 _PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
-# A path is looked for this many characters around the match of a cause.
+# A path is searched this many characters around the match of a cause.
 _NEAR = 300
 
 
@@ -112,7 +112,7 @@ def unavailable_text(text: str, where: str) -> Unavailable | None:
 
 def disk_fails(text: str, where: str) -> Unavailable | None:
     """The same for a disk or folder only: not if a service, or a lock on the catalog, is the cause."""
-    return _found(_OF_DISKS, text, where)
+    return _found(_DISK_CAUSES, text, where)
 
 
 def _found(causes: Iterable[_Cause], text: str, where: str) -> Unavailable | None:
@@ -133,5 +133,5 @@ def _path(text: str, position: int) -> str:
 
 
 def _folder(path: str) -> str:
-    """The folder of a path, as file names differ between attempts."""
+    """The folder of a path: file names differ between attempts."""
     return path.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""What a check found about a subject: `error`, `warning` or `ok`; printed as lines for people, as JSON for programs."""
+"""Results of checks: `error`, `warning` or `ok`; printed as lines for people, as JSON for programs."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -18,10 +18,10 @@ _WIDEST = 44
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked. what, where, fix: as of a TidemarkError.
+    """The result of one check. what, where, fix: as of a TidemarkError.
 
     error: something will fail or be missing until it is fixed. warning: it works, perhaps not as intended. ok: nothing
-    to do. source: the source that it concerns, if any; else group: the heading that it is printed under.
+    to do. source: the source, if the check concerns one; otherwise group: the heading in the output.
     """
 
     level: Level
@@ -33,31 +33,31 @@ class Finding:
 
     @property
     def subject(self) -> str:
-        """What it is about, without the name of its source."""
+        """`where` without the name of the source."""
         return self.where.removeprefix(f"source {self.source}, ")
 
     def to_json(self) -> str:
         """One JSON object."""
-        told = {
+        values = {
             "level": self.level,
             "source": self.source or None,
             "subject": self.subject,
             "message": redact(self.what),
             "fix": redact(self.fix),
         }
-        return json.dumps(told, ensure_ascii=False)
+        return json.dumps(values, ensure_ascii=False)
 
     def __str__(self) -> str:
         return str(TidemarkError(self.what, self.where, self.fix))
 
 
-def lines(found: Sequence[Finding]) -> Iterator[str]:
-    """For a person: by source or `group`, subject first, `fix` below; then the number of errors and warnings."""
+def format_findings(found: Sequence[Finding]) -> Iterator[str]:
+    """Lines for people: by source or `group`, `fix` below the message; last the number of errors and warnings."""
     for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
         yield click.style(printable(heading), bold=True)
-        told = list(group)
-        width = min(_WIDEST, max(len(printable(each.subject)) for each in told))
-        for each in told:
+        findings = list(group)
+        width = min(_WIDEST, max(len(printable(each.subject)) for each in findings))
+        for each in findings:
             level = click.style(f"{each.level:<7}", fg=_COLOURS[each.level])
             yield f"  {level}  {printable(each.subject):<{width}}  {printable(redact(each.what))}"
             if each.fix:
@@ -66,16 +66,16 @@ def lines(found: Sequence[Finding]) -> Iterator[str]:
     yield f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
 
 
-def of_source(name: str, found: Sequence[Finding]) -> list[Finding]:
-    """The findings, as those of source `name`."""
+def with_source(name: str, found: Sequence[Finding]) -> list[Finding]:
+    """The findings with `source` set to `name`."""
     return [replace(each, source=name) for each in found]
 
 
-def left_out(*, required: bool) -> Literal["error", "warning"]:
-    """The level of what keeps a table from being replicated: a warning if nothing needs the table."""
+def exclusion_level(*, required: bool) -> Literal["error", "warning"]:
+    """The level of a finding that excludes a table from replication: a warning if nothing needs the table."""
     return "error" if required else "warning"
 
 
-def of(error: TidemarkError) -> Finding:
+def finding_from_error(error: TidemarkError) -> Finding:
     """An error as a finding."""
     return Finding("error", error.what, error.where, error.fix)

@@ -1,5 +1,5 @@
-"""Logs what repeats as one: a problem when it begins, then less and less often with a count, and when it is over; a
-state when it has changed.
+"""Logs a repeated problem when it starts, then at growing intervals with a count, and when it is over; logs a state
+when it changes.
 """
 
 import logging
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 # Seconds between two lines about one problem: the first pause, doubled each time, and the longest.
 FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
 
-# What differs each time that a statement fails: ids in hexadecimal, numbers that stand alone (of Spark's stages and
-# tasks, of rows), and objects of py4j. The digits of a name such as `t1` are kept.
+# Parts of a message that differ in each repetition: hexadecimal ids, separate numbers (of Spark's stages and tasks, of
+# rows), and py4j objects. Digits within a name such as `t1` are kept.
 _VARYING = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
 
 
-def shape(message: str) -> str:
-    """A message without what differs each time: the same for the same problem."""
+def message_pattern(message: str) -> str:
+    """A message without its varying parts: equal for the same problem."""
     return _VARYING.sub("#", message)
 
 
@@ -44,10 +44,10 @@ class Repeats:
     ) -> None:
         """Logs the problem, unless the next line about it is not due yet.
 
-        key: identifies the problem (default: the `shape` of the message). cause: an error to log with its traceback.
+        key: identifies the problem (default: the `message_pattern` of the message). cause: an error to log.
         """
         now = self._clock()
-        key = key or shape(message)
+        key = key or message_pattern(message)
         with self._lock:
             problem = self._problems.get(key)
             if problem is None:
@@ -64,7 +64,7 @@ class Repeats:
 
     def over(self, message: str) -> None:
         """All problems of the subject are over: logs `message` with their number and duration, if there were any."""
-        if not self._problems:  # the usual case, in loops that are called often
+        if not self._problems:  # the usual case, in frequently called loops
             return
         with self._lock:
             problems, self._problems = list(self._problems.values()), {}
@@ -75,15 +75,15 @@ class Repeats:
             self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")
 
 
-class States:
-    """The states of some subjects, told by jobs that start again and again. Safe to use from several threads."""
+class StateLog:
+    """Logs the states of subjects for jobs that restart repeatedly. Thread-safe."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
 
-    def tell(self, subject: str, message: str, level: int = logging.INFO) -> None:
-        """Logs the state of a subject, unless it is what was told before."""
-        if self._told.get(subject) != message:
-            self._told[subject] = message
+    def log_change(self, subject: str, message: str, level: int = logging.INFO) -> None:
+        """Logs the state of a subject, unless it was the last one logged."""
+        if self._logged.get(subject) != message:
+            self._logged[subject] = message
             self._log.log(level, "%s", message)

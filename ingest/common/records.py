@@ -1,9 +1,8 @@
-"""The records that cross modules: sources make them, the lake lands them, neither knows the other.
+"""The records between modules: sources create them and the lake commits them; neither imports the other.
 
-`EVENTS` and `SNAPSHOT_ROWS` are the Arrow shapes of `raw.wal_events` and `raw.snapshot_rows`; field
-order is that of the tables. Positions and LSNs are 64-bit numbers, timestamps microseconds in UTC.
-`columns` holds each value as the source prints it: a NULL is a key without a value, an unknown
-value an absent key.
+`EVENTS` and `SNAPSHOT_ROWS` are the Arrow schemas of `raw.wal_events` and `raw.snapshot_rows`, with the
+tables' field order. Positions and LSNs are 64-bit numbers, timestamps are microseconds in UTC. `columns`
+holds each value as the source prints it: a NULL is a key with a NULL value, an unknown value is an absent key.
 """
 
 import hashlib
@@ -60,9 +59,9 @@ SNAPSHOT_ROWS = pa.schema(
 
 @dataclass(frozen=True)
 class LogicalMessage:
-    """A message in the source's log (`pg_logical_emit_message`): no record, may be a watermark.
+    """A message in the source's log (`pg_logical_emit_message`); not an event.
 
-    lsn: where it stands in the log. commit_lsn: of its transaction, None for one outside of any.
+    lsn: its position in the log. commit_lsn: that of its transaction; None outside of a transaction.
     """
 
     prefix: str
@@ -74,12 +73,12 @@ class LogicalMessage:
 
 @dataclass(frozen=True)
 class EventBatch:
-    """What one feed of a stream brought.
+    """The events that one call of a feed returns.
 
-    events: a table of schema EVENTS in the order received; the rows of a transaction that is still
-    open are in it. position: everything with commit_lsn < position has been given out by now (None:
-    nothing known yet); it never falls. transactions: how many ended in this feed. in_transaction:
-    whether one is open after it. reply_requested: the source asked for a status at once. token: see `Position`.
+    events: a table of schema EVENTS in the order received, including the rows of an open transaction. position:
+    everything with commit_lsn < position has been returned so far (None: not known yet); it never decreases.
+    transactions: the number of finished transactions. in_transaction: whether one is open at the end.
+    reply_requested: the source asks for a status message at once. token: see `Position`.
     """
 
     events: pa.Table
@@ -98,7 +97,7 @@ def table_id(
     key_columns: Sequence[str] | None,
     identity: str,
 ) -> str:
-    """The name of one generation of a table: 16 hex digits.
+    """The id of one generation of a table: 16 hex digits.
 
     relation: the oid, or a collection's UUID. table_name: `schema.name`. key_columns: in key order,
     None where there is no key. identity: the replica identity's letter (`d`, `i`, `f`, `n`).

@@ -1,8 +1,7 @@
-"""`row_key`: the JSON array of a key's values, as strings or null, the same bytes wherever made.
+"""`row_key`: the JSON array of a key's values, as strings or null; the same bytes on every path.
 
-Compact, in key order, non-ASCII characters as they are; escaped is what JSON demands and nothing
-else: quotes, backslashes and control characters (short forms where JSON has them, else lower-case
-hex).
+Compact, in key order. Only quotes, backslashes and control characters are escaped (JSON's short forms, otherwise
+lower-case hex); other characters are unchanged.
 """
 
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ _SHORT = {
     0x22: '\\"',
     0x5C: "\\\\",
 }
-# The backslash goes first: the others' replacements bring new ones.
+# The backslash comes first, because the other replacements add backslashes.
 _ESCAPES = {
     code: _SHORT.get(code, f"\\u{code:04x}") for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
 }
@@ -31,8 +30,7 @@ _SPECIAL[list(_ESCAPES)] = True
 def row_keys(values: Sequence[pa.Array], rows: int | None = None) -> pa.Array:
     """The row keys of `values`: one string array per key column, in key order, all of one length.
 
-    rows: how many there are, needed only where there is no key column at all (`[]` each). Never
-    null.
+    rows: the number of rows, needed only without key columns (each key is `[]`). The result has no nulls.
     """
     if not values:
         return pa.repeat(pa.scalar("[]"), rows or 0)
@@ -51,7 +49,7 @@ def row_keys(values: Sequence[pa.Array], rows: int | None = None) -> pa.Array:
 
 
 def _escape(values: pa.Array) -> pa.Array:
-    """`values` with JSON's escapes; the rows that need none are not touched."""
+    """`values` with JSON escapes; rows that need none are not changed."""
     _, offsets_buffer, data_buffer = values.buffers()
     if data_buffer is None or not len(values):
         return values

@@ -1,7 +1,7 @@
-"""Every setting of the jobs, in one place: default, unit and reason.
+"""All settings of the jobs: default, unit and reason.
 
-`JobSettings` is the `settings:` mapping of `sources.yml`; no other module has a default of its own,
-and an unknown setting is refused. Sizes are bytes (`64MiB` in the file), times are seconds.
+`JobSettings` is the `settings:` mapping of `sources.yml`; no other module defines defaults, and unknown
+settings are rejected. Sizes are bytes (`64MiB` in the file), times are seconds.
 """
 
 from typing import Annotated
@@ -21,13 +21,13 @@ class JobSettings(BaseModel):
 
     commit_max_bytes: Bytes = Field(
         ByteSize(64 * MEBIBYTE),
-        description="Bytes of received messages after which a landing is written; bounds the "
-        "stream's memory to a few times this, whatever the size of a transaction.",
+        description="Bytes of received messages at which a batch is committed; bounds the stream's memory to a few "
+        "times this size, whatever the size of a transaction.",
     )
     commit_interval_seconds: Seconds = Field(
         1.0,
-        description="Seconds after which a landing is written though it is small: a part of the "
-        "latency. Each costs a commit of 0.2 to 0.4 s, and a file.",
+        description="Seconds after which a batch is committed even if it is small: a part of the latency. Each commit "
+        "takes 0.2 to 0.4 s and writes a file.",
     )
     snapshot_chunk_bytes: Bytes = Field(
         ByteSize(128 * MEBIBYTE),
@@ -35,25 +35,25 @@ class JobSettings(BaseModel):
     )
     snapshot_batch_bytes: Bytes = Field(
         ByteSize(512 * MEBIBYTE),
-        description="Bytes of table that a snapshotter claims, reads and commits at a time, which costs "
-        "about a second: what is read again after a crash, and read to its end before a stop.",
+        description="Bytes of table that a snapshot process claims, reads and commits at once, which takes about a "
+        "second. This much is read again after a crash, and completed before a stop.",
     )
     snapshot_workers: int = Field(
         2,
         ge=1,
         le=256,
-        description="Chunks read at once, each over a connection of its own; more than the "
-        "cluster has cores gain nothing.",
+        description="Number of chunks read at once, each over a separate connection; more than the "
+        "cluster's cores have no benefit.",
     )
     idle_position_seconds: Seconds = Field(
         3.0,
-        description="Seconds after which an idle writer's position is stored, so that no busy "
-        "writer waits for it and a quiet database doesn't keep its log.",
+        description="Seconds after which an idle writer's position is stored, so that it does not hold back the "
+        "minimum, and a quiet database does not retain its log.",
     )
     heartbeat_seconds: Seconds = Field(
         1.0,
-        description="Seconds of silence after which a MongoDB stream writes its heartbeat: the "
-        "last event's clusterTime may grow until a later one is seen.",
+        description="Seconds without events after which a MongoDB stream writes a heartbeat: more events with the last "
+        "clusterTime may follow until a later one is seen.",
     )
     status_interval_seconds: Seconds = Field(
         5.0,
@@ -62,37 +62,39 @@ class JobSettings(BaseModel):
     )
     wal_retention_warning_bytes: Bytes = Field(
         ByteSize(10 * 1024 * MEBIBYTE),
-        description="Bytes of log that a Postgres server keeps for a slot above which `tidemark status` warns: "
-        "it keeps them until they are read, on its own disk.",
+        description="Bytes of log that a Postgres server retains for a slot above which `tidemark status` warns: "
+        "the server keeps it on its disk until it is read.",
     )
     iceberg_snapshot_retention_seconds: Annotated[float, Field(ge=60, le=31_536_000)] = Field(
         3600.0,
-        description="Seconds for which the Iceberg snapshots of the models' tables stay readable, for whoever pins a "
-        "publication. Each run makes some, and every commit writes the list of all anew.",
+        description="Seconds for which the Iceberg snapshots of the models' tables stay readable, for readers that pin "
+        "a release. Each run creates some, and every commit rewrites the list of all.",
     )
     retention_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
         604_800.0,
-        description="Seconds for which upkeep leaves raw rows and tombstones after all definitions have passed them, "
-        "and superseded manifests and checkpoints: they are for people who look into what happened.",
+        description="Seconds for which maintenance keeps raw rows and tombstones after all definitions have passed "
+        "them, and superseded releases and checkpoints: for investigations.",
     )
     compaction_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.3,
-        description="Share of superseded ops from which upkeep compacts an op log, and of deleted rows from which it "
-        "rewrites files: a log is written anew each time, so a row is written about 1 / share times.",
+        description="Share of superseded ops at which maintenance compacts an op log, and of deleted rows at which "
+        "it rewrites files. A log is rewritten each time, so a row is written about 1 / share times.",
     )
     compaction_min_files: int = Field(
         50,
         ge=2,
-        description="Number of small files (under 16 MiB) of a table from which upkeep puts them together. Each run "
-        "and each landing adds some, and whoever reads opens all of them.",
+        description="Number of small files (under 16 MiB) of a table at which maintenance compacts them. Each run "
+        "and each commit adds some, and readers open all of them.",
     )
     chunk_lease_seconds: Seconds = Field(
         60.0,
-        description="Seconds after which a chunk whose snapshotter no longer renews its lease may be tried by another.",
+        description="Seconds after which a chunk whose lease is no longer renewed may be claimed by another process.",
     )
     catalog_poll_seconds: Seconds = Field(
         5.0,
-        description="Seconds between looks at the source's catalogue for what its log doesn't "
-        "tell: dropped tables, columns and partitions.",
+        description="Seconds between two polls of the source's catalog for changes that are not in its log: "
+        "dropped tables, columns and partitions.",
     )
-    connect_timeout_seconds: Seconds = Field(10.0, description="Seconds that a source has to accept a connection.")
+    connect_timeout_seconds: Seconds = Field(
+        10.0, description="Seconds within which a source must accept a connection."
+    )

@@ -1,8 +1,7 @@
-"""`sources.yml` as validated, frozen models: what to replicate, from where, with which settings.
+"""`sources.yml` as validated, frozen models: sources, tables and settings.
 
-`load` is the only way in. Whatever is wrong in the file is a UsageError that says what, at which
-line and key, and what to do. Connection strings are SecretStr: never part of an error, a repr or a
-log line.
+`load` is the only entry point. Every error in the file is a UsageError with the problem, the line and key,
+and the fix. Connection strings are SecretStr: never part of an error, a repr or a log line.
 """
 
 import difflib
@@ -27,70 +26,72 @@ from pydantic import (
 
 from ingest.common.errors import UsageError
 from ingest.config.job_settings import JobSettings
-from ingest.config.yaml_file import KeyPath, Located, read
+from ingest.config.yaml_file import KeyPath, YamlDocument, read_yaml
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
-_EXCLUDES = "!"  # begins a pattern of what is not selected
-SERVERS_OWN = ("admin", "config", "local")  # databases of MongoDB
+_EXCLUDES = "!"  # prefix of a pattern that excludes
+SYSTEM_DATABASES = ("admin", "config", "local")  # databases of MongoDB
 
 
 def _source_name(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
-        raise ValueError("a source's name is a lower-case letter, then up to 39 of a-z, 0-9 and _")
+        raise ValueError("a source's name must be a lower-case letter, then up to 39 of a-z, 0-9 and _")
     return name
 
 
 def _slot_name(name: str) -> str:
     if not re.fullmatch(rf"[a-z0-9_]{{1,{_NAME_LIMIT}}}", name):
-        raise ValueError(f"a slot's name is 1 to {_NAME_LIMIT} of a-z, 0-9 and _")
+        raise ValueError(f"a slot's name must be 1 to {_NAME_LIMIT} of a-z, 0-9 and _")
     return name
 
 
 def _publication_name(name: str) -> str:
     if not name or len(name.encode()) > _NAME_LIMIT or "\0" in name:
-        raise ValueError(f"a publication's name has 1 to {_NAME_LIMIT} bytes")
+        raise ValueError(f"a publication's name must have 1 to {_NAME_LIMIT} bytes")
     return name
 
 
-def included(patterns: Iterable[str]) -> list[str]:
-    """The patterns that select, without those that exclude."""
+def including_patterns(patterns: Iterable[str]) -> list[str]:
+    """The patterns that include, without those that exclude."""
     return [pattern for pattern in patterns if not pattern.startswith(_EXCLUDES)]
 
 
-def selected(name: str, patterns: Collection[str]) -> bool:
-    """Whether a pattern matches `name`, case-sensitive, and none with a leading `!` does; in any order."""
+def is_selected(name: str, patterns: Collection[str]) -> bool:
+    """Whether a pattern matches `name`, and none with a leading `!` does; case-sensitive, in any order."""
     excluded = (pattern.removeprefix(_EXCLUDES) for pattern in patterns if pattern.startswith(_EXCLUDES))
-    return any(fnmatchcase(name, pattern) for pattern in included(patterns)) and not any(
+    return any(fnmatchcase(name, pattern) for pattern in including_patterns(patterns)) and not any(
         fnmatchcase(name, pattern) for pattern in excluded
     )
 
 
-def matching(name: str) -> str:
-    """The pattern that matches just `name`."""
+def matching_pattern(name: str) -> str:
+    """The pattern that matches only `name`."""
     return re.sub(r"[*?[]", r"[\g<0>]", name)
 
 
-def excluding(name: str) -> str:
-    """The pattern that excludes just `name`, as it is written in sources.yml."""
-    return json.dumps(f"{_EXCLUDES}{matching(name)}".replace("$", "$$"), ensure_ascii=False)
+def excluding_pattern(name: str) -> str:
+    """The pattern that excludes only `name`, as written in sources.yml."""
+    return json.dumps(f"{_EXCLUDES}{matching_pattern(name)}".replace("$", "$$"), ensure_ascii=False)
 
 
 def _pattern(pattern: str) -> str:
     head, dot, tail = pattern.removeprefix(_EXCLUDES).partition(".")
     if not (head and dot and tail):
-        raise ValueError('a pattern has two parts, as in "public.*"')
+        raise ValueError('a pattern must have two parts, as in "public.*"')
     return pattern
 
 
 def _collections(pattern: str) -> str:
-    if _pattern(pattern).partition(".")[0] in SERVERS_OWN:
-        raise ValueError("the server's own databases (admin, config, local) are in no change stream")
+    if _pattern(pattern).partition(".")[0] in SYSTEM_DATABASES:
+        raise ValueError(
+            "the system databases (admin, config, local) can't be replicated: change streams do not contain them"
+        )
     return pattern
 
 
 def _some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
-    if patterns and not included(patterns):
-        raise ValueError('the patterns only exclude: add one that selects, as in ["public.*", "!public.audit_log"]')
+    if patterns and not including_patterns(patterns):
+        raise ValueError('the patterns only exclude: add one that includes, as in ["public.*", "!public.audit_log"]')
     return patterns
 
 
@@ -98,17 +99,17 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
     text = dsn.get_secret_value()
     try:
         parameters = conninfo_to_dict(text)
-    except psycopg.Error:  # its message quotes the string
+    except psycopg.Error:  # its message contains the string
         parameters = {}
     if not parameters:
         raise ValueError(
             "not a Postgres connection string: write postgresql://user@host/database or host=NAME dbname=NAME"
         )
-    # `/` and `@` in a URI's password end it early, and its rest would show as a host or a port.
+    # An unescaped `/` or `@` in a URI's password ends it early, and the rest would be shown as host or port.
     if not re.fullmatch(r"[\d,]*", str(parameters.get("port") or "")):
-        raise ValueError("the port is not a number: percent-encode what is special in the password")
+        raise ValueError("the port is not a number: percent-encode special characters in the password")
     if "://" in text and any("@" in str(parameters.get(part) or "")[1:] for part in ("host", "dbname")):
-        raise ValueError("an @ in the host or the database: percent-encode what is special in the password")
+        raise ValueError("an @ in the host or the database: percent-encode special characters in the password")
     return dsn
 
 
@@ -127,7 +128,7 @@ class _Model(BaseModel):
 
 
 class PostgresSource(_Model):
-    """A Postgres database: which tables, and the slots and publications they are read by."""
+    """A Postgres database: the selected tables, and the slots and publications for them."""
 
     name: Annotated[str, AfterValidator(_source_name)]
     dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)]
@@ -141,7 +142,7 @@ class PostgresSource(_Model):
     @model_validator(mode="before")
     @classmethod
     def _defaults(cls, values: Any) -> Any:
-        if not isinstance(values, dict):  # another kind of source, which is not for us
+        if not isinstance(values, dict):  # another kind of source
             return values
         ours = f"tidemark_{values.get('name', '')}"
         return {"slot": ours, "publication": ours, **values}
@@ -153,16 +154,16 @@ class PostgresSource(_Model):
         return self
 
     def slot_of(self, writer: int) -> str:
-        """The slot of `writer` (from 1): as configured for the first, then with `_2`, `_3`, ..."""
+        """The slot of `writer` (from 1): the configured name, from writer 2 on with a suffix `_2`, `_3`, ..."""
         return self.slot if writer == 1 else f"{self.slot}_{writer}"
 
     def publication_of(self, writer: int) -> str:
-        """The publication of `writer`, named as `slot_of` does."""
+        """The publication of `writer`, with the same suffixes as the slot."""
         return self.publication if writer == 1 else f"{self.publication}_{writer}"
 
     def selects(self, table_name: str) -> bool:
         """Whether the patterns select `schema.table`, unquoted and case-sensitive."""
-        return selected(table_name, self.tables)
+        return is_selected(table_name, self.tables)
 
     def names(self, table_name: str) -> bool:
         """Whether the patterns select `schema.table`, and one of them without a wildcard."""
@@ -170,12 +171,12 @@ class PostgresSource(_Model):
 
 
 def has_wildcard(pattern: str) -> bool:
-    """Whether a pattern may match other names than itself."""
+    """Whether a pattern has wildcards, so that it may match several names."""
     return any(each in pattern for each in "*?[")
 
 
 class MongoSource(_Model):
-    """A MongoDB replica set or cluster, and which of its collections."""
+    """A MongoDB replica set or cluster, and the selected collections."""
 
     name: Annotated[str, AfterValidator(_source_name)]
     uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
@@ -187,12 +188,12 @@ class MongoSource(_Model):
 
     @property
     def writers(self) -> int:
-        """One: a change stream can't be shared out."""
+        """Always 1: a change stream can't be split between writers."""
         return 1
 
     def selects(self, collection: str) -> bool:
         """Whether the patterns select `database.collection`, case-sensitive."""
-        return selected(collection, self.collections)
+        return is_selected(collection, self.collections)
 
     def names(self, collection: str) -> bool:
         """Whether the patterns select `database.collection`, and one of them without a wildcard."""
@@ -213,9 +214,9 @@ class Settings(_Model):
     settings: JobSettings = JobSettings()
 
     def source(self, name: str) -> Source:
-        """The source called `name`; UsageError with the nearest name if there is none."""
+        """The source `name`; UsageError with the closest name if there is none."""
         if name not in self.sources:
-            raise UsageError(f"no source {name!r}", "sources.yml", _nearest(name, self.sources))
+            raise UsageError(f"no source {name!r}", "sources.yml", _suggest_name(name, self.sources))
         return self.sources[name]
 
     def only(self, names: Collection[str]) -> "Settings":
@@ -229,40 +230,40 @@ def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None
 
     Raises UsageError.
     """
-    file = read(Path(path), environment)
-    top = _mapping(file, (), file.data, ("sources", "settings"))
-    sources = _mapping(file, ("sources",), top.get("sources"))
+    file = read_yaml(Path(path), environment)
+    top = _check_mapping(file, (), file.data, ("sources", "settings"))
+    sources = _check_mapping(file, ("sources",), top.get("sources"))
     if not sources:
         raise UsageError(
             "no sources",
             file.where(("sources",)),
             "Add one, as in sources: {shop: {postgres: {...}}}",
         )
-    parsed = {name: _source(file, name, body) for name, body in sources.items()}
+    parsed = {name: _parse_source(file, name, body) for name, body in sources.items()}
     _check_slots(file, parsed)
     settings: KeyPath = ("settings",)
     given = top.get("settings")
-    jobs = _mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
+    jobs = _check_mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
     return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
 
 
-def _source(file: Located, name: str, body: Any) -> Source:
+def _parse_source(file: YamlDocument, name: str, body: Any) -> Source:
     keys: KeyPath = ("sources", name)
-    body = _mapping(file, keys, body, _KINDS)
+    body = _check_mapping(file, keys, body, _KINDS)
     if len(body) != 1:
         raise UsageError(
-            "a source is of exactly one kind",
+            "a source must have either postgres: or mongodb:",
             file.where(keys),
-            "Give it either postgres: or mongodb:",
+            "Keep one of them",
         )
     ((kind, options),) = body.items()
     model = _KINDS[kind]
-    options = _mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
+    options = _check_mapping(file, (*keys, kind), options, [field for field in model.model_fields if field != "name"])
     return _validate(file, (*keys, kind), model, {"name": name, **options})
 
 
-def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
-    """No slot has two readers: the second writer of `shop` would have that of a source `shop_2`."""
+def _check_slots(file: YamlDocument, sources: Mapping[str, Source]) -> None:
+    """Raises UsageError if two sources use one slot, as the second writer of `shop` and a source `shop_2` do."""
     readers: dict[tuple[str, str], str] = {}
     for name, source in sources.items():
         if isinstance(source, PostgresSource):
@@ -271,25 +272,25 @@ def _check_slots(file: Located, sources: Mapping[str, Source]) -> None:
                 other = readers.setdefault((source.dsn.get_secret_value(), slot), name)
                 if other != name:
                     where = file.where(("sources", name))
-                    raise UsageError(f"slot {slot} is that of source {other}", where, "Name another slot")
+                    raise UsageError(f"source {other} uses slot {slot}, too", where, "Choose another slot")
 
 
-def _mapping(file: Located, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
+def _check_mapping(file: YamlDocument, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
     """`value` if it is a mapping of `known` keys only (any, if None)."""
     if not isinstance(value, dict):
-        raise UsageError("a mapping is missing", file.where(keys), "Write keys and values here")
+        raise UsageError("expected a mapping", file.where(keys), "Write it as `key: value` lines")
     for key in value:
         if known is not None and key not in known:
-            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _nearest(key, known))
+            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _suggest_name(key, known))
     return value
 
 
-def _nearest(name: str, known: Any) -> str:
+def _suggest_name(name: str, known: Any) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}"
 
 
-def _validate(file: Located, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
+def _validate(file: YamlDocument, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:

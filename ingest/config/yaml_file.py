@@ -1,8 +1,8 @@
-"""Reads a YAML file into plain values and remembers the line of each, for errors that say where.
+"""Reads a YAML file into plain values and keeps the line of each, for error messages.
 
-Stricter than YAML: keys are text and occur once; `${NAME}` in a text value becomes that environment
-variable (`$${` writes a literal `${`). Expansion happens after parsing, so a value can't change the
-structure, and no error shows a value: what was expanded may be a secret.
+Stricter than YAML: keys are text and unique. `${NAME}` in a text value is replaced by that environment
+variable (`$${` is a literal `${`). Expansion happens after parsing, so a value can't change the structure.
+No error contains a value, because an expanded value may be a secret.
 """
 
 import os
@@ -22,15 +22,15 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
 @dataclass(frozen=True)
-class Located:
-    """A parsed file: `data`, and for every key path the line (from 1) where it stands."""
+class YamlDocument:
+    """A parsed file: `data`, and the line (from 1) of every key path."""
 
     path: Path
     data: Any
     lines: dict[KeyPath, int] = field(repr=False)
 
     def where(self, keys: KeyPath) -> str:
-        """`file:line key.path` of `keys`, or of the nearest enclosing value that is in the file."""
+        """`file:line key.path` of `keys`, with the line of the nearest enclosing value in the file."""
         known = keys
         while known and known not in self.lines:
             known = known[:-1]
@@ -38,11 +38,10 @@ class Located:
         return f"{self.path}:{self.lines.get(known, 1)} {dotted.lstrip('.')}".rstrip()
 
 
-def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
+def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlDocument:
     """The values in `path`, `${NAME}` taken from `environment` (else the process's).
 
-    Raises UsageError when the file can't be read, is no YAML, has a key twice, or names an unset
-    variable.
+    Raises UsageError if the file can't be read, is not YAML, has a duplicate key, or refers to an unset variable.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -54,26 +53,26 @@ def read(path: Path, environment: Mapping[str, str] | None = None) -> Located:
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        walker = _Walker(path, loader, os.environ if environment is None else environment)
-        data = None if node is None else walker.value(node, ())
+        walker = _NodeConverter(path, loader, os.environ if environment is None else environment)
+        data = None if node is None else walker.convert(node, ())
     except yaml.YAMLError as error:
         raise syntax_error(path, error) from None
     except RecursionError:
         raise UsageError("no valid settings (nested too deep)", str(path), "Write it as the README shows") from None
-    return Located(path, data, walker.lines)
+    return YamlDocument(path, data, walker.lines)
 
 
 def syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
-    """What to raise for a file that is no YAML: where, but nothing that stands there."""
+    """The error for a file that is not YAML: the place, without any content of the file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        # A composer's problem quotes what stands in the file, which may be a password.
+        # A ComposerError quotes the file's content, which may be a password.
         problem = "unknown or repeated anchor" if isinstance(error, yaml.composer.ComposerError) else error.problem
-        return UsageError(f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Mend the line")
+        return UsageError(f"no valid YAML ({problem})", f"{path}:{error.problem_mark.line + 1}", "Fix the line")
     return UsageError("no valid YAML (a character that YAML does not allow)", str(path), "Remove it")
 
 
-class _Walker:
-    """Turns YAML nodes into values, noting lines."""
+class _NodeConverter:
+    """Converts YAML nodes into values, and stores their lines."""
 
     def __init__(self, path: Path, loader: yaml.SafeLoader, environment: Mapping[str, str]) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -82,18 +81,18 @@ class _Walker:
         self._environment = environment
         self._open: set[int] = set()
 
-    def value(self, node: yaml.Node, keys: KeyPath) -> Any:
+    def convert(self, node: yaml.Node, keys: KeyPath) -> Any:
         self.lines.setdefault(keys, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
             value = self._scalar(node)
             return self._expand(value, keys) if isinstance(value, str) else value
         if id(node) in self._open:
-            raise UsageError("a value that contains itself", self._at(node, keys), "Remove the alias")
+            raise UsageError("a value that contains itself", self._where(node, keys), "Remove the alias")
         self._open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
                 return self._mapping(node, keys)
-            return [self.value(item, (*keys, i)) for i, item in enumerate(node.value)]
+            return [self.convert(item, (*keys, i)) for i, item in enumerate(node.value)]
         finally:
             self._open.discard(id(node))
 
@@ -102,18 +101,18 @@ class _Walker:
         for key_node, value_node in node.value:
             key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                raise UsageError("a key that is not text", self._at(key_node, keys), "Put it in quotes")
+                raise UsageError("a key that is not text", self._where(key_node, keys), "Put it in quotes")
             if key in result:
-                raise UsageError(f"key {key!r} stands here twice", self._at(key_node, keys), "Keep one of them")
+                raise UsageError(f"duplicate key {key!r}", self._where(key_node, keys), "Keep one of them")
             self.lines[(*keys, key)] = key_node.start_mark.line + 1
-            result[key] = self.value(value_node, (*keys, key))
+            result[key] = self.convert(value_node, (*keys, key))
         return result
 
     def _scalar(self, node: yaml.ScalarNode) -> Any:
         try:
             return self._loader.construct_object(node)
-        except ValueError:  # such as a day that there isn't
-            raise UsageError("a value that can't be read", self._at(node, ()), "Put it in quotes") from None
+        except ValueError:  # such as a date that does not exist
+            raise UsageError("a value that can't be read", self._where(node, ()), "Put it in quotes") from None
 
     def _expand(self, text: str, keys: KeyPath) -> str:
         def replace(match: re.Match[str]) -> str:
@@ -123,19 +122,19 @@ class _Walker:
             if name is None:
                 raise UsageError(
                     "${ without a variable's name and }",
-                    self._at(None, keys),
+                    self._where(None, keys),
                     "Write ${NAME}, or $${ for a literal ${",
                 )
             if name not in self._environment:
                 raise UsageError(
                     f"environment variable {name} is not set",
-                    self._at(None, keys),
+                    self._where(None, keys),
                     f"Set it: export {name}=...",
                 )
             return self._environment[name]
 
         return _REFERENCE.sub(replace, text)
 
-    def _at(self, node: yaml.Node | None, keys: KeyPath) -> str:
+    def _where(self, node: yaml.Node | None, keys: KeyPath) -> str:
         line = self.lines[keys] if node is None else node.start_mark.line + 1
         return f"{self._path}:{line} {'.'.join(map(str, keys))}".rstrip()

@@ -23,8 +23,8 @@ from ingest.demo.screen import Screen
 from ingest.demo.stage import TARGET, Stage, stage
 from ingest.demo.watch import Latency, Watch
 from ingest.lake import Lake
-from ingest.lake.spark_session import session
-from ingest.pipeline.run_loop import ModelRun, Pipeline
+from ingest.lake.spark_session import open_session
+from ingest.pipeline.run_loop import DbtRun, Pipeline
 from ingest.project import definition_plan
 from ingest.project.dbt_project import Project
 
@@ -70,7 +70,7 @@ class _Play:
         with ThreadPoolExecutor(2) as pool:
             frames = pool.submit(data.frames)
             project = pool.submit(Project, TARGET, self.place.project)
-            self.spark = session(TARGET)
+            self.spark = open_session(TARGET)
             lake = Lake(self.spark)
             data.make_database(self.place.server.dsn())
             rows = data.load(self.dsn, frames.result())
@@ -124,7 +124,7 @@ class _Play:
         now = bucket(self.spark, _SHOWN)
         self.screen.bucket(_SHOWN, {"when it was built": before, "now": now})
 
-    def _measure(self, runs: Iterator[ModelRun], traffic: Traffic, watch: Watch) -> None:
+    def _measure(self, runs: Iterator[DbtRun], traffic: Traffic, watch: Watch) -> None:
         watch.phase = "steady state"
         started, changes, events = time.time(), traffic.changes, watch.events
         until = started + self.seconds
@@ -147,15 +147,15 @@ class _Play:
         path = self.place.project / "models" / "buckets" / f"{EDITED.name}.sql"
         path.write_text(replaced(path.read_text(), *EDIT))
         self.screen.edit(EDITED.name, *EDIT)
-        steps = definition_plan.make(self.spark, TARGET, self.place.project)
-        definition_plan.render(steps)
+        steps = definition_plan.make_plan(self.spark, TARGET, self.place.project)
+        definition_plan.render_plan(steps)
         self.figures.evaluated = sum(step.rows for step in steps)
         self.figures.differing = rows_that_differ(self.dsn, EDITED, EDITED.edited(*EDIT))
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
         before, ops = main_snapshots(self.spark, tables), ops_written(self.spark, EDITED)
         began = time.time()
         outcomes = Project(TARGET, self.place.project).invoke("build", "--exclude", "resource_type:unit_test")
-        self.screen.run(ModelRun(began, time.time(), tuple(outcomes)))
+        self.screen.run(DbtRun(began, time.time(), tuple(outcomes)))
         after = main_snapshots(self.spark, tables)
         self.figures.ops = ops_written(self.spark, EDITED) - ops
         self.figures.snapshots = {table: (before[table], after[table]) for table in tables}
@@ -168,7 +168,7 @@ class _Play:
             self.figures.compared.append(one)
 
 
-def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[ModelRun]:
+def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[DbtRun]:
     """A run of the models after each landing, as in `Pipeline.loop`, but a failure ends it."""
     while True:
         known = _landings(pipeline)
@@ -187,7 +187,7 @@ def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _is_built(run: ModelRun) -> bool:
+def _is_built(run: DbtRun) -> bool:
     """Whether a run has evaluated every definition: none waits for a snapshot."""
     messages = {outcome.name: outcome.message for outcome in run.outcomes}
     return all(not messages[d.name].startswith("waiting for") for d in DEFINITIONS)

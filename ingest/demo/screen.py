@@ -11,7 +11,7 @@ from rich.table import Table
 from typing_extensions import Self
 
 from ingest.demo.compare import Compared
-from ingest.pipeline.run_loop import ModelRun
+from ingest.pipeline.run_loop import DbtRun
 
 
 class Screen:
@@ -44,7 +44,7 @@ class Screen:
         """The status."""
         self._status.update(text)
 
-    def run(self, run: ModelRun) -> None:
+    def run(self, run: DbtRun) -> None:
         """A run of the models: how long, and what became of each definition."""
         definitions = [o for o in run.outcomes if o.report.get("definition_hash")]
         self.say(f"models ran in {run.ended - run.started:.1f} s")

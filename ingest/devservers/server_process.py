@@ -1,9 +1,9 @@
-"""A server as a child process, on a folder of its own: started, stopped, killed, started again.
+"""A server as a child process with its own folder; it can be stopped, killed and restarted.
 
 The folder holds the server's `data`, its `log` and a `lock`, so that two processes never run a
-server on the same data. A server left over by a killed process is ended before a new one starts.
-All waiting is for a condition, up to `PATIENCE` seconds. Raises UsageError when the folder is in
-use, Failure when a server doesn't start.
+server on the same data. A server left over by a killed process is killed before a new one starts.
+Every wait is for a condition, up to `PATIENCE` seconds. Raises UsageError if the folder is in use,
+Failure if a server does not start.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ POLL = 0.02
 
 
 class ServerProcess:
-    """Base of the embedded servers; a subclass says how to start one and when it is up."""
+    """Base of the embedded servers; a subclass starts the server and checks whether it is up."""
 
     name = "server"
     stop_signal = signal.SIGTERM
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is made if missing; nothing is started yet."""
+        """Starts nothing yet. folder: created by `start` if missing."""
         self.folder = folder.absolute()
         self.data = self.folder / "data"
         self.log = self.folder / "log"
@@ -59,7 +59,7 @@ class ServerProcess:
         return self._process.pid if self._process is not None and running else None
 
     def start(self) -> None:
-        """Starts the server and returns when it accepts connections; nothing if it runs already."""
+        """Starts the server and returns when it accepts connections; no effect if it runs."""
         if self.pid is not None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ class ServerProcess:
             raise
 
     def stop(self) -> None:
-        """Stops the server cleanly, ending its connections; nothing if it doesn't run."""
+        """Stops the server cleanly, ending its connections; no effect if it does not run."""
         if self._process is not None:
             self._process.send_signal(self.stop_signal)
             try:
@@ -83,7 +83,7 @@ class ServerProcess:
         self._release()
 
     def kill(self) -> None:
-        """Kills the server and its children, as a crash would, and waits until all are gone."""
+        """Kills the server and its children, like a crash, and waits until all have exited."""
         if self._process is not None:
             _kill_tree(self._process.pid)
             self._process.wait(PATIENCE)
@@ -96,7 +96,7 @@ class ServerProcess:
         raise NotImplementedError
 
     def _leftover(self) -> int | None:
-        """The process id that the data folder names, which may be long gone."""
+        """The process id in the data folder; that process may have ended."""
         raise NotImplementedError
 
     def _spawn(self, command: Sequence[str], environment: Mapping[str, str], user: int | None) -> None:
@@ -106,9 +106,9 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd="/",  # another user may not be allowed to see ours
+                cwd="/",  # the server's user may have no access to the current folder
                 env=dict(environment),
-                start_new_session=True,  # Ctrl-C is for us, not for the server
+                start_new_session=True,  # so that Ctrl-C does not reach the server
                 user=user,
                 group=None if user is None else pwd.getpwuid(user).pw_gid,
                 extra_groups=None if user is None else [],
@@ -123,7 +123,7 @@ class ServerProcess:
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
-        return " | ".join(lines[-3:]) or "it logged nothing"
+        return " | ".join(lines[-3:]) or "its log is empty"
 
     def _take_lock(self) -> None:
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -142,20 +142,20 @@ class ServerProcess:
             self._lock = None
 
     def _end_leftover(self) -> None:
-        """Ends the server of a process that was killed: we hold the lock, so it is nobody's."""
+        """Kills the server of a killed process: this process holds the lock, so no other process uses it."""
         pid = self._leftover()
         if pid is None or not psutil.pid_exists(pid):
             return
         try:
-            ours = str(self.data) in psutil.Process(pid).cmdline()
+            is_own = str(self.data) in psutil.Process(pid).cmdline()
         except psutil.Error:
             return
-        if ours:
+        if is_own:
             _kill_tree(pid)
 
 
 def _kill_tree(pid: int) -> None:
-    """Kills a process and all that it started, and waits until none of them is left."""
+    """Kills a process and its descendants, and waits until all have exited."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -170,7 +170,7 @@ def _kill_tree(pid: int) -> None:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    # A dead process stays a zombie until its parent asks; in a container that may take long.
+    # An exited process stays a zombie until its parent waits for it, which may take long in a container.
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

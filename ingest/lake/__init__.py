@@ -1,12 +1,12 @@
-"""The lake's raw tables: everything that the ingest jobs read of them and write to them.
+"""The lake's raw tables: all reads and writes of the ingest jobs.
 
-One `Lake` per job; its methods may be called from several threads. Sources make rows, the lake
-lands them.
+One `Lake` per job; its methods may be called from several threads. Sources create rows, the lake
+commits them.
 """
 
 from ingest.lake.chunk_table import Chunk, ChunkTable
 from ingest.lake.lake import Lake
-from ingest.lake.parquet_files import File, Folder, Sink
+from ingest.lake.parquet_files import DataFile, Folder, Sink
 from ingest.lake.source_tables import SourceTable, SourceTables
 
-__all__ = ["Chunk", "ChunkTable", "File", "Folder", "Lake", "Sink", "SourceTable", "SourceTables"]
+__all__ = ["Chunk", "ChunkTable", "DataFile", "Folder", "Lake", "Sink", "SourceTable", "SourceTables"]

@@ -1,4 +1,4 @@
-"""A lease on claimed chunks, renewed by a thread of its own for as long as they are worked on."""
+"""A lease on claimed chunks, renewed by a thread until the chunks are done or released."""
 
 import logging
 import threading
@@ -10,13 +10,13 @@ from typing_extensions import Self
 from ingest.common.environment_errors import unavailable
 from ingest.common.errors import one_line
 from ingest.common.log_repeats import Repeats
-from ingest.lake.chunk_table import Chunk, ChunkTable, Count
+from ingest.lake.chunk_table import Chunk, ChunkStats, ChunkTable
 
 _log = logging.getLogger(__name__)
 
 
 class Lease:
-    """A context: chunks that are not named done when it ends are given back."""
+    """A context manager: on exit, claimed chunks that were not marked done are released."""
 
     def __init__(self, table: ChunkTable, chunks: Sequence[Chunk], seconds: float) -> None:
         self._table = table
@@ -40,22 +40,21 @@ class Lease:
     ) -> None:
         self._ended.set()
         self._thread.join()
-        # After an error the lease runs out by itself: who knows whether the lake can be reached.
+        # After an error the lease expires by itself, because the lake may be unreachable.
         if error is None and self._chunks:
             self._table.release(self._chunks)
 
-    def finish(self, counts: Mapping[tuple[str, int], Count]) -> list[Chunk]:
-        """Names those chunks done that have a count, by (snapshot_id, chunk); gives those that
-        count.
+    def mark_done(self, stats: Mapping[tuple[str, int], ChunkStats]) -> list[Chunk]:
+        """Marks the chunks with an entry in `stats`, by (snapshot_id, chunk), as done; returns those marked.
 
-        A chunk that somebody else has claimed meanwhile doesn't.
+        A chunk that another process has claimed in the meantime is not marked.
         """
         with self._lock:
-            finished = [c for c in self._chunks if (c.snapshot_id, c.chunk) in counts]
-            self._chunks = [c for c in self._chunks if (c.snapshot_id, c.chunk) not in counts]
+            finished = [c for c in self._chunks if (c.snapshot_id, c.chunk) in stats]
+            self._chunks = [c for c in self._chunks if (c.snapshot_id, c.chunk) not in stats]
             if not finished:
                 return []
-            return self._table.finish(finished, [counts[chunk.snapshot_id, chunk.chunk] for chunk in finished])
+            return self._table.mark_done(finished, [stats[chunk.snapshot_id, chunk.chunk] for chunk in finished])
 
     def _renew(self) -> None:
         while not self._ended.wait(self._seconds / 3):
@@ -63,7 +62,7 @@ class Lease:
                 try:
                     if self._chunks:
                         self._chunks = self._table.renew(self._chunks, self._seconds)
-                except Exception as error:  # noqa: BLE001  # the lease runs out, and somebody else may try
+                except Exception as error:  # noqa: BLE001  # the lease expires, and another process may claim
                     found = unavailable(error, "the lake")
                     why = found.what if found else one_line(str(error))[:300]
                     self._repeats.occurred(f"source {self._source}: a lease could not be renewed ({why})", key="lease")

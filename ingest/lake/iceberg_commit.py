@@ -1,9 +1,8 @@
 """Commits to Iceberg: finished Parquet files become part of a table in one atomic commit.
 
-`Committer` works with any catalog that Spark knows. Where the JVM is at hand (Spark in this
-process) it commits by Iceberg's own API, which needs no task slot, so that a landing never waits
-for a snapshot's tasks [measured: 0.11 s against 0.3 s]; over Spark Connect it calls the procedures
-that do the same.
+`Committer` works with any catalog that Spark can load. If Spark runs in this process, it commits through
+Iceberg's Java API. This needs no task slot, so a commit never waits for a snapshot's tasks [measured:
+0.11 s instead of 0.3 s]. Over Spark Connect it calls the equivalent SQL procedures.
 """
 
 import re
@@ -29,34 +28,35 @@ from ingest.common.errors import Failure
 from ingest.lake.parquet_files import Folder
 from ingest.lake.row_size_limit import heap_bytes, largest_row
 
-# What Iceberg and its catalogs say when another commit came first. The statement wrote nothing and can be repeated.
+# Messages of Iceberg and its catalogs for a commit conflict. The statement wrote nothing and can be repeated.
 CONFLICT = (
     r"CommitFailedException|Found (?:new )?conflicting|Missing required files|Found concurrently added DV"
     r"|Cannot commit, (?:missing data files|found new)|Cannot determine history between"
     r"|SQLITE_BUSY|database is locked|UncheckedSQLException: Failed to (?:create|update)"
 )
-_LOST_RACE = re.compile(rf"{CONFLICT}|ValidationException|CONCURRENT_|AlreadyExistsException")
+_CONFLICT_ERRORS = re.compile(rf"{CONFLICT}|ValidationException|CONCURRENT_|AlreadyExistsException")
 _ATTEMPTS = 10
 _NAME_MAPPING = "schema.name-mapping.default"
 
 
-def lost_race(error: BaseException) -> bool:
-    """Whether `error` says that another commit came first and nothing of ours was written."""
+def is_commit_conflict(error: BaseException) -> bool:
+    """Whether `error` is a conflict with another commit, so that nothing was written."""
     if not isinstance(error, PySparkException | Py4JJavaError):
         return False
     text = str(error)
-    return "CommitStateUnknownException" not in text and bool(_LOST_RACE.search(text))
+    return "CommitStateUnknownException" not in text and bool(_CONFLICT_ERRORS.search(text))
 
 
-def retried(work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0) -> None:
-    """Does `work`, and again with back-off while other commits come first: for `seconds`, and some times at least.
+def retry_on_conflict(
+    work: Callable[[], object], *, unless: Callable[[], bool] | None = None, seconds: float = 60.0
+) -> None:
+    """Calls `work`, and repeats it with back-off after commit conflicts.
 
-    On a busy machine one attempt may take that long.
-
-    unless: asked before it is done again; true when there is nothing to be won any more.
+    Stops after `seconds` and at least `_ATTEMPTS` attempts, as one attempt may take that long on a busy machine.
+    unless: called before each repetition; true if a repetition is pointless.
     """
     for attempt in Retrying(
-        retry=retry_if_exception(lost_race),
+        retry=retry_if_exception(is_commit_conflict),
         wait=wait_random_exponential(multiplier=0.05, max=2.0),
         stop=stop_all(stop_after_delay(seconds), stop_after_attempt(_ATTEMPTS)),
         reraise=True,
@@ -68,10 +68,10 @@ def retried(work: Callable[[], object], *, unless: Callable[[], bool] | None = N
 
 
 class Committer:
-    """Adds files to tables and forgets old snapshots of them. Safe to use from several threads."""
+    """Adds files to tables and expires their Iceberg snapshots. Thread-safe."""
 
     def __init__(self, spark: SparkSession, *, procedures: bool | None = None) -> None:
-        """procedures: True to use the SQL procedures even where the JVM is at hand."""
+        """procedures: True to use the SQL procedures even if Spark runs in this process."""
         self._spark = spark
         self._jvm = None if procedures else getattr(spark, "_jvm", None)
         self._catalog = spark.catalog.currentCatalog()
@@ -81,30 +81,30 @@ class Committer:
 
     @property
     def adds_folders(self) -> bool:
-        """Whether a commit takes all that is in a folder, so that each commit needs a folder of its own."""
+        """Whether a commit adds all files of a folder, so each commit needs a separate one."""
         return self._jvm is None
 
     def add(self, table: str, paths: Sequence[str]) -> None:
         """The Parquet files `paths` (absolute; if `adds_folders`, all that is in their folders) become rows of `table`.
 
-        One commit, or without a JVM at hand one for each folder, in their order. Files must be named but once; they
-        belong to the table from then on.
+        One commit, or if `adds_folders` one per folder, in order. Each file may be added only once; it then belongs
+        to the table.
         """
         with self._lock(table):
             if self._jvm is None:
                 for folder in dict.fromkeys(path.rpartition("/")[0] for path in paths):
-                    retried(partial(self._call_add, table, folder))
+                    retry_on_conflict(partial(self._call_add, table, folder))
             else:
-                retried(lambda: self._java_add(table, paths))
+                retry_on_conflict(lambda: self._java_add(table, paths))
 
-    def expire(self, table: str, older_than_ms: int, keep: int = 20) -> int:
-        """Expires the snapshots of `table` that were no longer the newest at `older_than_ms` (epoch), but for the last
-        `keep`; gives their number.
+    def expire_snapshots(self, table: str, older_than_ms: int, keep: int = 20) -> int:
+        """Expires the Iceberg snapshots of `table` that were superseded before `older_than_ms` (epoch), except
+        the last `keep`; returns their number.
         """
         expire = self._call_expire if self._jvm is None else self._java_expire
         expired: list[int] = []
         with self._lock(table):
-            retried(lambda: expired.append(expire(table, older_than_ms, keep)))
+            retry_on_conflict(lambda: expired.append(expire(table, older_than_ms, keep)))
         return expired[-1]
 
     def _lock(self, table: str) -> threading.Lock:
@@ -139,19 +139,18 @@ class Committer:
         append.commit()
 
     def _table(self, table: str) -> Any:
-        """Iceberg's object for `table`; it looks for newer metadata itself when it commits."""
+        """Iceberg's object for `table`; it refreshes its metadata when it commits."""
         if table not in self._tables:
             self._tables[table] = self._load(table)
         return self._tables[table]
 
     def _load(self, table: str) -> Any:
         util = self._jvm.org.apache.iceberg.spark.Spark3Util  # type: ignore[union-attr]
-        # By its whole name: the default catalog is a setting of a session, and this thread may
-        # have none.
+        # With the catalog's name: the default catalog is a session setting, and this thread may have no session.
         return util.loadIcebergTable(self._spark._jsparkSession, f"{self._catalog}.{table}")
 
-    # Iceberg forgets by the time at which a snapshot was made. What was the newest until a moment ago may be old by
-    # that: it is kept by number, with all that came after it.
+    # Iceberg expires by creation time. A snapshot that was current until a moment ago may have been created long ago:
+    # it and all later ones are kept by `retainLast`.
 
     def _call_expire(self, table: str, older_than_ms: int, keep: int) -> int:
         cutoff = f"timestamp_millis({older_than_ms})"
@@ -176,13 +175,13 @@ class Committer:
         return len(parents.keys() - left)
 
     def _java_expire(self, table: str, older_than_ms: int, keep: int) -> int:
-        handle = self._load(table)  # a definition's may have been made anew
+        handle = self._load(table)  # a definition's table may have been recreated
         util = self._jvm.org.apache.iceberg.util.SnapshotUtil  # type: ignore[union-attr]
         newest_then = util.nullableSnapshotIdAsOfTime(handle, older_than_ms)
         if newest_then is None:
             return 0
         newest = handle.currentSnapshot().snapshotId()
-        # Between one and itself Iceberg finds all of its ancestors.
+        # For a snapshot and itself Iceberg returns all of its ancestors.
         since = 0 if newest == newest_then else util.snapshotIdsBetween(handle, newest_then, newest).size()
         expiry = handle.expireSnapshots().expireOlderThan(older_than_ms).retainLast(max(keep, since + 1))
         expired = int(expiry.apply().size())
@@ -192,16 +191,18 @@ class Committer:
 
 
 def table_folder(spark: SparkSession, table: str) -> Folder:
-    """Where new data files of `table` go."""
+    """The folder for new data files of `table`."""
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
     found = [row.data_type for row in rows if row.col_name == "Location"]
     if not found:
         raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
     heap = heap_bytes(spark)
-    return replace(folder_at(found[0]).beneath("data"), largest_row=None if heap is None else largest_row(heap))
+    return replace(
+        folder_of_location(found[0]).subfolder("data"), largest_row=None if heap is None else largest_row(heap)
+    )
 
 
-def folder_at(location: str) -> Folder:
+def folder_of_location(location: str) -> Folder:
     """The folder of an Iceberg location."""
     root = location.removesuffix("/")
     if root.startswith("file:"):

@@ -1,7 +1,7 @@
-"""Rows that a snapshot and the stream leave without some of their values.
+"""Rows for which neither the snapshot nor the stream has all values.
 
-Chunks that were read at different moments miss a row that moved from an unread into a read one. The stream brings
-it, but not its unchanged TOAST values; so such rows are asked for by their keys (design rule S8).
+Chunks are read at different times, so a row that moves from an unread chunk into one already read is missed. The
+stream has the update, but not the row's unchanged TOAST values. Such rows are read again by key.
 """
 
 from pyspark.sql import SparkSession
@@ -11,13 +11,13 @@ from ingest.lake.source_tables import SourceTable
 from ingest.lake.sql_literals import literal
 
 
-def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> list[tuple[int, str]]:
-    """(leaf, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed
-    below a position.
+def find_incomplete_rows(spark: SparkSession, table: SourceTable, below: int, limit: int) -> list[tuple[int, str]]:
+    """(partition_id, row_key) of up to `limit` rows of a running snapshot that must be read again, by the events
+    below the position `below`.
 
-    Those that an update reached without all its values, and that nothing complete precedes: no row of the snapshot,
-    no record of the stream. One that took over another key counts always, as its snapshot row may be an earlier
-    row's. Not those that were asked for since that update.
+    These are rows with a partial update and no complete version before it, neither in the snapshot nor in the stream.
+    An update that changed the key is always included, because a snapshot row under the new key may be that of an
+    earlier row. Rows that were read again after the update are excluded.
     """
     snapshot = f"snapshot_id = {literal(table.snapshot_id)}"
     rows = spark.sql(
@@ -49,6 +49,6 @@ def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> l
             AND struct(complete.commit_lsn, complete.place) < struct(changes.commit_lsn, changes.place)
         WHERE is_partial
         ORDER BY partition_id, row_key
-        LIMIT {most}"""
+        LIMIT {limit}"""
     ).collect()
     return [(row.partition_id, row.row_key) for row in rows]

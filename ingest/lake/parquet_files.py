@@ -1,9 +1,8 @@
-"""Parquet files for a raw table, written by pyarrow where the Arrow data is, to where the table
-keeps its data.
+"""Parquet files of the raw tables, written by pyarrow in the process that has the Arrow data.
 
-`Folder` is the place of one table; `Sink` one file that grows batch by batch, so that memory holds
-one row group however large the landing (`BackgroundSink`: two). A file is nobody's until it is
-committed; one that is given up is removed.
+`Folder` is a table's data location; `Sink` is one file that is written row group by row group, so that
+memory holds one row group, whatever the size of the batch (`BackgroundSink`: two). A file does not belong
+to the table until it is committed; a discarded file is removed.
 """
 
 import re
@@ -20,12 +19,12 @@ from pyarrow import fs
 
 from ingest.lake import row_size_limit
 
-# Spark names S3 its own way, pyarrow knows but one.
+# Spark's schemes of S3; pyarrow only accepts s3.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _STATISTICS = ("source", "writer", "commit_lsn", "table_id", "snapshot_id", "chunk", "attempt")
-# What `Folder.new` makes: `l` and the time, ns since the epoch, in hexadecimal.
+# Names that `Folder.new_subfolder` makes: `l` and the time, ns since the epoch, in hexadecimal.
 _NEW_FOLDER = re.compile("l[0-9a-f]{12,16}")
-# Values that come again and again; for others a dictionary is built only to be thrown away.
+# Columns with repeated values; for others a dictionary would be built and dropped.
 _REPEATED = {
     *("source", "writer", "op", "table_name", "table_id"),
     *("partition_id", "snapshot_id", "chunk", "attempt", "snapshot_lsn", "read_lsn", "ingested_at"),
@@ -34,15 +33,15 @@ _NAMES = ["columns.key_value.key"]
 
 
 @dataclass(frozen=True)
-class File:
-    """A finished file: path as Iceberg is to know it, rows, bytes."""
+class DataFile:
+    """A finished file: path for Iceberg, number of rows, size in bytes."""
 
     path: str
     rows: int
     size: int
 
     def remove(self) -> None:
-        """Removes it: nobody's, as long as it is not committed."""
+        """Removes the file, which must not be committed."""
         folder, _, name = self.path.rpartition("/")
         system, base = Folder(folder).open()
         system.delete_file(f"{base}/{name}")
@@ -50,26 +49,25 @@ class File:
 
 @dataclass(frozen=True)
 class Folder:
-    """Where a table's data is: `root` as Iceberg writes it, such as
-    `s3://bucket/raw/wal_events/data`.
+    """A table's data location: `root` as Iceberg writes it, such as `s3://bucket/raw/wal_events/data`.
 
-    Small and free of handles, so that it can be sent to an executor. largest_row: the size of the largest row that a
-    file in it may have, in bytes (see `rowbound`).
+    Has no open handles, so it can be sent to an executor. largest_row: the maximum size of a row in bytes (see
+    `row_size_limit`); None: unlimited.
     """
 
     root: str
     largest_row: int | None = None
 
-    def beneath(self, name: str) -> "Folder":
-        """A folder in this one."""
+    def subfolder(self, name: str) -> "Folder":
+        """The subfolder `name`."""
         return Folder(f"{self.root}/{name}", self.largest_row)
 
-    def new(self) -> "Folder":
-        """A folder in this one that no other writer uses; named by the time."""
-        return self.beneath(f"l{time.time_ns():x}")
+    def new_subfolder(self) -> "Folder":
+        """A subfolder with a unique name made from the time."""
+        return self.subfolder(f"l{time.time_ns():x}")
 
     def open(self) -> tuple[fs.FileSystem, str]:
-        """The file system and the folder's path in it, made if it isn't there."""
+        """The file system and the folder's path in it; creates the folder if it is missing."""
         scheme, separator, rest = self.root.partition("://")
         uri = f"{_SCHEMES.get(scheme, scheme)}://{rest}" if separator else self.root
         system, path = fs.FileSystem.from_uri(uri)
@@ -82,7 +80,7 @@ class Folder:
         system.delete_dir(path)
 
     def remove_empty(self, seconds: float) -> int:
-        """Removes the empty folders that `new` made here more than `seconds` ago; gives their number.
+        """Removes empty subfolders that `new_subfolder` made more than `seconds` ago; returns their number.
 
         Only on a local file system, which removes a folder only if the folder is empty. An object store has no folders.
         """
@@ -91,11 +89,11 @@ class Folder:
         before = time.time_ns() - int(seconds * 1e9)
         made = [path for path in Path(self.root).iterdir() if _NEW_FOLDER.fullmatch(path.name)]
         old = [path for path in made if int(path.name[1:], 16) < before]
-        return sum(map(_removed, old))
+        return sum(map(_remove_if_empty, old))
 
 
-def _removed(folder: Path) -> bool:
-    """Removes a folder if it is empty; whether it was."""
+def _remove_if_empty(folder: Path) -> bool:
+    """Removes a folder if it is empty; returns whether it was."""
     with suppress(OSError):
         folder.rmdir()
         return True
@@ -103,10 +101,10 @@ def _removed(folder: Path) -> bool:
 
 
 class Sink:
-    """One Parquet file being written in a folder of its own beneath a table's."""
+    """One Parquet file that is being written."""
 
     def __init__(self, folder: Folder, schema: pa.Schema, name: str | None = None) -> None:
-        """name: the file's, where it has to be known beforehand."""
+        """name: the file's name (None: a unique one)."""
         self._system, base = folder.open()
         name = name or f"{uuid.uuid4().hex}.parquet"
         self._inner = f"{base}/{name}"
@@ -128,20 +126,20 @@ class Sink:
             raise
 
     def write(self, rows: pa.Table) -> None:
-        """`rows` as one row group. Raises Failure for a row that is too large."""
+        """Writes `rows` as one row group. Raises Failure for a row that is too large."""
         if rows.num_rows:
             if self._largest_row is not None:
-                row_size_limit.check(rows, self._largest_row)
+                row_size_limit.check_row_sizes(rows, self._largest_row)
             self._writer.write_table(rows.cast(self._schema), row_group_size=rows.num_rows)
             self.rows += rows.num_rows
 
-    def close(self) -> File:
+    def close(self) -> DataFile:
         """The finished file."""
         self._writer.close()
-        return File(self.path, self.rows, self._system.get_file_info(self._inner).size)
+        return DataFile(self.path, self.rows, self._system.get_file_info(self._inner).size)
 
-    def abandon(self) -> None:
-        """Gives the file up and removes it, whatever its state."""
+    def discard(self) -> None:
+        """Removes the file, whatever its state."""
         with suppress(Exception):
             self._writer.close()
         self._remove()
@@ -151,21 +149,21 @@ class Sink:
             self._system.delete_file(self._inner)
 
 
-def written(folder: Folder, rows: pa.Table) -> File:
-    """`rows` as a file of their own in `folder`."""
+def write_file(folder: Folder, rows: pa.Table) -> DataFile:
+    """Writes `rows` as one file in `folder`."""
     sink = Sink(folder, rows.schema)
     try:
         sink.write(rows)
         return sink.close()
     except BaseException:
-        sink.abandon()
+        sink.discard()
         raise
 
 
 class BackgroundSink:
-    """A `Sink` that a thread of its own writes: one row group, while the caller makes the next.
+    """A `Sink` whose row groups are written by a separate thread, while the caller makes the next.
 
-    What went wrong with a row group is raised by the call after it.
+    An error of a row group is raised by the next call.
     """
 
     def __init__(self, folder: Folder, schema: pa.Schema) -> None:
@@ -174,20 +172,20 @@ class BackgroundSink:
         self._written: Future[None] | None = None
 
     def write(self, rows: pa.Table) -> None:
-        """See `Sink`. Waits for the row group before."""
+        """See `Sink`. Waits until the previous row group is written."""
         self._wait()
         self._written = self._thread.submit(self._sink.write, rows)
 
-    def close(self) -> File:
+    def close(self) -> DataFile:
         """See `Sink`."""
         self._wait()
         self._thread.shutdown()
         return self._sink.close()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """See `Sink`."""
         self._thread.shutdown()
-        self._sink.abandon()
+        self._sink.discard()
 
     def _wait(self) -> None:
         if self._written is not None:

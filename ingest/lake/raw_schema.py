@@ -1,9 +1,7 @@
-"""The raw tables: what they hold, how Iceberg keeps them, and how an older lake is brought up to
-date.
+"""The raw tables: columns, Iceberg properties, and the migration of an older lake.
 
-`ensure` may be called by any number of processes at once, at any time. A column that an older
-version didn't have is added nullable and stays so, and so is a field of a list's items. Nothing is
-ever dropped or changed in place.
+Any number of processes may call `ensure_tables` at the same time. Columns that an older version did not
+have, and fields of list items, are added as nullable and stay so. Nothing is dropped or changed.
 """
 
 from collections.abc import Mapping
@@ -13,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, StructType
 
 from ingest.lake.catalog_capabilities import require_views
-from ingest.lake.iceberg_commit import retried
+from ingest.lake.iceberg_commit import retry_on_conflict
 
 EVENTS = "raw.wal_events"
 SNAPSHOT_ROWS = "raw.snapshot_rows"
@@ -22,9 +20,8 @@ SOURCES = "raw.sources"
 SOURCE_TABLES = "raw.source_tables"
 CHUNKS = "raw.snapshot_chunks"
 
-# A landing every second for days: old metadata goes with each commit, snapshots are expired by the
-# writer (see `Committer.expire`), manifests are merged early, and statistics are kept for what is
-# filtered on only.
+# For a commit per second for days: each commit deletes old metadata, the writer expires Iceberg snapshots (see
+# `Committer.expire_snapshots`), manifests are merged early, and only columns used in filters have statistics.
 _APPENDED = {
     "format-version": "3",
     "write.parquet.compression-codec": "zstd",
@@ -36,11 +33,10 @@ _APPENDED = {
     "commit.retry.max-wait-ms": "2000",
     "write.distribution-mode": "none",
     "write.metadata.metrics.default": "none",
-    "read.split.open-file-cost": "262144",  # what a small file counts as: a task reads 64 of them, by default 4
+    "read.split.open-file-cost": "262144",  # the weight of a small file: a task reads 64 of them, by default 4
 }
-# Small tables that are changed in place. Serializable: of two that claim the same, one gets an
-# exception.
-_CLAIMED = {
+# Small tables that are updated. Serializable: of two conflicting updates, one fails.
+_UPDATED = {
     **_APPENDED,
     "write.metadata.metrics.default": "full",
     "write.update.mode": "copy-on-write",
@@ -60,7 +56,7 @@ def _full_metrics(*columns: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Table:
-    """columns: name to Spark SQL type, in order. properties: Iceberg's, all set when it is made."""
+    """columns: Spark SQL type by name, in order. properties: Iceberg's, set when the table is created."""
 
     columns: Mapping[str, str]
     properties: Mapping[str, str] = field(default_factory=dict)
@@ -129,7 +125,7 @@ TABLES: Mapping[str, Table] = {
             "error_at": "TIMESTAMP",
             "updated_at": "TIMESTAMP",
         },
-        _CLAIMED,
+        _UPDATED,
     ),
     SOURCE_TABLES: Table(
         {
@@ -159,7 +155,7 @@ TABLES: Mapping[str, Table] = {
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },
-        _CLAIMED,
+        _UPDATED,
     ),
     CHUNKS: Table(
         {
@@ -181,24 +177,24 @@ TABLES: Mapping[str, Table] = {
             "rev": "BIGINT",
             "updated_at": "TIMESTAMP",
         },
-        _CLAIMED,
+        _UPDATED,
     ),
 }
 
 
-def ensure(spark: SparkSession) -> None:
-    """Makes the raw tables that don't exist and adds the columns that an older lake lacks.
+def ensure_tables(spark: SparkSession) -> None:
+    """Creates missing raw tables and adds missing columns.
 
     Raises Failure if the lake is new and its catalog does not support views, which the models need.
     """
     if spark.sql("SHOW NAMESPACES LIKE 'raw'").isEmpty():
         require_views(spark)
-    retried(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
+    retry_on_conflict(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
     existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
     for name, table in TABLES.items():
         if name.removeprefix("raw.") not in existing:
-            retried(lambda name=name, table=table: _create(spark, name, table))  # type: ignore[misc]
-        retried(lambda name=name, table=table: _migrate(spark, name, table))  # type: ignore[misc]
+            retry_on_conflict(lambda name=name, table=table: _create(spark, name, table))  # type: ignore[misc]
+        retry_on_conflict(lambda name=name, table=table: _migrate(spark, name, table))  # type: ignore[misc]
 
 
 def _create(spark: SparkSession, name: str, table: Table) -> None:
@@ -209,18 +205,18 @@ def _create(spark: SparkSession, name: str, table: Table) -> None:
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
     wanted = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
-    missing = _missing(spark.table(name).schema, spark.createDataFrame([], wanted).schema)
+    missing = _missing_columns(spark.table(name).schema, spark.createDataFrame([], wanted).schema)
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
 
 
-def _missing(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
-    """The columns to be added, and the fields of items of lists: `leaves.element.attached STRING`."""
+def _missing_columns(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
+    """The missing columns, and the missing fields of list items, as in `leaves.element.attached STRING`."""
     missing = []
     for field_ in wanted:
         if field_.name not in present.names:
             missing.append(f"{inside}{field_.name} {field_.dataType.simpleString()}")
         elif isinstance(kind := field_.dataType, ArrayType) and isinstance(kind.elementType, StructType):
             items = present[field_.name].dataType.elementType  # type: ignore[attr-defined]
-            missing += _missing(items, kind.elementType, f"{inside}{field_.name}.element.")
+            missing += _missing_columns(items, kind.elementType, f"{inside}{field_.name}.element.")
     return missing

@@ -1,15 +1,15 @@
-"""Upkeep of the raw tables: rows that no run reads again go, small files are put together.
+"""Maintenance of the raw tables: purges rows that no run will read again, and compacts small files.
 
-A record of the log is read by the run whose range it is in, and while a snapshot with an older stamp is on its way; a
-row of a snapshot by the run that admits it, if there is one: a snapshot may be begun anew before. After that they are
-for people, for as long as a setting says.
+An event is read by the run whose range it is in, and as long as a snapshot with a lower snapshot LSN is pending. A
+snapshot row is read by the run that admits its snapshot; a snapshot that was restarted is never admitted. After that,
+rows are kept for `retention_seconds`.
 """
 
 from collections.abc import Iterator
 
 from pyspark.sql import Row, SparkSession
 
-from ingest.lake.iceberg_commit import retried
+from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import CHUNKS, EVENTS, SNAPSHOT_ROWS, SOURCE_TABLES, SOURCES
 from ingest.lake.sql_literals import literal
 
@@ -18,43 +18,45 @@ TARGET_BYTES = 128 << 20
 
 
 def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
-    """Deletes what all models passed more than keep_seconds ago; gives a line for each source and table."""
+    """Deletes rows that all models passed more than keep_seconds ago; yields a line per source and table."""
     if not spark.catalog.tableExists("core.model_watermarks"):
         return
     admitted: set[str] = set()
-    for passed in _passed(spark, keep_seconds):
+    for passed in _find_purgeable(spark, keep_seconds):
         admitted.update(passed.admitted)
-        mine = f"source = {literal(passed.source)}"
-        gone = f"{mine} AND commit_lsn < {passed.position}"
-        lasts = spark.sql(f"SELECT writer, max(commit_lsn) AS lsn FROM {EVENTS} WHERE {gone} GROUP BY writer").collect()
+        of_source = f"source = {literal(passed.source)}"
+        purgeable = f"{of_source} AND commit_lsn < {passed.position}"
+        lasts = spark.sql(
+            f"SELECT writer, max(commit_lsn) AS lsn FROM {EVENTS} WHERE {purgeable} GROUP BY writer"
+        ).collect()
         if lasts:
-            # Told first: who reads the log from a position of his own must not take what is left for all.
+            # Stored first: a reader with an older position must not take the remaining events for complete.
             below = ", ".join(f"{last.writer}, {last.lsn + 1}L" for last in lasts)
-            before = "coalesce(purged, cast(map() AS MAP<INT, BIGINT>))"
-            further = f"map_zip_with({before}, map({below}), (writer, one, other) -> greatest(one, other))"
-            _run(spark, f"UPDATE {SOURCES} SET purged = {further} WHERE {mine}")
-            _run(spark, f"DELETE FROM {EVENTS} WHERE {gone}")
-            yield f"{EVENTS}: what {passed.source} logged before {passed.position} purged"
+            stored = "coalesce(purged, cast(map() AS MAP<INT, BIGINT>))"
+            maximum = f"map_zip_with({stored}, map({below}), (writer, old, new) -> greatest(old, new))"
+            _execute(spark, f"UPDATE {SOURCES} SET purged = {maximum} WHERE {of_source}")
+            _execute(spark, f"DELETE FROM {EVENTS} WHERE {purgeable}")
+            yield f"{EVENTS}: events of {passed.source} before position {passed.position} purged"
     yield from _purge_snapshots(spark, admitted, keep_seconds)
 
 
 def _purge_snapshots(spark: SparkSession, admitted: set[str], keep_seconds: float) -> Iterator[str]:
-    """Deletes snapshots that are admitted, and those that never will be; chunks last, as they tell how old it is."""
-    landed = _landed_snapshots(spark)
+    """Deletes the rows of admitted and of abandoned snapshots; chunks last, as their age decides what is abandoned."""
+    committed = _committed_snapshots(spark)
     planned = {row.snapshot_id for row in spark.sql(f"SELECT DISTINCT snapshot_id FROM {CHUNKS}").collect()}
-    gone = admitted | _left_behind(spark, landed - planned, keep_seconds)
-    for table, there in ((SNAPSHOT_ROWS, landed), (CHUNKS, planned)):
-        if snapshots := sorted(gone & there):
-            _run(spark, f"DELETE FROM {table} WHERE snapshot_id IN ({', '.join(map(literal, snapshots))})")
+    purgeable = admitted | _find_abandoned_snapshots(spark, committed - planned, keep_seconds)
+    for table, present in ((SNAPSHOT_ROWS, committed), (CHUNKS, planned)):
+        if snapshots := sorted(purgeable & present):
+            _execute(spark, f"DELETE FROM {table} WHERE snapshot_id IN ({', '.join(map(literal, snapshots))})")
             yield f"{table}: {len(snapshots)} snapshots purged"
 
 
-def _left_behind(spark: SparkSession, without_chunks: set[str], keep_seconds: float) -> set[str]:
-    """Snapshots that were begun anew, or whose table ended, and that no run has admitted.
+def _find_abandoned_snapshots(spark: SparkSession, without_chunks: set[str], keep_seconds: float) -> set[str]:
+    """Snapshots that were restarted, or whose table generation ended, and that no run has admitted.
 
-    A run under way may have decided for what its table said before, and one that was just planned is not in its table
-    yet: so neither table nor chunks have changed for keep_seconds. without_chunks: what a snapshotter landed that
-    was too late.
+    A run in progress may still admit the previous snapshot of a table, and a newly planned one is not registered yet:
+    so table and chunks must not have changed for keep_seconds. without_chunks: snapshots with rows that were committed
+    after their chunks had been deleted.
     """
     touched = f"SELECT table_id, snapshot_id, updated_at AS at FROM {CHUNKS}"
     if without_chunks:
@@ -76,7 +78,7 @@ def _left_behind(spark: SparkSession, without_chunks: set[str], keep_seconds: fl
 
 
 def compact_raw(spark: SparkSession, small_files: int) -> Iterator[str]:
-    """Puts the log's small files together, in the order of the log, when there are so many of them."""
+    """Compacts the small files of raw.wal_events, sorted by position, if there are at least `small_files`."""
     query = f"SELECT count(*) AS files FROM {EVENTS}.files WHERE file_size_in_bytes < {SMALL_BYTES}"
     files = spark.sql(query).collect()[0].files
     if files >= small_files:
@@ -88,18 +90,18 @@ def compact_raw(spark: SparkSession, small_files: int) -> Iterator[str]:
                     'target-file-size-bytes', '{TARGET_BYTES}', 'max-file-size-bytes', '{(1 << 63) - 1}'
                 )
             )"""
-        _run(spark, statement)
-        yield f"{EVENTS}: {files} small files put together"
+        _execute(spark, statement)
+        yield f"{EVENTS}: {files} small files compacted"
 
 
-def _passed(spark: SparkSession, keep_seconds: float) -> list[Row]:
-    """For each source the position below which no record is read again, and the snapshots that are admitted.
+def _find_purgeable(spark: SparkSession, keep_seconds: float) -> list[Row]:
+    """For each source: the position below which no event is read again, and the admitted snapshots.
 
-    Bounded by the models' marks, by the newest checkpoint that is old enough, and by the stamps of the snapshots that
-    are on their way; while one of those has none yet, no record is purged.
+    The position is bounded by the models' watermarks, by the newest checkpoint that is old enough, and by the snapshot
+    LSNs of pending snapshots. While a pending snapshot has no LSN yet, no event is purged.
     """
     return spark.sql(f"""
-        WITH marks AS (
+        WITH watermarks AS (
             SELECT source, min(position) AS position, min(checkpoint_id) AS checkpoint_id
             FROM core.model_watermarks WHERE model IN ('events', 'table_status', 'row_state')
             GROUP BY source HAVING count(*) = 3
@@ -116,22 +118,22 @@ def _passed(spark: SparkSession, keep_seconds: float) -> list[Row]:
         admitted AS (
             SELECT t.source, collect_set(t.snapshot_id) AS snapshot_ids
             FROM core.table_status t
-            JOIN marks USING (source)
+            JOIN watermarks USING (source)
             JOIN old USING (source)
-            WHERE t.status = 'ready' AND t.checkpoint_id <= least(marks.checkpoint_id, old.checkpoint_id)
+            WHERE t.status = 'ready' AND t.checkpoint_id <= least(watermarks.checkpoint_id, old.checkpoint_id)
             GROUP BY t.source
         )
-        SELECT source, least(marks.position, old.position, pending.position) AS position,
+        SELECT source, least(watermarks.position, old.position, pending.position) AS position,
             coalesce(admitted.snapshot_ids, array()) AS admitted
-        FROM marks JOIN old USING (source) LEFT JOIN pending USING (source) LEFT JOIN admitted USING (source)
+        FROM watermarks JOIN old USING (source) LEFT JOIN pending USING (source) LEFT JOIN admitted USING (source)
         ORDER BY source""").collect()
 
 
-def _landed_snapshots(spark: SparkSession) -> set[str]:
-    """The snapshots that have rows, by the files' statistics: a file is of one chunk."""
+def _committed_snapshots(spark: SparkSession) -> set[str]:
+    """The snapshots that have rows, by the files' statistics: a file belongs to one chunk."""
     query = f"SELECT DISTINCT readable_metrics.snapshot_id.lower_bound AS snapshot_id FROM {SNAPSHOT_ROWS}.files"
     return {row.snapshot_id for row in spark.sql(query).collect()}
 
 
-def _run(spark: SparkSession, statement: str) -> None:
-    retried(lambda: spark.sql(statement))
+def _execute(spark: SparkSession, statement: str) -> None:
+    retry_on_conflict(lambda: spark.sql(statement))

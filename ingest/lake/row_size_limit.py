@@ -1,6 +1,6 @@
-"""The largest row that fits into Spark's heap, and the refusal of larger rows before they are landed.
+"""The largest row that fits into Spark's heap, and the rejection of larger rows before they are committed.
 
-A run of the models holds several copies of a row, in the heap of the process that runs Spark's tasks. A refused row
+A run of the models holds several copies of a row in the heap of the process that runs Spark's tasks. A rejected row
 stays in the source and in its log.
 """
 
@@ -32,24 +32,24 @@ def heap_bytes(spark: "SparkSession") -> int | None:
     jvm = getattr(spark, "_jvm", None)
     if jvm is not None and str(spark.sparkContext.master).startswith("local"):
         return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
-    found = str(spark.conf.get("spark.executor.memory", "") or "").lower().removesuffix("b")
-    number, unit = (found[:-1], _UNITS[found[-1]]) if found[-1:] in _UNITS else (found, _UNITS["m"])
+    size = str(spark.conf.get("spark.executor.memory", "") or "").lower().removesuffix("b")
+    number, unit = (size[:-1], _UNITS[size[-1]]) if size[-1:] in _UNITS else (size, _UNITS["m"])
     return int(number) * unit if number.isdigit() else None
 
 
-def check(rows: pa.Table, largest: int) -> None:
+def check_row_sizes(rows: pa.Table, largest: int) -> None:
     """Raises Failure if one of `rows`, which have the `columns` of a raw table, is larger than `largest` bytes."""
     if rows.nbytes <= largest:
         return
     sizes = _sizes(rows)
-    at = pc.index(sizes, pc.max(sizes)).as_py()
-    if (size := sizes[at].as_py()) > largest:
-        source, table = rows["source"][at].as_py(), rows["table_name"][at].as_py()
+    index = pc.index(sizes, pc.max(sizes)).as_py()
+    if (size := sizes[index].as_py()) > largest:
+        source, table = rows["source"][index].as_py(), rows["table_name"][index].as_py()
         raise Failure(
             f"a row of {_mebibytes(size)} is larger than Spark's heap has room for ({_mebibytes(largest)})",
-            f"source {source}, table {table}, key {rows['row_key'][at].as_py()[:_SHOWN_KEY]}",
+            f"source {source}, table {table}, key {rows['row_key'][index].as_py()[:_SHOWN_KEY]}",
             "Raise TIDEMARK_DRIVER_MEMORY (on a cluster spark.executor.memory), or leave the table out "
-            f"(tables: [..., {json.dumps('!' + table, ensure_ascii=False)}]); the source keeps what is not landed",
+            f"(tables: [..., {json.dumps('!' + table, ensure_ascii=False)}]); the source keeps uncommitted changes",
         )
 
 

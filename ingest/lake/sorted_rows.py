@@ -1,4 +1,4 @@
-"""Rows in order, however many: in parts of which the JVM and this process hold one at a time."""
+"""Iterates any number of rows in order, holding one part of them in memory at a time."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, Row
 ROWS_AT_ONCE = 20_000
 
 
-def in_order(rows: DataFrame, *keys: str) -> Iterator[Row]:
-    """`rows` by these columns. A sort alone would make one part of all, where a session shuffles into one."""
+def iter_sorted(rows: DataFrame, *keys: str) -> Iterator[Row]:
+    """`rows` sorted by `keys`. A plain sort would return one part in a session with one shuffle partition."""
     parts = 1 + rows.count() // ROWS_AT_ONCE
     return rows.repartitionByRange(parts, *keys).sortWithinPartitions(*keys).toLocalIterator()

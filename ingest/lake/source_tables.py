@@ -1,7 +1,7 @@
-"""raw.source_tables: which generations of tables there are, and how far the snapshot of each is.
+"""raw.source_tables: the generations of the source's tables, and the state of each one's snapshot.
 
-One row per (source, table_id), added and changed by one conditional statement that names the `rev`
-it saw, at serializable isolation: of several that try, one wins and the others read again.
+One row per (source, table_id). Updates are conditional on the `rev` that was read, at serializable
+isolation: of several concurrent updates one succeeds, and the other processes read again.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from ingest.lake.iceberg_commit import retried
+from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import SOURCE_TABLES, TABLES
 from ingest.lake.sql_literals import literal
 
@@ -22,7 +22,7 @@ QUEUED, RUNNING, DONE, ENDED = "queued", "running", "done", "ended"
 class Column:
     """A column of the source: name, attnum, type as Postgres writes it.
 
-    altered: the transaction that last altered it; None: not known, by a lake of an older version.
+    altered: id of the last transaction that altered it; None: unknown, in a lake of an older version.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Leaf:
-    """A leaf partition, or the table itself.
+class Partition:
+    """A partition, or the table itself if it has none.
 
-    Oid, `schema.name`, storage id (another one after a rewrite). attached: the transactions that
-    attached it, and the partitions above it, from the root on; None: as with columns.
+    partition_id: oid. name: `schema.name`. storage: relfilenode, which a rewrite changes. attached: ids of the
+    transactions that attached it and its parents, from the root on; None: unknown, as for columns.
     """
 
     partition_id: int
@@ -49,14 +49,15 @@ class Leaf:
 class SourceTable:
     """One row of raw.source_tables.
 
-    key_columns: in key order, None: no key. snapshot_id, snapshot_lsn: of the snapshot that is
-    running or done. complete_lsn: it is complete for whoever has read the log up to there. ended_lsn:
-    likewise, that it is gone. attributes: how many column numbers had been given out. key_id: another one
-    after its primary key was dropped and made again. published_id: another one after the table was taken out
-    of its publication and put in again; moving_id: what that is when it was we who moved it to another
-    writer's; moved_lsn: a position past the last such move, the highest of all until it is known. dropped:
-    names of columns that went since the snapshot, whose values older rows still have. unlogged: since the
-    snapshot it was, in part or whole, in no log. All seven are Postgres's.
+    key_columns: in key order; None: no key. snapshot_id, snapshot_lsn: of the running or complete snapshot.
+    complete_lsn: the snapshot is complete once the log has been read past this position. ended_lsn: likewise for the
+    end of the generation. note: the reason of the state, for people.
+
+    Only for Postgres: attributes: highest column number ever assigned. key_id: oid of the primary key, which changes
+    when the key is recreated. published_id: oid of the publication entry, which changes when the table is removed and
+    added again; moving_id: its value after Tidemark moved the table to another writer; moved_lsn: a position past the
+    last move, the maximum until it is known. dropped: names of columns dropped since the snapshot, whose values older
+    rows still have. unlogged: whether the table was unlogged, in part or as a whole, since the snapshot.
     """
 
     source: str
@@ -66,7 +67,7 @@ class SourceTable:
     replica_identity: str
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
-    leaves: tuple[Leaf, ...]
+    leaves: tuple[Partition, ...]
     writer: int = 1
     state: str = QUEUED
     snapshot_id: str | None = None
@@ -86,16 +87,16 @@ class SourceTable:
 
     @property
     def is_pending(self) -> bool:
-        """Whether a snapshot of it is still to be taken, or being taken."""
+        """Whether its snapshot is queued or running."""
         return self.state in (QUEUED, RUNNING)
 
-    def after(self, **changes: Any) -> "SourceTable":
-        """This with `changes`, to be put in its place."""
+    def with_changes(self, **changes: Any) -> "SourceTable":
+        """The next version of this row, with `changes`; for `SourceTables.upsert`."""
         return replace(self, **changes, rev=self.rev + 1)
 
-    def queued(self, note: str) -> "SourceTable":
-        """This with a new snapshot queued; note: why, for people."""
-        return self.after(
+    def with_snapshot_queued(self, note: str) -> "SourceTable":
+        """The next version of this row, with a new snapshot queued. note: the reason, for people."""
+        return self.with_changes(
             state=QUEUED,
             snapshot_id=None,
             snapshot_lsn=None,
@@ -111,7 +112,7 @@ _FIELDS = tuple(SourceTable.__dataclass_fields__)
 
 
 class SourceTables:
-    """The table, by its rules."""
+    """Reads and updates the table."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -121,73 +122,71 @@ class SourceTables:
         rows = self._spark.sql(
             f"SELECT {', '.join(_FIELDS)} FROM {SOURCE_TABLES} WHERE source = {literal(source)}"
         ).collect()
-        return {row.table_id: _table(row) for row in rows}
+        return {row.table_id: _parse_table(row) for row in rows}
 
-    def put(self, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        """Changes rows of `source`, all in one commit; gives those of `rows` that are in the table
-        after it.
+    def upsert(self, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        """Inserts or updates rows of `source` in one commit; returns those of `rows` that are in the table afterwards.
 
-        Each row is as it is to be: with `rev` 1 it is added if its generation is not there; else it
-        takes the place of the one with the `rev` before, which is what `SourceTable.after` makes.
-        Of two that put the same row one wins, so a row says something that no other's does (an id
-        of its own, a position in the log).
+        A row with `rev` 1 is inserted if its generation does not exist. Any other row replaces the version before it,
+        as `SourceTable.with_changes` makes it. If two processes write equal rows, both see theirs as written: a row
+        must hold a value that no other process writes, such as a unique id or a log position.
         """
         if not rows:
             return []
-        values = ", ".join(f"({', '.join(_value(row, name) for name in _FIELDS)})" for row in rows)
+        values = ", ".join(f"({', '.join(_cast_literal(row, name) for name in _FIELDS)})" for row in rows)
         names = ", ".join(_FIELDS)
-        # Without a matched clause Spark would make this a plain append, and every racer would win.
+        # Without a MATCHED clause Spark turns this into an append, which never conflicts: all updates would succeed.
         statement = f"""
             MERGE INTO {SOURCE_TABLES} t
-            USING (SELECT {names}, {_now()} AS updated_at FROM VALUES {values} AS v ({names})) s
+            USING (SELECT {names}, {_now_literal()} AS updated_at FROM VALUES {values} AS v ({names})) s
             ON t.source = {literal(source)} AND t.source = s.source AND t.table_id = s.table_id
             WHEN MATCHED AND t.rev = s.rev - 1 THEN UPDATE SET *
             WHEN NOT MATCHED AND s.rev = 1 THEN INSERT *"""
 
-        retried(
+        retry_on_conflict(
             lambda: self._spark.sql(statement),
-            unless=lambda: not any(_may_follow(*pair) for pair in self._pairs(source, rows)),
+            unless=lambda: not any(_is_next_version(*pair) for pair in self._read_current(source, rows)),
         )
-        return [row for row, after in self._pairs(source, rows) if row == after]
+        return [row for row, after in self._read_current(source, rows) if row == after]
 
-    def queue(self, source: str, note: str, table_names: Collection[str] | None = None) -> list[str]:
-        """Queues new snapshots of tables (None: all), whoever else changes their rows; gives their names."""
+    def queue_snapshots(self, source: str, note: str, table_names: Collection[str] | None = None) -> list[str]:
+        """Queues new snapshots of tables (None: all), also under concurrent updates; returns their names."""
         queued: dict[str, str] = {}
-        while wanted := [
-            table.queued(note)
+        while tables := [
+            table.with_snapshot_queued(note)
             for table_id, table in self.read(source).items()
             if table.state != ENDED
             and table_id not in queued
             and (table_names is None or table.table_name in table_names)
         ]:
-            queued |= {table.table_id: table.table_name for table in self.put(source, wanted)}
+            queued |= {table.table_id: table.table_name for table in self.upsert(source, tables)}
         return list(queued.values())
 
-    def _pairs(self, source: str, rows: Sequence[SourceTable]) -> list[tuple[SourceTable, SourceTable | None]]:
-        """`rows` with what the table says of each."""
-        found = self.read(source)
-        return [(row, found.get(row.table_id)) for row in rows]
+    def _read_current(self, source: str, rows: Sequence[SourceTable]) -> list[tuple[SourceTable, SourceTable | None]]:
+        """Each of `rows` with its stored version; None if there is none."""
+        stored = self.read(source)
+        return [(row, stored.get(row.table_id)) for row in rows]
 
 
-def _may_follow(row: SourceTable, before: SourceTable | None) -> bool:
+def _is_next_version(row: SourceTable, before: SourceTable | None) -> bool:
     return row.rev == 1 if before is None else row.rev == before.rev + 1
 
 
-def _value(table: SourceTable, name: str) -> str:
+def _cast_literal(table: SourceTable, name: str) -> str:
     value = getattr(table, name)
     if isinstance(value, tuple):
-        value = [vars(item) if isinstance(item, Column | Leaf) else item for item in value]
+        value = [vars(item) if isinstance(item, Column | Partition) else item for item in value]
     return f"CAST({literal(value)} AS {TABLES[SOURCE_TABLES].columns[name]})"
 
 
-def _now() -> str:
+def _now_literal() -> str:
     return literal(datetime.now(timezone.utc))
 
 
-def _table(row: Row) -> SourceTable:
-    found = row.asDict(recursive=True)
-    found["key_columns"] = None if found["key_columns"] is None else tuple(found["key_columns"])
-    found["dropped"] = None if found["dropped"] is None else tuple(found["dropped"])
-    found["columns"] = tuple(Column(**column) for column in found["columns"] or ())
-    found["leaves"] = tuple(Leaf(**leaf) for leaf in found["leaves"] or ())
-    return SourceTable(**found)
+def _parse_table(row: Row) -> SourceTable:
+    values = row.asDict(recursive=True)
+    values["key_columns"] = None if values["key_columns"] is None else tuple(values["key_columns"])
+    values["dropped"] = None if values["dropped"] is None else tuple(values["dropped"])
+    values["columns"] = tuple(Column(**column) for column in values["columns"] or ())
+    values["leaves"] = tuple(Partition(**partition) for partition in values["leaves"] or ())
+    return SourceTable(**values)

@@ -1,8 +1,8 @@
 """The Spark session of the ingest jobs, from the same profile that dbt uses.
 
-`session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml`,
-and gives a session of its own: what dbt sets on the process's global session, such as the branch
-that a run writes to, never reaches a landing. What the JVM prints goes to `logs/spark.log`.
+`open_session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml` and
+returns a separate session: dbt's settings of the process's global session, such as the branch that a run writes
+to, do not affect the jobs' commits. The JVM's output goes to `logs/spark.log`.
 """
 
 import logging
@@ -32,11 +32,10 @@ from ingest.config.yaml_file import syntax_error
 PROFILE = "tidemark"
 LOG = Path("logs/spark.log")
 
-# A run's branch belongs to dbt: rows that the jobs land are for everybody at once.
+# The branch of a run is for dbt only: the jobs commit to main.
 _DBT_ONLY = ("spark.wap.branch",)
-# What the JVM needs on its command line, which everybody on the machine can read; all else is set
-# later.
-_AT_LAUNCH = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
+# Settings that the JVM needs on its command line, which every user of the machine can read. All others are set later.
+_LAUNCH_SETTINGS = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
 # The jobs' own statements touch few rows: one task each, planned once.
 _JOB_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
@@ -46,13 +45,13 @@ _JOB_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
 }
 
-# What a process that is killed needs to be gone.
+# How long a killed process takes to exit.
 _EXIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class _Java:
-    """The Java process that this process started; its log, and where in the log its output begins (bytes)."""
+    """The Java process that this process started; its log, and the offset of its output in the log, in bytes."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
@@ -62,72 +61,78 @@ class _Java:
 _started: list[_Java] = []
 
 
-def settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
-    """The Spark settings of `target` (default: the profile's own), without those of dbt's runs.
+def read_settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
+    """The Spark settings of `target` (default: the profile's), without those for dbt's runs only.
 
     profiles_dir: default `DBT_PROFILES_DIR`, else `profiles`. Raises UsageError.
     """
     path = Path(profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")) / "profiles.yml"
     try:
-        profile = _mapping(yaml.safe_load(path.read_text()), PROFILE, path)
+        profile = _get_mapping(yaml.safe_load(path.read_text()), PROFILE, path)
     except FileNotFoundError:
-        raise UsageError("no profile", str(path), "Start in the project's folder") from None
+        raise UsageError("no profile", str(path), "Start Tidemark in the project's folder") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("can't read the profile", f"{path} ({type(error).__name__})", "It is a text file") from None
+        raise UsageError(
+            "can't read the profile", f"{path} ({type(error).__name__})", "profiles.yml must be UTF-8 text"
+        ) from None
     except yaml.YAMLError as error:
         raise syntax_error(path, error) from None
-    outputs = _mapping(profile, "outputs", path)
+    outputs = _get_mapping(profile, "outputs", path)
     name = target or _render(profile.get("target", ""), path)
     if name not in outputs:
         raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(map(str, outputs))}")
-    output = _mapping(outputs, name, path)
+    output = _get_mapping(outputs, name, path)
     if output.get("method") != "session":
-        raise UsageError(f"target {name!r} has no Spark session", str(path), "The jobs need `method: session`")
-    parameters = _mapping(output, "server_side_parameters", path)
+        raise UsageError(
+            f"target {name!r} has no Spark session", str(path), "The jobs need an output with `method: session`"
+        )
+    parameters = _get_mapping(output, "server_side_parameters", path)
     found = {key: str(_render(value, path)) for key, value in parameters.items()}
     return {key: value for key, value in found.items() if key not in _DBT_ONLY}
 
 
 def has_lake(found: Mapping[str, str]) -> bool:
-    """Whether a lake may be there, by the settings of a target: false if the file of a local catalog is missing."""
+    """Whether a lake may exist, by the settings of a target: false if the file of a local catalog is missing."""
     files = [_catalog_file(value) for key, value in found.items() if key.endswith(".uri")]
     return all(file.exists() for file in files if file)
 
 
-def lake_place(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
-    """The folder or the address of the lake's files, by the settings of `target`, for messages."""
+def lake_location(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
+    """The folder or address of the lake's files, by the settings of `target`, for messages."""
     try:
-        found = settings(target, profiles_dir)
+        found = read_settings(target, profiles_dir)
     except UsageError:
-        return "the lake"  # of another connection, or a profile of which dbt says itself what is wrong
+        return "the lake"  # another kind of connection, or an invalid profile, which dbt reports
     catalog = found.get("spark.sql.defaultCatalog")
     return found.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
 
 
-def _mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
+def _get_mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
     found = within.get(name) if isinstance(within, dict) else None
     if not isinstance(found, dict):
         raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "profiles/profiles.yml shows one")
     return found
 
 
-def session(target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG) -> SparkSession:
-    """A session of its own on the Spark of `target`; each call gives another one on the same Spark.
+def open_session(
+    target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG
+) -> SparkSession:
+    """A new session on the Spark of `target`; all calls share one Spark.
 
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
     """
-    found = settings(target, profiles_dir)
-    # Every error comes as an exception too; said twice, and with the JVM's stack, it hides what matters.
+    found = read_settings(target, profiles_dir)
+    # Every error is raised as an exception too. A second copy with the JVM's stack would hide other log lines.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        spark = _remote(found) if "spark.remote" in found else _local(found, Path(log))
+        spark = _connect_remote(found) if "spark.remote" in found else _start_local(found, Path(log))
         for key in _DBT_ONLY:
             spark.conf.unset(key)
         for key, value in _JOB_SETTINGS.items():
             spark.conf.set(key, value)
     except (PySparkException, OSError) as error:
         where = found.get("spark.remote", found.get("spark.master", ""))
-        hint = "" if "spark.remote" in found else f"; {log} says more"
+        hint = "" if "spark.remote" in found else f"; see {log} for details"
         raise Failure(
             f"Spark can't be started ({_first_line(error)})",
             where,
@@ -136,23 +141,23 @@ def session(target: str | None = None, profiles_dir: Path | str | None = None, l
     return spark
 
 
-def _local(found: Mapping[str, str], log: Path) -> SparkSession:
+def _start_local(found: Mapping[str, str], log: Path) -> SparkSession:
     _make_catalog_folder(found)
     if SparkContext._active_spark_context is None:  # noqa: SLF001
-        # The executors are this machine's: the same Python, with the same packages.
+        # The executors run on this machine: they use the same Python, with the same packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log.parent.mkdir(parents=True, exist_ok=True)
         launch = SparkConf(loadDefaults=False)
         for key, value in found.items():
-            if _AT_LAUNCH.match(key):
+            if _LAUNCH_SETTINGS.match(key):
                 launch.set(key, value)
         with log.open("ab") as sink:
             offset = sink.tell()
-            # In a session of its own: signals to the process group are for us; it ends when we do.
+            # In a new process session: signals to our process group do not reach it. It ends with this process.
             options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
             gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
         _started.append(_Java(gateway.proc, log, offset))
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # no other way in
+        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # there is no public API
     builder = SparkSession.builder.appName("tidemark")
     for key, value in found.items():
         builder = builder.config(key, value)
@@ -160,8 +165,8 @@ def _local(found: Mapping[str, str], log: Path) -> SparkSession:
     return builder.getOrCreate().newSession()
 
 
-def ended() -> Failure | None:
-    """What to say if the Java process that this process started has ended; None if it runs, or there is none."""
+def find_exit_failure() -> Failure | None:
+    """The error to raise if the Java process that this process started has ended; None if it runs, or there is none."""
     if not _started:
         return None
     java = _started[-1]
@@ -177,18 +182,18 @@ def ended() -> Failure | None:
 def exit_failure(status: int, *, is_out_of_memory: bool, log: Path) -> Failure:
     """The end of Spark's Java process, with its exit status (-N: killed by signal N), as an error."""
     how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit code {status}"
-    fix = "Start again: what was not committed is read again"
+    fix = "Start again: uncommitted changes are read again"
     if is_out_of_memory:
         how, fix = f"{how}, out of memory", f"Raise TIDEMARK_DRIVER_MEMORY. {fix}"
     elif status == -signal.SIGKILL:
-        fix = f"The kernel kills a process when memory is short: its log says so. {fix}"
+        fix = f"If memory was short, the kernel killed it: see the kernel log. {fix}"
     return Failure(f"Spark's Java process has ended ({how})", str(log), fix)
 
 
-def _remote(found: Mapping[str, str]) -> SparkSession:
+def _connect_remote(found: Mapping[str, str]) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as Remote  # loads gRPC
 
-    # dbt asks every server for Hive's catalogue, which is the server's to decide.
+    # dbt sets spark.sql.catalogImplementation on every server; a remote server does not allow it.
     warnings.filterwarnings("ignore", message="Failed to set spark.sql.catalogImplementation")
     spark = Remote.builder.remote(found["spark.remote"]).create()
     for key, value in found.items():
@@ -198,14 +203,14 @@ def _remote(found: Mapping[str, str]) -> SparkSession:
 
 
 def _make_catalog_folder(found: Mapping[str, str]) -> None:
-    """SQLite makes its file, but not the folder."""
+    """Creates the folder of a catalog on SQLite, which creates only its file."""
     for key, value in found.items():
         if key.endswith(".uri") and (file := _catalog_file(value)):
             file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def _catalog_file(uri: str) -> Path | None:
-    """The file of a catalog on SQLite; None of any other."""
+    """The file of a catalog on SQLite; None for any other catalog."""
     return Path(uri.removeprefix("jdbc:sqlite:").partition("?")[0]) if uri.startswith("jdbc:sqlite:") else None
 
 

@@ -1,4 +1,4 @@
-"""Python values as Spark SQL literals, for statements that no parameter can go into."""
+"""Python values as Spark SQL literals, for statements that do not accept parameters."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone

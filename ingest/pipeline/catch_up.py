@@ -1,7 +1,7 @@
-"""Waits until stream and models have reached a position, for as long as they make progress.
+"""Waits until stream and models have reached a position, as long as they make progress.
 
-Progress is seen by what they store: a writer's positions, the models' marks, and the branches on which a run in
-progress stages table by table.
+Progress is a change of what they store: the writers' positions, the models' watermarks, and the branches on which a
+run in progress stages its tables.
 """
 
 import logging
@@ -18,23 +18,23 @@ from ingest.lake import Lake
 from ingest.lake.model_tables import CORE
 from ingest.lake.raw_schema import EVENTS
 from ingest.lake.sql_literals import literal
-from ingest.positions.position import current
+from ingest.positions.position import current_epochs
 from ingest.sources import source_kinds
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
-_LONGEST_LOOK_SECONDS = 5.0
-# Between two lines about the same wait.
-_SAY_SECONDS = 5.0
-_LONGEST_SAY_SECONDS = 300.0
-# Runs whose staging counts as progress while none publishes: a killed one, one in progress, and the one after it.
+POLL_SECONDS = 1.0
+_LONGEST_POLL_SECONDS = 5.0
+# Seconds between two log lines about the same wait.
+_LOG_SECONDS = 5.0
+_LONGEST_LOG_SECONDS = 300.0
+# Number of runs whose staging is progress while none publishes: a killed run, one in progress, and the one after it.
 _RUNS = 3
 
 
 @dataclass(frozen=True)
-class Standstill:
-    """What is waited for. state: changes with all progress. what, where, fix: of the Failure if there is none."""
+class WaitReason:
+    """Why a command waits. state: changes with any progress. what, where, fix: of the Failure without progress."""
 
     state: Hashable
     what: str
@@ -43,94 +43,96 @@ class Standstill:
 
 
 @dataclass
-class Patience:
-    """Bounds every wait of a command by `seconds` without progress."""
+class ProgressTimeout:
+    """Limits every wait of a command to `seconds` without progress."""
 
     seconds: float
     _state: Hashable = None
     _where: str = ""
-    _begun: float = 0.0
-    _moved: float = 0.0
-    _said: float = 0.0
-    _pause: float = LOOK_SECONDS
-    _quiet: float = _SAY_SECONDS
+    _started: float = 0.0
+    _last_progress: float = 0.0
+    _last_logged: float = 0.0
+    _pause: float = POLL_SECONDS
+    _log_interval: float = _LOG_SECONDS
 
-    def wait(self, found: Standstill) -> None:
-        """Sleeps until the next look, and logs now and then what it waits for. Raises Failure without progress."""
+    def wait(self, found: WaitReason) -> None:
+        """Sleeps until the next poll, and logs the reason from time to time. Raises Failure without progress."""
         now = time.monotonic()
         if found.where != self._where:
-            self._where, self._state, self._begun, self._moved = found.where, found.state, now, now
-            self._pause, self._quiet = LOOK_SECONDS, _SAY_SECONDS
-            self._say(now, f"{found.where}: waiting, as {found.what}")
+            self._where, self._state, self._started, self._last_progress = found.where, found.state, now, now
+            self._pause, self._log_interval = POLL_SECONDS, _LOG_SECONDS
+            self._log_line(now, f"{found.where}: waiting, as {found.what}")
         elif found.state != self._state:
-            self._state, self._moved = found.state, now
-        if (still := now - self._moved) >= self.seconds:
+            self._state, self._last_progress = found.state, now
+        if (still := now - self._last_progress) >= self.seconds:
             raise Failure(f"no progress for {still:.0f} s; {found.what}", found.where, found.fix)
-        if now - self._said >= self._quiet:
-            self._quiet = min(2 * self._quiet, _LONGEST_SAY_SECONDS)
-            waited = f"waiting for {now - self._begun:.0f} s, last progress {still:.0f} s ago"
-            self._say(now, f"{found.where}: {waited}, as {found.what}")
+        if now - self._last_logged >= self._log_interval:
+            self._log_interval = min(2 * self._log_interval, _LONGEST_LOG_SECONDS)
+            waited = f"waiting for {now - self._started:.0f} s, last progress {still:.0f} s ago"
+            self._log_line(now, f"{found.where}: {waited}, as {found.what}")
         time.sleep(min(self._pause, self.seconds - still))
-        self._pause = min(1.5 * self._pause, _LONGEST_LOOK_SECONDS)
+        self._pause = min(1.5 * self._pause, _LONGEST_POLL_SECONDS)
 
-    def _say(self, now: float, line: str) -> None:
-        self._said = now
+    def _log_line(self, now: float, line: str) -> None:
+        self._last_logged = now
         _log.info("%s", line)
 
-    def done(self) -> None:
-        """The wait is over; the next one begins from zero."""
+    def reset(self) -> None:
+        """Ends this wait; the next one starts from zero."""
         self._where = ""
 
 
-def await_stream(lake: Lake, source: Source, before: int | None, position: int, patience: Patience) -> None:
-    """Until the source's stream has moved on from `before`, as it must: the log goes past `position`."""
-    while (landed := lake.persisted(source.name)) == before:
-        patience.wait(_stream(lake, source, position, landed))
-    patience.done()
+def wait_for_stream(lake: Lake, source: Source, before: int | None, position: int, timeout: ProgressTimeout) -> None:
+    """Waits until the source's position is no longer `before`. The log extends past `position`, so it must advance."""
+    while (committed := lake.persisted_position(source.name)) == before:
+        timeout.wait(_stream_reason(lake, source, position, committed))
+    timeout.reset()
 
 
-def await_models(lake: Lake, source: Source, position: int, done: int, patience: Patience) -> None:
-    """Until all that was committed up to `position` is modelled, and so are the snapshots that ended at `done`."""
-    runs = _Runs(lake.spark)
+def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeout: ProgressTimeout) -> None:
+    """Waits until the models include everything committed up to `position`, and the snapshots that ended at `done`."""
+    runs = _StagedRuns(lake.spark)
     while True:
-        landed = lake.persisted(source.name)
-        if landed is None or landed <= position:
-            patience.wait(_stream(lake, source, position, landed))
+        committed = lake.persisted_position(source.name)
+        if committed is None or committed <= position:
+            timeout.wait(_stream_reason(lake, source, position, committed))
             continue
-        at = _modelled(lake.spark, source.name)
-        if _is_enough(lake.spark, source.name, at.get("row_state"), position, done):
-            patience.done()
+        at = _core_positions(lake.spark, source.name)
+        if _has_caught_up(lake.spark, source.name, at.get("row_state"), position, done):
+            timeout.reset()
             return
-        runs.look(tuple(sorted(at.items())))
-        patience.wait(_models(source, max(position, done), at, runs))
+        runs.refresh(tuple(sorted(at.items())))
+        timeout.wait(_models_reason(source, max(position, done), at, runs))
 
 
-def _stream(lake: Lake, source: Source, position: int, landed: int | None) -> Standstill:
-    """What is waited for while the stream is behind `position`; names the slowest writer."""
-    counting = lake.writers(source.name)
+def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
+    """The reason while the stream is behind `position`; names the slowest writer."""
+    active = lake.active_writers(source.name)
     slowest = [
-        w for (_, w), at in current(lake.positions(source.name)).items() if w in counting and at.position == landed
+        w
+        for (_, w), at in current_epochs(lake.positions(source.name)).items()
+        if w in active and at.position == committed
     ]
     to = source_kinds.position_text(source, position)
     stands = (
         "has no position yet"
-        if landed is None
-        else f"is at {source_kinds.position_text(source, landed)}, not past {to}"
+        if committed is None
+        else f"is at {source_kinds.position_text(source, committed)}, not past {to}"
     )
     what = f"the stream {stands}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
-    return Standstill(landed, what, where, "Run `tidemark run` at the same time")
+    return WaitReason(committed, what, where, "Run `tidemark run` at the same time")
 
 
-def _modelled(spark: SparkSession, name: str) -> dict[str, int]:
-    """The position up to which each model of `core` is published."""
+def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
+    """The published position of each model of `core`."""
     if not spark.catalog.tableExists("core.model_watermarks"):
         return {}
     rows = spark.sql(f"SELECT model, position FROM core.model_watermarks WHERE source = {literal(name)}").collect()
     return {row.model: row.position for row in rows if row.model in CORE}
 
 
-def _is_enough(spark: SparkSession, name: str, modelled: int | None, position: int, done: int) -> bool:
+def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, position: int, done: int) -> bool:
     if modelled is None or modelled <= done:
         return False
     between = f"commit_lsn >= {modelled} AND commit_lsn <= {position}"
@@ -140,7 +142,7 @@ def _is_enough(spark: SparkSession, name: str, modelled: int | None, position: i
     )
 
 
-def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") -> Standstill:
+def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_StagedRuns") -> WaitReason:
     modelled = at.get("row_state")
     to = source_kinds.position_text(source, position)
     stands = (
@@ -149,9 +151,9 @@ def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") ->
         else f"is at {source_kinds.position_text(source, modelled)}, not past {to}"
     )
     what = f"it {stands}, and "
-    if runs.fail:
-        what += "run after run of the models publishes nothing"
-        fix = "The log of `tidemark run` says what fails"
+    if runs.are_failing:
+        what += "the runs of the models fail to publish"
+        fix = "See the log of `tidemark run` for the error"
     elif runs.staged:
         what += f"a run of the models has staged {', '.join(runs.staged)}"
         fix = "If that run is in progress, raise --wait; if it was killed, start `tidemark run`"
@@ -159,15 +161,15 @@ def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") ->
         what += "no run of the models has staged anything"
         fix = "Run `tidemark run` at the same time"
     state = (tuple(at.items()), tuple(runs.staged.items()))
-    return Standstill(state, what, f"source {source.name}, model row_state", fix)
+    return WaitReason(state, what, f"source {source.name}, model row_state", fix)
 
 
 @dataclass
-class _Runs:
+class _StagedRuns:
     """What runs of the models have staged and not published.
 
-    staged: by table, the Iceberg snapshot of the newest run that counts. Of the runs since the last publication only
-    the first `_RUNS` count, as a run that fails is repeated for ever; fail: whether there were more.
+    staged: by table, the Iceberg snapshot of the newest run considered. Only the first `_RUNS` runs since the last
+    release are considered, because a failing run is repeated forever; are_failing: whether there were more.
     """
 
     spark: SparkSession
@@ -176,11 +178,11 @@ class _Runs:
     _seen: dict[str, None] = field(default_factory=dict)
 
     @property
-    def fail(self) -> bool:
+    def are_failing(self) -> bool:
         return len(self._seen) > _RUNS
 
-    def look(self, published: Hashable) -> None:
-        """Looks at the branches now. published: changes with each publication."""
+    def refresh(self, published: Hashable) -> None:
+        """Reads the current branches. published: changes with each release."""
         if published != self._published:
             self._published, self._seen = published, {}
         try:

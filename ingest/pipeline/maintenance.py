@@ -1,8 +1,9 @@
-"""Upkeep: what keeps the lake small, beside running jobs. Nothing that a reader or a run sees changes.
+"""Maintenance: keeps the lake small while jobs run. It changes nothing that a reader or a run can see.
 
-The models' tables are dbt's (macros/upkeep): op logs are compacted, tombstones, old manifests and checkpoints purged,
-files put together, each table published as a run is. Raw rows that all models have passed go (`lake.purge`). Of all
-tables old Iceberg snapshots are expired. Killed anywhere, the next run or upkeep finishes what was begun.
+dbt maintains the models' tables (macros/upkeep): it compacts op logs and files, purges tombstones, old releases and
+checkpoints, and publishes each table as a run does. Raw rows that all models have passed are purged
+(`lake.retention`). Old Iceberg snapshots of all tables are expired. After a kill at any point, the next run or
+maintenance completes the interrupted one.
 """
 
 from collections.abc import Iterator
@@ -11,18 +12,18 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 
 from ingest.common.environment_errors import unavailable
-from ingest.common.errors import Failure, one_line
+from ingest.common.errors import Failure, first_message_line, one_line
 from ingest.config.job_settings import JobSettings
 from ingest.lake import Lake
 from ingest.lake.retention import compact_raw, purge_raw
-from ingest.project.dbt_project import Project, first_line, repeated_if_overtaken
+from ingest.project.dbt_project import Project, retry_on_concurrent_publish
 
 
-def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
-    """Does what is due; gives a line for each thing done.
+def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
+    """Runs the maintenance that is due; yields a line for each action.
 
-    Raises Overtaken if runs publish first again and again, Unavailable if a disk or the catalog fails, Failure for what
-    Spark or Iceberg refuse.
+    Raises ConcurrentPublishError if runs repeatedly publish first, Unavailable if a disk or the catalog fails, Failure
+    for errors of Spark or Iceberg.
     """
     yield from _maintain_models(settings, project)
     try:
@@ -33,7 +34,9 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
     except (PySparkException, Py4JJavaError, OSError) as error:
         if found := unavailable(error, lake.location):
             raise found from error
-        raise Failure(f"upkeep has failed ({one_line(first_line(str(error)))[:500]})", "the raw tables") from error
+        raise Failure(
+            f"maintenance failed ({one_line(first_message_line(str(error)))[:500]})", "the raw tables"
+        ) from error
     if expired:
         age = f"{settings.iceberg_snapshot_retention_seconds:.0f} s"
         yield f"{len(expired)} tables: {sum(expired.values())} Iceberg snapshots older than {age} expired"
@@ -41,9 +44,9 @@ def maintain(lake: Lake, settings: JobSettings, project: Project) -> Iterator[st
         yield f"raw tables: {folders} empty folders removed"
 
 
-@repeated_if_overtaken
+@retry_on_concurrent_publish
 def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
-    return project.operation(
+    return project.run_operation(
         "maintain",
         superseded_share=settings.compaction_threshold,
         small_files=settings.compaction_min_files,

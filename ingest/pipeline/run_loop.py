@@ -1,7 +1,7 @@
-"""The warm loop: streams and snapshots in threads, and dbt in this process on what they land.
+"""The run loop: streams and snapshots in threads, and dbt in this process on what they commit.
 
-Runs of dbt follow one another; each models what landed during the one before it. The parsed project, Spark and its
-compiled code stay in memory between runs. A project whose files have changed is parsed again before the next run.
+dbt runs one after another; each models what was committed during the run before it. The parsed project, Spark and
+its compiled code stay in memory between runs. If the project's files have changed, it is parsed again before a run.
 """
 
 import logging
@@ -16,10 +16,10 @@ from ingest.common.errors import Failure, Unavailable
 from ingest.common.log_repeats import Repeats
 from ingest.config.sources_file import Settings
 from ingest.lake import Lake
-from ingest.pipeline.ingest_jobs import LOOK_SECONDS, Jobs
-from ingest.pipeline.maintenance import maintain
+from ingest.pipeline.ingest_jobs import POLL_SECONDS, Jobs
+from ingest.pipeline.maintenance import run_maintenance
 from ingest.pipeline.supervisor import backoff
-from ingest.project.dbt_project import Outcome, Project, repeated_if_overtaken
+from ingest.project.dbt_project import NodeResult, Project, retry_on_concurrent_publish
 from ingest.sources import source_kinds
 from ingest.stream.stream_writer import Landing
 
@@ -27,32 +27,31 @@ _log = logging.getLogger(__name__)
 
 # Later runs skip views, seeds and dbt's artifacts, which the first run has written. Unit tests check the code, not the
 # data. Data tests that read a view are not skipped with it.
-_LEFT_OUT = ("config.materialized:view", "resource_type:seed", "resource_type:unit_test")
-_LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_LEFT_OUT)
+_EXCLUDED = ("config.materialized:view", "resource_type:seed", "resource_type:unit_test")
+_LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_EXCLUDED)
 _FIRST_RUN = ("--exclude", "resource_type:unit_test")
 
 # The end of the message of a definition that was evaluated.
 _OPS = re.compile(r", PUT \d+, REMOVE \d+$")
 
-# Seconds after which a failed run is repeated though nothing has landed: the first pause, doubled each time, and the
-# longest.
+# Seconds after which a failed run is repeated without new commits: the first pause, doubled each time, and the longest.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
 
 # Maintenance is considered after this many runs: it costs some tenths of a second per table even if nothing is due.
-UPKEEP_RUNS = 50
+MAINTENANCE_RUNS = 50
 
 
 @dataclass(frozen=True)
-class ModelRun:
-    """One run of dbt: when it began and ended (seconds since the epoch), and the outcomes of its nodes."""
+class DbtRun:
+    """One run of dbt: start and end (seconds since the epoch), and the results of its nodes."""
 
     started: float
     ended: float
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[NodeResult, ...]
 
     @property
     def waiting(self) -> list[str]:
-        """Which definitions wait, and for what."""
+        """The waiting definitions and the reason, one line per reason."""
         names: dict[str, list[str]] = {}
         for outcome in self.outcomes:
             if outcome.message.startswith("waiting for"):
@@ -61,12 +60,12 @@ class ModelRun:
 
     @property
     def changes(self) -> list[str]:
-        """What the run did to each definition that it evaluated: why, and how many ops of each kind it wrote."""
+        """For each evaluated definition: why, and how many ops of each kind it wrote."""
         return [f"{outcome.name}: {outcome.message}" for outcome in self.outcomes if _OPS.search(outcome.message)]
 
 
 class Pipeline:
-    """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` until it is told to end."""
+    """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` until `stop`."""
 
     def __init__(self, lake: Lake, settings: Settings, project: Project) -> None:
         self._project = project
@@ -74,44 +73,44 @@ class Pipeline:
         self._lake = lake
         self._runs = 0
         self._is_deployed = False
-        self._repeats, self._upkeep_repeats = Repeats(_log), Repeats(_log)
+        self._repeats, self._maintenance_repeats = Repeats(_log), Repeats(_log)
         self._failed_runs = 0
         self._retry_at = 0.0
-        self._news = threading.Event()
-        self._unsettled = True
-        # By source and writer: the position of the last landing with rows.
-        self._landed: dict[tuple[str, int], int] = {}
+        self._has_news = threading.Event()
+        self._awaits_position = True
+        # By source and writer: the position of the last batch with rows.
+        self._committed: dict[tuple[str, int], int] = {}
         # By source: the position when the last run began.
-        self._seen: dict[str, int] = {}
-        self._seen_tables = (0, 0)
-        self.jobs = Jobs(lake, settings, on_stored=self._stored, on_over=self._news.set)
+        self._run_positions: dict[str, int] = {}
+        self._run_tables_version = (0, 0)
+        self.jobs = Jobs(lake, settings, on_stored=self._on_stored, on_over=self._has_news.set)
 
     @contextmanager
     def running(self, timeout: float | None = None) -> Iterator["Pipeline"]:
-        """Starts the jobs, and stops them on exit. timeout: seconds after which they are told to end."""
+        """Starts the jobs, and stops them on exit. timeout: seconds after which they are stopped."""
         with self.jobs.running(timeout):
             yield self
 
     def stop(self) -> None:
         """End the jobs after the commits in progress, and `loop` after the run in progress."""
-        self.jobs.end()
+        self.jobs.request_stop()
 
-    def model(self) -> ModelRun:
-        """Run dbt on what is landed so far."""
+    def model(self) -> DbtRun:
+        """Runs dbt on what is committed so far."""
         self._runs += 1
         started = time.time()
-        tables = self._tables()
-        landed = {source: self.jobs.landed(source) or 0 for source in self._settings.sources}
-        # Set before the run: a run that fails is repeated after a pause, not with the next position.
-        self._seen, self._seen_tables = landed, tables
-        outcomes = self._build()
-        run = ModelRun(started, time.time(), tuple(outcomes))
-        self._unsettled = bool(run.waiting) or self._unfinished(landed)
+        tables = self._tables_version()
+        committed = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
+        # Set before the run: a failed run is repeated after a pause, not with the next position.
+        self._run_positions, self._run_tables_version = committed, tables
+        outcomes = self._run_dbt()
+        run = DbtRun(started, time.time(), tuple(outcomes))
+        self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(committed)
         return run
 
-    @repeated_if_overtaken
-    def _build(self) -> list[Outcome]:
-        project = self._project.renewed()
+    @retry_on_concurrent_publish
+    def _run_dbt(self) -> list[NodeResult]:
+        project = self._project.reparse_if_changed()
         if project is not self._project:
             _log.info("the dbt project has changed; parsing it again")
             self._project, self._is_deployed = project, False
@@ -120,59 +119,58 @@ class Pipeline:
         return outcomes
 
     def maintain(self) -> None:
-        """Do the maintenance that is due, and log it. What fails is retried the next time."""
+        """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
         try:
-            for line in maintain(self._lake, self._settings.settings, self._project):
+            for line in run_maintenance(self._lake, self._settings.settings, self._project):
                 _log.info("%s", line)
         except Failure as error:
-            self._upkeep_repeats.occurred(str(error))
+            self._maintenance_repeats.occurred(str(error))
         else:
-            self._upkeep_repeats.over("maintenance works again")
+            self._maintenance_repeats.over("maintenance works again")
 
     def loop(
         self,
-        on_run: Callable[[ModelRun], None] = lambda _: None,
+        on_run: Callable[[DbtRun], None] = lambda _: None,
         until_caught_up: bool = False,
     ) -> None:
-        """Run dbt whenever something has landed, until `stop`; until_caught_up: until all that was committed in
-        the sources when this began is in the outputs. Does not wait for sources that have failed.
+        """Runs dbt after every commit until `stop`; until_caught_up: until everything committed in the sources before
+        the call is in the outputs. Does not wait for failed sources.
 
-        Raises what the last run failed with, what a source has failed with if all have, and Failure if the timeout
-        expires first.
+        Raises the error of the last run, the error of a source if all have failed, and Failure if the timeout expires.
         """
-        targets = self.jobs.watermarks() if until_caught_up else {}
+        targets = self.jobs.catch_up_targets() if until_caught_up else {}
         caught_up = False
         failure: Failure | None = None
         while not caught_up:
             self._wait(until_caught_up)
             if self.jobs.is_over:
                 break
-            had_news = self._news.is_set() or self._is_retry_due()
-            self._news.clear()
-            has_landed = until_caught_up and self.jobs.has_landed(targets)
-            if had_news or has_landed:
-                failure = self._modelled(on_run)
-            caught_up = has_landed and not isinstance(failure, Unavailable)
-        self.jobs.check()
+            had_news = self._has_news.is_set() or self._is_retry_due()
+            self._has_news.clear()
+            has_reached = until_caught_up and self.jobs.has_reached(targets)
+            if had_news or has_reached:
+                failure = self._try_run_models(on_run)
+            caught_up = has_reached and not isinstance(failure, Unavailable)
+        self.jobs.raise_if_all_failed()
         if caught_up:  # a process that a scheduler starts does few runs
             self.maintain()
             if failure is not None:
                 raise failure
         elif until_caught_up:
-            self.jobs.say_what_is_left(targets)
+            self.jobs.report_missing(targets)
 
     def _wait(self, until_caught_up: bool) -> None:
-        """Wait for news, or until a failed run is to be repeated."""
+        """Waits for a commit, or until a failed run is due again."""
         seconds = max(0.0, self._retry_at - time.monotonic()) if self._failed_runs else None
         if until_caught_up:
-            seconds = LOOK_SECONDS
-        self._news.wait(seconds)
+            seconds = POLL_SECONDS
+        self._has_news.wait(seconds)
 
     def _is_retry_due(self) -> bool:
         return self._failed_runs > 0 and time.monotonic() >= self._retry_at
 
-    def _modelled(self, on_run: Callable[[ModelRun], None]) -> Failure | None:
-        """Run dbt; what the run fails with. A definition that fails does not delay others, landings or maintenance.
+    def _try_run_models(self, on_run: Callable[[DbtRun], None]) -> Failure | None:
+        """Runs dbt; returns the failure of the run. A failed definition does not delay others, commits or maintenance.
 
         A later run evaluates it again.
         """
@@ -188,12 +186,12 @@ class Pipeline:
             self._failed_runs = 0
             self._repeats.over("the models run again")
         else:
-            self._failed(failure)
-        if self._runs % UPKEEP_RUNS == 0:
+            self._on_failed_run(failure)
+        if self._runs % MAINTENANCE_RUNS == 0:
             self.maintain()
         return failure
 
-    def _failed(self, failure: Failure) -> None:
+    def _on_failed_run(self, failure: Failure) -> None:
         self._failed_runs += 1
         self._retry_at = time.monotonic() + backoff(self._failed_runs, RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         if isinstance(failure, Unavailable):
@@ -201,33 +199,37 @@ class Pipeline:
         else:
             self._repeats.occurred(str(failure), logging.ERROR)
             try:
-                self._unsettled = self._unfinished(self._seen)
+                self._awaits_position = self._has_pending_snapshots(self._run_positions)
             except Exception as error:
                 if source_kinds.unavailable(error, self._lake.location) is None:
                     raise
-                self._unsettled = True
+                self._awaits_position = True
 
-    def _stored(self, landing: Landing) -> None:
-        """In a writer's thread. A position without rows is news only if something waits for it: a snapshot, a new or
-        dropped table, rows of another writer, or own rows that were not below the position of their landing.
+    def _on_stored(self, landing: Landing) -> None:
+        """Called in a writer's thread. A position without rows causes a run only if something waits for it: a snapshot,
+        a new or dropped table, rows of another writer, or own rows that were not below the position of their batch.
         """
         at = landing.position
         if landing.rows:
-            self._landed[at.source, at.writer] = at.position + landing.is_open
-        unseen = max((p for (source, _), p in list(self._landed.items()) if source == at.source), default=0)
-        if unseen > self._seen.get(at.source, 0) or self._unsettled or self._tables() != self._seen_tables:
-            self._news.set()
+            self._committed[at.source, at.writer] = at.position + landing.is_open
+        unseen = max((p for (source, _), p in list(self._committed.items()) if source == at.source), default=0)
+        if (
+            unseen > self._run_positions.get(at.source, 0)
+            or self._awaits_position
+            or self._tables_version() != self._run_tables_version
+        ):
+            self._has_news.set()
 
-    def _tables(self) -> tuple[int, int]:
-        """A value that changes with every change of raw.source_tables."""
+    def _tables_version(self) -> tuple[int, int]:
+        """A value that changes with each update of raw.source_tables."""
         query = "select count(*) as registered, coalesce(sum(rev), 0) as revisions from raw.source_tables"
         row = self._lake.spark.sql(query).collect()[0]
         return row.registered, row.revisions
 
-    def _unfinished(self, landed: Mapping[str, int]) -> bool:
-        """Whether a snapshot is in progress, or the end of a snapshot or table is not yet below what was `landed`."""
+    def _has_pending_snapshots(self, committed: Mapping[str, int]) -> bool:
+        """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `committed`."""
         return any(
             table.is_pending or max(table.complete_lsn or 0, table.ended_lsn or 0) >= at
-            for source, at in landed.items()
+            for source, at in committed.items()
             for table in self._lake.tables.read(source).values()
         )

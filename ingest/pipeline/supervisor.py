@@ -1,7 +1,7 @@
 """Runs the jobs of one source, and restarts them after a failure from the state that is stored in the lake.
 
 Sources are independent: the jobs of the others go on. A failure of the environment (`Unavailable`) is retried with
-exponential back-off. Any other failure needs manual action, and is retried at a fixed interval.
+exponential back-off. Any other failure requires manual action and is retried at a fixed interval.
 """
 
 import logging
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 
 from ingest.common.errors import TidemarkError, Unavailable, one_line, redact, text_of
-from ingest.common.log_repeats import Repeats, shape
+from ingest.common.log_repeats import Repeats, message_pattern
 
 _log = logging.getLogger(__name__)
 
 # Seconds before failed jobs are restarted: the first and the longest pause after a failure of the environment; the
 # pause after a failure that needs manual action.
-FIRST_SECONDS, LONGEST_SECONDS, MEND_SECONDS = 1.0, 60.0, 60.0
-# Jobs that have run for this long count as recovered. Doubled each time the same failure comes back sooner than the
-# longest after that: else a log with an event that always fails after a while would be a new problem each time.
+FIRST_SECONDS, LONGEST_SECONDS, MANUAL_ACTION_SECONDS = 1.0, 60.0, 60.0
+# Jobs that have run for this long are considered recovered. Doubled each time the same failure returns within
+# LONGEST_STEADY_SECONDS: otherwise an event that always fails after a while would be a new problem each time.
 STEADY_SECONDS, LONGEST_STEADY_SECONDS = 10.0, 600.0
 
 
-# More doublings than any pause has before it is the longest. A float overflows after 1023.
+# More doublings than any pause needs to reach its maximum. A float overflows after 1023.
 _DOUBLINGS = 60
 
 
@@ -44,9 +44,9 @@ class Job:
 
 
 class Supervisor:
-    """The jobs of one source, in threads: `start` starts them, `stop` tells them to end, `join` waits for that.
+    """The jobs of one source, in threads: `start` starts them, `stop` requests their end, `join` waits for it.
 
-    error: what the jobs fail with at present; None while they run or start. has_opened: they were started at least
+    error: the current error of the jobs; None while they run or start. has_opened: they were started at least
     once. was_tried: the first attempt to open them has ended.
     """
 
@@ -70,7 +70,7 @@ class Supervisor:
         self._on_change = on_change
         self._repeats = Repeats(_log)
         self._is_open = False
-        self._steady = STEADY_SECONDS
+        self._steady_seconds = STEADY_SECONDS
         self._failed_with = ""
         self._recovered_at: float | None = None
         self._stopping = threading.Event()
@@ -79,7 +79,7 @@ class Supervisor:
 
     @property
     def is_failed(self) -> bool:
-        """Whether waiting is no use: the failure needs manual action, or the jobs could not be opened yet."""
+        """Whether waiting is pointless: the failure requires manual action, or the jobs could never be opened."""
         return self.error is not None and not (self.has_opened and isinstance(self.error, Unavailable))
 
     def start(self) -> None:
@@ -92,7 +92,7 @@ class Supervisor:
         self._stop_jobs()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until all has ended, for so many seconds at most (None: without a limit); whether it has."""
+        """Waits until all jobs have ended, up to `timeout` seconds (None: no limit); returns whether they have."""
         if self._thread.ident is not None:
             self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -101,44 +101,44 @@ class Supervisor:
         tries = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            error = self._attempt()
+            error = self._run_jobs()
             self.was_tried = True
             if error is None:
                 if self._is_open:
                     self._set_error(None)
                 return
-            tries = 1 if time.monotonic() - began >= self._steady else tries + 1
+            tries = 1 if time.monotonic() - began >= self._steady_seconds else tries + 1
             found = self._explain(error)
-            self._adapt(found or error)
-            pause = MEND_SECONDS
+            self._adapt_steady_seconds(found or error)
+            pause = MANUAL_ACTION_SECONDS
             if found is not None:
                 pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
             if not self._stopping.is_set():
-                self._say(found or error)
+                self._log_failure(found or error)
             self._set_error(found or error)
             self._stopping.wait(pause)
 
-    def _adapt(self, failure: BaseException) -> None:
-        """How long the jobs have to run after this failure until they count as recovered."""
-        kind = shape(failure.what if isinstance(failure, TidemarkError) else unforeseen(failure))
+    def _adapt_steady_seconds(self, failure: BaseException) -> None:
+        """Sets how long the jobs have to run after this failure to be considered recovered."""
+        kind = message_pattern(failure.what if isinstance(failure, TidemarkError) else describe_unexpected(failure))
         if self._recovered_at is not None:
             is_soon = time.monotonic() - self._recovered_at < LONGEST_STEADY_SECONDS
             is_same = is_soon and kind == self._failed_with
-            self._steady = min(2 * self._steady, LONGEST_STEADY_SECONDS) if is_same else STEADY_SECONDS
+            self._steady_seconds = min(2 * self._steady_seconds, LONGEST_STEADY_SECONDS) if is_same else STEADY_SECONDS
         self._failed_with, self._recovered_at = kind, None
 
-    def _attempt(self) -> BaseException | None:
+    def _run_jobs(self) -> BaseException | None:
         """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
         self._is_open = False
         try:
             self._jobs = self._open()
         except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
-            given_up = self._stopping.is_set() and not isinstance(error, TidemarkError)
-            return None if given_up else error
+            is_cancelled = self._stopping.is_set() and not isinstance(error, TidemarkError)
+            return None if is_cancelled else error
         self._is_open = self.has_opened = self.was_tried = True
         outcomes: Queue[BaseException | None] = Queue()
         for job in self._jobs:
-            threading.Thread(target=_work, args=[job, outcomes], name=job.name, daemon=True).start()
+            threading.Thread(target=_run_job, args=[job, outcomes], name=job.name, daemon=True).start()
         if self._stopping.is_set():
             self._stop_jobs()
         self._on_change(self)
@@ -146,7 +146,7 @@ class Supervisor:
 
     def _watch(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
         failure: BaseException | None = None
-        steady: float | None = self._steady
+        steady: float | None = self._steady_seconds
         running = len(self._jobs)
         while running:
             try:
@@ -165,13 +165,13 @@ class Supervisor:
         for job in self._jobs:
             job.stop()
 
-    def _say(self, error: BaseException) -> None:
+    def _log_failure(self, error: BaseException) -> None:
         """Log a failure; an unexpected error with its traceback, which goes to the log file only."""
         if isinstance(error, Unavailable):
             self._repeats.occurred(f"source {self.name}: {error} Retrying.", key=error.what)
         else:
-            said = str(error) if isinstance(error, TidemarkError) else unforeseen(error)
-            message = f"source {self.name} has failed: {said} Retrying every {MEND_SECONDS:.0f} s."
+            text = str(error) if isinstance(error, TidemarkError) else describe_unexpected(error)
+            message = f"source {self.name} has failed: {text} Retrying every {MANUAL_ACTION_SECONDS:.0f} s."
             self._repeats.occurred(message, logging.ERROR, cause=None if isinstance(error, TidemarkError) else error)
 
     def _set_error(self, error: BaseException | None) -> None:
@@ -183,7 +183,7 @@ class Supervisor:
             self._on_change(self)
 
 
-def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
+def _run_job(job: Job, outcomes: "Queue[BaseException | None]") -> None:
     try:
         job.run()
     except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
@@ -192,7 +192,7 @@ def _work(job: Job, outcomes: "Queue[BaseException | None]") -> None:
         outcomes.put(None)
 
 
-def unforeseen(error: BaseException) -> str:
-    """An error that is no TidemarkError, on one line."""
+def describe_unexpected(error: BaseException) -> str:
+    """An error that is not a TidemarkError, on one line."""
     text = text_of(error)
     return "Spark has ended." if text is None else f"{type(error).__name__}: {one_line(redact(text))[:300]}."

@@ -1,8 +1,8 @@
-"""Ids for streams that several processes write: unique, and with a position below which all is written.
+"""Unique ids for streams that several processes write, and a position below which everything is written.
 
-The edge of `in_flight`: here signs are turned for streams that run backwards, ids taken from the sequence, positions
-stored, and threads kept apart. What is stored is behind three protocols; all of their ids and positions
-have the stream's sign. An id is allocated before its rows are written, and finished after they are committed.
+Wraps `in_flight`: takes ids from the sequence, stores positions, locks between threads, and inverts signs for negative
+streams. Storage is behind three protocols, whose ids and positions have the stream's sign. An id is allocated before
+its rows are written, and finished after they are committed.
 """
 
 import logging
@@ -18,22 +18,22 @@ _log = logging.getLogger(__name__)
 
 
 class IdSequence(Protocol):
-    """Counts 1, 2, 3, ... for all processes, whatever the stream's sign; gaps are fine, going back is not."""
+    """Counts 1, 2, 3, ... for all processes, whatever the stream's sign; may have gaps, never decreases."""
 
     name: str
 
     def last(self) -> int:
-        """The last number given; 0 before the first."""
+        """The last number returned; 0 before the first."""
 
     def take(self, count: int) -> Sequence[int]:
         """The next `count` numbers."""
 
     def move(self, last: int) -> None:
-        """Gives only numbers above `last` from now on; no effect if it does already."""
+        """Returns only numbers above `last` from now on; no effect if the last one is already above."""
 
 
 class IdTable(Protocol):
-    """A table with ids of the stream, and who wrote them."""
+    """A table with ids of the stream and their writers."""
 
     name: str
 
@@ -51,16 +51,16 @@ class StoredPositions(Protocol):
         """Writer → position."""
 
     def store(self, writer: int, position: int) -> None:
-        """Keeps `position`, unless one further from 0 is kept already."""
+        """Stores `position`, unless a position further from 0 is stored."""
 
-    def forget(self, writers: Collection[int]) -> None:
-        """Drops what is kept of `writers`."""
+    def delete(self, writers: Collection[int]) -> None:
+        """Deletes the positions of `writers`."""
 
 
 class IdGenerator:
-    """The ids of one stream, for the process `writer`; one that is none of `writers` only follows.
+    """The ids of one stream, for the process `writer`; a process that is not in `writers` only reads.
 
-    tables: all that hold ids of the stream. stored: None for a stream that need not survive a restart.
+    tables: all tables with ids of the stream. stored: None for a stream that need not survive a restart.
     negative: ids are -1, -2, ...; "further" then means lower. Failure if the sequence is behind stored positions.
     """
 
@@ -77,56 +77,56 @@ class IdGenerator:
         self._sequence, self._stored = sequence, stored
         self._sign = -1 if negative else 1
         self._lock = threading.Lock()
-        # First of all, as it counts only where nothing is stored: rows of a writer that started meanwhile must not.
+        # Read first, as it is used only if nothing is stored: rows of a writer that starts later must not be included.
         furthest = max([0, *(table.furthest() * self._sign for table in tables)])
         kept = {} if stored is None else {w: p * self._sign for w, p in stored.load().items()}
         self._check_sequence(furthest, kept)
         known = {w: p for w, p in kept.items() if w in writers}
         gone = kept.keys() - known.keys()
         rows = self._rows(tables, min(known.values())) if known else []
-        # Whoever was removed has finished, and so had all that came before the first position was stored.
+        # Removed writers have finished, and so have all writers from before the first position was stored.
         begin = max([furthest, *(kept[w] for w in gone)])
         self._state = Writers(writer, writers, known, rows, begin)
         self._stored_position = known.get(writer, -1)
         if stored is not None and writer in writers:
-            # Stored before the first id is taken, so that whoever starts later counts us in. Only then are the others
-            # forgotten: one that comes back is a new writer, its old position must not hold the stream.
+            # Stored before the first id is taken, so that a process that starts later includes this writer. Removed
+            # writers are deleted after that: one that returns is new, and its old position must not hold the stream.
             self._store()
-            stored.forget(gone)
+            stored.delete(gone)
 
     @property
     def positions(self) -> dict[int, int]:
-        """Writer → what it is known to have written up to."""
+        """Writer → the position that it is known to have reached."""
         with self._lock:
             return {writer: position * self._sign for writer, position in self._state.positions.items()}
 
     @property
     def persisted(self) -> int:
-        """Everything up to this is written, by whomever, or never will be."""
+        """Every id up to this is written, by any writer, or never will be."""
         with self._lock:
             return self._state.persisted * self._sign
 
     @property
     def minimal_local_token(self) -> int:
-        """Own position, not moved on by what others wrote; of a reader, `persisted`."""
+        """The own position, regardless of other writers; for a reader, `persisted`."""
         with self._lock:
             return self._state.minimal_local() * self._sign
 
     def current_token(self, writer: int) -> int:
-        """The furthest that can be said of `writer`: it has nothing unfinished up to this."""
+        """The highest position of `writer` that is certain: it has nothing unfinished up to it."""
         with self._lock:
             return self._state.current(writer) * self._sign
 
     def allocate(self, count: int = 1) -> list[int]:
-        """`count` new ids, each to be finished or failed; ValueError if this process is no writer.
+        """`count` new ids, each to be finished or failed; ValueError if this process is not a writer.
 
-        Failure if the sequence gives what was given before.
+        Failure if the sequence repeats a number.
         """
         with self._lock:
             floor = self._state.expect()
         fresh: Sequence[int] = ()
         try:
-            # Outside of the lock, as it may take long; what was expected keeps the position back meanwhile.
+            # Without the lock, as it may take long. The expected ids hold the position back in the meantime.
             taken = self._sequence.take(count)
             if min(taken, default=floor + 1) <= floor:
                 raise self._behind(min(taken), f"id {floor} is known already")
@@ -134,20 +134,20 @@ class IdGenerator:
         finally:
             with self._lock:
                 self._state.arrived(floor, fresh)
-        return [one * self._sign for one in fresh]
+        return [number * self._sign for number in fresh]
 
     def finish(self, ids: Iterable[int]) -> None:
-        """The rows of `ids` are committed; stores the position. ValueError if one is not in flight."""
+        """Marks `ids` as committed; stores the position. ValueError for an id that is not in flight."""
         self._finish(ids)
         self._store()
 
     def fail(self, ids: Iterable[int]) -> None:
-        """`ids` are given up: no row has them, or ever will. Stored with the next success only."""
+        """Abandons `ids`: no row will ever have them. The position is stored with the next success."""
         self._finish(ids)
 
     @contextmanager
     def writing(self, count: int = 1) -> Iterator[list[int]]:
-        """Ids for rows that are committed when the block ends; given up if it raises."""
+        """Ids for rows that are committed when the block ends; abandoned if it raises."""
         ids = self.allocate(count)
         try:
             yield ids
@@ -157,9 +157,11 @@ class IdGenerator:
         self.finish(ids)
 
     def announce(self) -> int:
-        """Own position to tell the others, stored first. Told every few seconds, an idle writer holds up nobody.
+        """The own position for the other writers, after storing it.
 
-        ValueError if this process is no writer.
+        To be called every few seconds, so that an idle writer does not hold back the others.
+
+        ValueError if this process is not a writer.
         """
         self._store()
         return self._stored_position * self._sign
@@ -171,7 +173,7 @@ class IdGenerator:
 
     def _finish(self, ids: Iterable[int]) -> None:
         with self._lock:
-            self._state.finish([one * self._sign for one in ids])
+            self._state.finish([row_id * self._sign for row_id in ids])
 
     def _store(self) -> None:
         with self._lock:
@@ -183,14 +185,14 @@ class IdGenerator:
                 self._stored_position = max(self._stored_position, position)
 
     def _rows(self, tables: Sequence[IdTable], after: int) -> list[tuple[int, int]]:
-        return [(w, one * self._sign) for t in tables for w, one in t.written(after * self._sign)]
+        return [(w, row_id * self._sign) for t in tables for w, row_id in t.written(after * self._sign)]
 
     def _check_sequence(self, furthest: int, kept: Mapping[int, int]) -> None:
-        # Read after the others, which go on meanwhile: only the sequence may be ahead.
+        # Read after tables and positions, which other writers advance: only the sequence may be ahead.
         if furthest > (last := self._sequence.last()):
-            _log.warning("%s was at %d, behind the tables: it is moved to %d", self._sequence.name, last, furthest)
+            _log.warning("%s is at %d, behind the tables; advancing it to %d", self._sequence.name, last, furthest)
             self._sequence.move(furthest)
-        # Rows prove that their ids were given out. A position alone may be another stream's, or its rows are lost.
+        # Rows prove that their ids were allocated. A position alone may be another stream's, or its rows were lost.
         position, writer = max(((p, w) for w, p in kept.items()), default=(0, 0))
         last = self._sequence.last()
         if position > last:
@@ -200,5 +202,5 @@ class IdGenerator:
         return Failure(
             "the sequence is behind its stream",
             f"{self._sequence.name} is at {last}, {known}",
-            "Find out whether it was restored or reset alone, then set it past all ids that were given out",
+            "Check whether it was restored or reset alone, then set it past all allocated ids",
         )

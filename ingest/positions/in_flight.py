@@ -1,9 +1,8 @@
-"""How far the writers of a stream are, as one process knows it. Pure, positions rise.
+"""The positions of a stream's writers, as one process knows them. Pure; positions only increase.
 
-`InFlight` is the work of one writer, finished in any order. `Writers` is for ids from one sequence and relies on what
-is true of them alone: an id belongs to one writer, and whoever asks next gets a higher one than all that were seen. A
-position p of a writer says: none of its ids up to p is unfinished. The rules are those of Synapse's
-MultiWriterIdGenerator. A source's streams finish their landings in order, so `positions` has all that they need.
+`InFlight` tracks the work of one writer, which may finish in any order. `Writers` tracks ids from one sequence: an id
+belongs to one writer, and the next id is higher than all ids seen so far. A position p of a writer means: none of its
+ids up to p is unfinished. The rules are those of Synapse's MultiWriterIdGenerator.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,9 +10,9 @@ from heapq import heappop, heappush
 
 
 class InFlight:
-    """What one writer has begun, and the highest position below which none of it is unfinished.
+    """The unfinished work of one writer, and the highest position below which nothing is unfinished.
 
-    A piece of work is named by the position that is reached with it: an id, or the end of a transaction.
+    A work item is identified by the position that it reaches: an id, or the end of a transaction.
     """
 
     def __init__(self, position: int) -> None:
@@ -24,38 +23,38 @@ class InFlight:
 
     @property
     def idle(self) -> bool:
-        """Nothing is unfinished, nor on its way."""
+        """Whether nothing is unfinished or expected."""
         return not self._begun and not self._expected
 
     def expect(self, floor: int) -> None:
-        """Work above `floor` is on its way: until it has arrived, the position stays at or below that."""
+        """Announces work above `floor`: until it has arrived, the position stays at or below `floor`."""
         self._expected.append(floor)
 
     def arrived(self, floor: int, work: Iterable[int]) -> None:
-        """What was expected above `floor` is there, and begun; or isn't coming, and `work` is empty."""
+        """Begins the work that was expected above `floor`; empty if there is none."""
         self._expected.remove(floor)
         self.begin(work)
         self._move()
 
     def begin(self, work: Iterable[int]) -> None:
-        """Begins work, in any order; ValueError if it is behind the position or was begun before."""
-        for one in work:
-            if one <= self.position or one in self._finished:
-                raise ValueError(f"{one} was begun before, or is not above the position {self.position}")
-            self._finished[one] = False
-            heappush(self._begun, one)
+        """Begins work items, in any order; ValueError for one that is too low or has begun."""
+        for item in work:
+            if item <= self.position or item in self._finished:
+                raise ValueError(f"{item} has already begun, or is not above the position {self.position}")
+            self._finished[item] = False
+            heappush(self._begun, item)
 
     def finish(self, work: Iterable[int]) -> None:
-        """Finishes work, in any order; ValueError if one is not unfinished."""
+        """Finishes work items, in any order; ValueError for one that is not in flight."""
         work = list(work)
-        for one in work:
-            if self._finished.get(one) is not False:
-                raise ValueError(f"{one} is not in flight")
+        for item in work:
+            if self._finished.get(item) is not False:
+                raise ValueError(f"{item} is not in flight")
         self._finished.update(dict.fromkeys(work, True))
         self._move()
 
     def keepalive(self, position: int) -> None:
-        """Empty work, finished at once: an idle writer moves on, a busy one when all before it is finished."""
+        """An empty work item: an idle writer advances at once, a busy one when all work before it is finished."""
         if position > max(self._finished, default=self.position):
             self.begin([position])
             self.finish([position])
@@ -68,11 +67,11 @@ class InFlight:
 
 
 class Writers:
-    """Where each writer of one stream of ids is, from the point of view of the writer `own`, or of a reader.
+    """The position of each writer of one stream of ids, as the writer `own` or a reader knows it.
 
-    writers: all that may have work in flight. stored: their stored positions; one without (new, or back after it was
-    removed) starts at the persisted position. rows: (writer, id) of what is written above the least of `stored`.
-    begin: where the stream is persisted up to if nothing is stored.
+    writers: all that may have work in flight. stored: their stored positions; a writer without one (new, or returning)
+    starts at the persisted position. rows: (writer, id) of all rows above the minimum of `stored`. begin: the persisted
+    position if nothing is stored.
     """
 
     def __init__(
@@ -86,80 +85,80 @@ class Writers:
         written = list(rows)
         self.own = own
         self.persisted = min(stored.values(), default=begin)
-        self._gapped = sorted(one for _, one in written)  # a heap, too
+        self._gapped = sorted(row_id for _, row_id in written)  # is a heap
         self._seen = max([self.persisted, *stored.values(), *self._gapped])
         self._close_gaps()
         self._others = {writer: stored.get(writer, self.persisted) for writer in writers}
         self._work: InFlight | None = None
         if own in self._others:
-            # Of another process these rows may be out of order; ours has just begun and has nothing in flight.
-            mine = [self._others.pop(own), *(one for writer, one in written if writer == own)]
-            self._work = InFlight(max(mine))
+            # Other processes may have ids in flight below their rows. This one has just started and has none.
+            own_ids = [self._others.pop(own), *(row_id for writer, row_id in written if writer == own)]
+            self._work = InFlight(max(own_ids))
         self._reached = self.persisted
         self._settle()
 
     @property
     def positions(self) -> dict[int, int]:
-        """Writer → the position it is known to have written up to; it may be further."""
+        """Writer → the position that it is known to have reached; the actual one may be higher."""
         own = {} if self._work is None else {self.own: self._work.position}
         return dict(sorted({**self._others, **own}.items()))
 
     def current(self, writer: int) -> int:
-        """The furthest that can be said of `writer`: none of its ids up to this is unfinished.
+        """The highest position of `writer` that is certain: none of its ids up to it is unfinished.
 
-        An idle writer is as far as all that it has seen; one that is unknown, where the stream is persisted up to.
+        For the idle own writer: the highest id seen. For an unknown writer: the persisted position.
         """
         if writer == self.own and self._work is not None:
             return self._reached
         return max(self._others.get(writer, self.persisted), self.persisted)
 
     def minimal_local(self) -> int:
-        """Own position; of a reader, where the stream is persisted up to."""
+        """The own position; for a reader, the persisted position."""
         return self.persisted if self._work is None else self._work.position
 
     def announcement(self) -> int:
-        """Own current position, for the others; ValueError of a reader."""
+        """The own current position, for the other writers; ValueError for a reader."""
         self._own_work()
         return self._reached
 
     def expect(self) -> int:
-        """Own ids are being fetched: they will be above the number returned. To be followed by `arrived`."""
+        """Announces that own ids are being fetched; they will be above the returned id. Call `arrived` next."""
         self._own_work().expect(self._seen)
         return self._seen
 
     def arrived(self, floor: int, ids: Iterable[int] = ()) -> None:
-        """The ids that were fetched since `expect` returned `floor`; none if there came none."""
+        """The ids fetched after `expect` returned `floor`; may be empty."""
         ids = list(ids)
         self._own_work().arrived(floor, ids)
         self._seen = max([self._seen, *ids])
         self._settle()
 
     def finish(self, ids: Iterable[int]) -> None:
-        """Own ids that are written or given up; ValueError if one is not in flight."""
+        """Own ids that are written or abandoned; ValueError for one that is not in flight."""
         ids = list(ids)
         self._own_work().finish(ids)
-        for one in ids:
-            heappush(self._gapped, one)
+        for row_id in ids:
+            heappush(self._gapped, row_id)
         self._settle()
 
     def advance(self, writer: int, position: int) -> None:
-        """`writer` announced `position`; an echo, or one that comes late, changes nothing.
+        """`writer` announced `position`; a repeated or late announcement changes nothing.
 
-        A writer that nobody told of counts from then on.
+        An unknown writer is active from then on.
         """
         if writer == self.own and self._work is not None:
             return
         if position <= self._others.setdefault(writer, self.persisted):
             return
         self._others[writer] = position
-        # Whoever announced it, that id is finished: a position is the id of somebody's finished work.
+        # A position is the id of finished work, whichever writer announced it.
         heappush(self._gapped, position)
         self._seen = max(self._seen, position)
         self._settle()
 
     def _own_work(self) -> InFlight:
         if self._work is None:
-            raise ValueError(f"{self.own} is no writer of this stream, only {sorted(self._others)} are")
+            raise ValueError(f"{self.own} is not a writer of this stream; the writers are {sorted(self._others)}")
         return self._work
 
     def _settle(self) -> None:

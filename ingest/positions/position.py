@@ -1,7 +1,6 @@
-"""Positions in a source's log: their text form, what of the log is visible, and how far a source
-is.
+"""Positions in a source's log: their text form, the readable ranges, and a source's minimum.
 
-Pure. A position p says: everything with commit_lsn < p is landed. All intervals are half-open.
+Pure. A position p means: everything with commit_lsn < p is in the lake. All intervals are half-open.
 """
 
 import re
@@ -13,7 +12,7 @@ _LSN_LIMIT = 1 << 64
 
 
 def parse_lsn(text: str) -> int:
-    """`16/B374D848` as a number; ValueError if it is none."""
+    """`16/B374D848` as a number; ValueError if the text is not an LSN."""
     if not _LSN.fullmatch(text):
         raise ValueError(f"not an LSN: {text!r}")
     high, _, low = text.partition("/")
@@ -29,11 +28,10 @@ def format_lsn(lsn: int) -> str:
 
 @dataclass(frozen=True)
 class Position:
-    """How far one incarnation of a writer is: it has landed `[start_position, position)` of its
-    slot.
+    """The position of one epoch of a writer: it has committed `[start_position, position)` of its slot.
 
-    Another slot, made after the old one was lost, is another incarnation, with a later start. token: what a source
-    whose log could be another one by now is asked for; of its newest event.
+    A slot that replaces a lost one starts a new epoch, with a higher start. token: identifies the newest event, to
+    check that the source's log still contains it.
     """
 
     source: str
@@ -45,53 +43,48 @@ class Position:
     position: int
     token: str | None = field(default=None, compare=False)
 
-    def moved(self, position: int, token: str | None = None) -> "Position":
-        """This at `position`, or as it is if that is not further on; with a newer token, if there is one."""
+    def advanced_to(self, position: int, token: str | None = None) -> "Position":
+        """This at `position` if that is higher, with `token` if one is given."""
         return replace(self, position=max(self.position, position), token=token or self.token)
 
 
 @dataclass(frozen=True)
-class Restart:
-    """A stream begins again at `position`, on a timeline that may be a later one: after a failover."""
+class StreamReset:
+    """The stream continues at `position` after a failover, on `timeline`."""
 
     position: int
     timeline: int
 
 
-def incarnations(stored: Iterable[Position]) -> list[Position]:
-    """Of each (source, writer, slot, system, start) the furthest, whatever the order they were
-    stored in.
-    """
-    furthest: dict[tuple[str, int, str, str, int], Position] = {}
-    for one in stored:
-        key = (one.source, one.writer, one.slot, one.system_id, one.start_position)
-        if key not in furthest or one.position > furthest[key].position:
-            furthest[key] = one
-    return sorted(furthest.values(), key=lambda p: (p.source, p.writer, p.start_position))
+def latest_per_epoch(stored: Iterable[Position]) -> list[Position]:
+    """The highest position of each (source, writer, slot, system, start), whatever their order."""
+    highest: dict[tuple[str, int, str, str, int], Position] = {}
+    for position in stored:
+        key = (position.source, position.writer, position.slot, position.system_id, position.start_position)
+        if key not in highest or position.position > highest[key].position:
+            highest[key] = position
+    return sorted(highest.values(), key=lambda p: (p.source, p.writer, p.start_position))
 
 
-def current(stored: Iterable[Position]) -> dict[tuple[str, int], Position]:
-    """The newest incarnation of each (source, writer): the one that started last."""
-    return {(one.source, one.writer): one for one in incarnations(stored)}
+def current_epochs(stored: Iterable[Position]) -> dict[tuple[str, int], Position]:
+    """The newest epoch of each (source, writer): the one with the highest start."""
+    return {(position.source, position.writer): position for position in latest_per_epoch(stored)}
 
 
-def visible(stored: Iterable[Position], source: str, writer: int) -> list[tuple[int, int]]:
-    """What of a writer's records may be read, as `[start, end)` in order.
-
-    Empty ones are left out.
-    """
+def readable_ranges(stored: Iterable[Position], source: str, writer: int) -> list[tuple[int, int]]:
+    """The ranges `[start, end)` of a writer's events that may be read, in order; without empty ranges."""
     return [
-        (one.start_position, one.position)
-        for one in incarnations(stored)
-        if (one.source, one.writer) == (source, writer) and one.position > one.start_position
+        (epoch.start_position, epoch.position)
+        for epoch in latest_per_epoch(stored)
+        if (epoch.source, epoch.writer) == (source, writer) and epoch.position > epoch.start_position
     ]
 
 
-def persisted(stored: Iterable[Position], source: str, writers: Collection[int] | None = None) -> int | None:
-    """The position that the writers of `source` have stored, each in its newest incarnation: their minimum.
+def min_position(stored: Iterable[Position], source: str, writers: Collection[int] | None = None) -> int | None:
+    """The minimum of the positions that the writers of `source` have stored, each in its newest epoch.
 
-    writers: those that count (None: all that ever were). None without a writer, or before one has a position.
+    writers: the active writers (None: all with a position). None if there are none, or if one has no position yet.
     """
-    found = {writer: one.position for (of, writer), one in current(stored).items() if of == source}
-    counting = set(found if writers is None else writers)
-    return min(found[writer] for writer in counting) if counting and counting <= found.keys() else None
+    positions = {writer: epoch.position for (name, writer), epoch in current_epochs(stored).items() if name == source}
+    active = set(positions if writers is None else writers)
+    return min(positions[writer] for writer in active) if active and active <= positions.keys() else None

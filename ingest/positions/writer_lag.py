@@ -1,12 +1,12 @@
-"""How long a writer has held back the others of its source, whose position is their minimum. Pure, times in seconds."""
+"""How long a writer has held back its source's minimum position. Pure; times in seconds."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A position that a writer has stored, and when; those that are superseded are forgotten now and then."""
+class PositionSample:
+    """A position that a writer has stored, and when. Superseded samples are deleted from time to time."""
 
     writer: int
     position: int
@@ -14,42 +14,46 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Landed:
-    """When the first and the last change were committed that others have landed and that a writer is not past."""
+class UnreachedChanges:
+    """Commit times of the first and last change that other writers have committed and that a writer has not reached."""
 
     first: float
     last: float
 
 
-def held_seconds(
-    now: float, stored: Iterable[Stored], landed: Mapping[int, Landed], done: Iterable[tuple[int, float]]
+def lag_seconds(
+    now: float,
+    stored: Iterable[PositionSample],
+    unreached: Mapping[int, UnreachedChanges],
+    snapshot_ends: Iterable[tuple[int, float]],
 ) -> dict[int, int]:
-    """By writer; 0 if none waits for it.
+    """By writer; 0 if no other writer and no snapshot is ahead of it.
 
-    stored: of the writers that count. landed: by writer. done: where snapshots that were read end, and when that was
-    told. One that moves on, but slowly, is as late as what it comes to is older than what others have landed.
+    stored: samples of the active writers. unreached: by writer. snapshot_ends: the end position of each snapshot, and
+    when it was stored. The lag of a writer that advances slowly is the age difference of its unreached changes.
     """
-    rows, ends = list(stored), list(done)
-    found = {}
+    rows, ends = list(stored), list(snapshot_ends)
+    lags = {}
     for writer in {row.writer for row in rows}:
-        at = max((row for row in rows if row.writer == writer), key=lambda row: (row.position, -row.at))
+        newest = max((row for row in rows if row.writer == writer), key=lambda row: (row.position, -row.at))
         since = [
-            _passed(at, [row for row in rows if row.writer == other]) for other in {r.writer for r in rows} - {writer}
+            _first_seen_past(newest, [row for row in rows if row.writer == other])
+            for other in {r.writer for r in rows} - {writer}
         ]
-        since += [told for end, told in ends if end >= at.position]
+        since += [stored_at for end, stored_at in ends if end >= newest.position]
         late = 0.0
-        if writer in landed:
-            since.append(landed[writer].first)
-            late = landed[writer].last - landed[writer].first
-        waits = [max(moment, at.at) for moment in since if moment is not None]
-        found[writer] = max(0, int(max(late, now - min(waits, default=now))))
-    return found
+        if writer in unreached:
+            since.append(unreached[writer].first)
+            late = unreached[writer].last - unreached[writer].first
+        waits = [max(time, newest.at) for time in since if time is not None]
+        lags[writer] = max(0, int(max(late, now - min(waits, default=now))))
+    return lags
 
 
-def _passed(at: Stored, other: Iterable[Stored]) -> float | None:
-    """When another writer was first seen past `at`; None if it isn't."""
+def _first_seen_past(sample: PositionSample, other: Iterable[PositionSample]) -> float | None:
+    """When another writer was first seen past `sample`; None if it is not past it."""
     rows = list(other)
-    past = [row.at for row in rows if row.position > at.position]
+    past = [row.at for row in rows if row.position > sample.position]
     if len(past) == len(rows) and past:
-        return at.at  # what is left doesn't tell: it may have been past from the beginning
+        return sample.at  # older samples were deleted: it may always have been past
     return min(past, default=None)

@@ -1,1 +1,1 @@
-"""The dbt project, called in this process."""
+"""Runs the dbt project in this process."""

@@ -1,6 +1,6 @@
-"""The dbt project, called in process: parsed once, then run on the Spark session that is already warm.
+"""Runs the dbt project in this process: parsed once, then run on the existing Spark session.
 
-A failure is one line for each node that failed; the command's log file has all that dbt said of it.
+A failure has one line for each failed node; the command's log file has dbt's complete message.
 """
 
 import json
@@ -21,47 +21,47 @@ from dbt_common.events.base_types import EventMsg
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from ingest.common.environment_errors import disk_fails, unavailable_text
-from ingest.common.errors import Failure, UsageError, one_line
+from ingest.common.errors import Failure, UsageError, first_message_line, one_line
 from ingest.lake import spark_session
 from ingest.lake.iceberg_commit import CONFLICT
 
-# dbt says on the screen what the one line of a Failure says, with the whole plan of a query. It then writes no
-# `logs/dbt.log` either, which would grow with each run of a warm process.
-QUIETLY = ("--quiet", "--log-level", "none")
+# dbt would print the errors that a Failure has in one line, with complete query plans. With these options it does not
+# write `logs/dbt.log` either, which would grow with each run.
+QUIET_OPTIONS = ("--quiet", "--log-level", "none")
 # The materializations that keep rows and an op log.
 DEFINITIONS = ("bucket", "bucket_lookup")
-# dbt's, where it is not the plural.
+# dbt's default folders that are not the plural of the kind.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
 # The length to which a message is cut: Spark's may contain a plan or a stack trace.
 MESSAGE_LENGTH = 500
-# What dbt calls the status of a node that failed.
+# dbt's status of a failed node.
 FAILED = ("error", "fail", "runtime error")
-# What `commit_manifest` and `check_listed` say, Iceberg of a `core.releases` that has moved, or whose branch was
-# dropped by then, Spark of a table that another run has just made, and Iceberg of a table that another commit changed.
-_OVERTAKEN = re.compile(
+# Messages of concurrent releases: of the macros `commit_manifest` and `check_listed`; of Iceberg, if `core.releases` or
+# another table has changed or a branch was dropped; of Spark, if another run has just created the table.
+_CONCURRENT_PUBLISH = re.compile(
     "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
 
 
-# An OSError of Python: dbt's own files, as all of the lake's are written by Java.
-_OF_PYTHON = re.compile(r"\[Errno \d+\]")
+# An OSError of Python concerns dbt's files, because Java writes the lake's.
+_PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")
 
-# Not one of the loggers that show on the screen.
+# This logger writes to the log file only.
 _details = logging.getLogger("dbt details")
 
 
-# A line of Java's stack, or the heading that py4j puts above it.
-_OF_STACK = re.compile(r"\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|An error occurred while calling \w+\.\w+)")
+# A line of a Java stack trace, or py4j's heading above it.
+_STACK_LINE = re.compile(r"\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|An error occurred while calling \w+\.\w+)")
 
 
-class Overtaken(Failure):
-    """Another run, or upkeep, published first, and nothing of this one was: it can be repeated at once."""
+class ConcurrentPublishError(Failure):
+    """Another run or maintenance published first, and this one published nothing: it can be repeated at once."""
 
 
-# Decorates what publishes. What a busy lake has been overtaken in so often is told.
-repeated_if_overtaken = retry(
-    retry=retry_if_exception_type(Overtaken),
+# For functions that publish. Raises ConcurrentPublishError after the last attempt.
+retry_on_concurrent_publish = retry(
+    retry=retry_if_exception_type(ConcurrentPublishError),
     wait=wait_random_exponential(max=10.0),
     stop=stop_after_attempt(5),
     reraise=True,
@@ -69,8 +69,8 @@ repeated_if_overtaken = retry(
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a node came to: its name, dbt's status and message, what its materialization reported, seconds."""
+class NodeResult:
+    """The result of a node: name, dbt's status and message, its materialization's report, seconds."""
 
     name: str
     status: str
@@ -84,65 +84,67 @@ class Project:
 
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
         self._target, self._folder = target, Path(folder)
-        self._files = _files(self._folder)
+        self._files = _file_versions(self._folder)
         self._profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
         self._options = ["--project-dir", str(folder), "--profiles-dir", self._profiles]
         if target:
             self._options += ["--target", target]
-        found = dbtRunner().invoke([*QUIETLY, "parse", *self._options])
+        found = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
         if not isinstance(found.result, Manifest):
             what, where = "the dbt project can't be parsed", "dbt_project.yml"
-            raise _failure(str(found.exception), what, where, _said(found), lake=self._lake)
+            raise _make_failure(str(found.exception), what, where, _error_line(found), lake=self._lake_location)
         self.manifest = found.result
 
-    def renewed(self) -> "Project":
-        """Itself; parsed anew, if a file of it has changed since. Raises Failure if it can't be parsed now."""
-        return self if _files(self._folder) == self._files else Project(self._target, self._folder)
+    def reparse_if_changed(self) -> "Project":
+        """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
+        return self if _file_versions(self._folder) == self._files else Project(self._target, self._folder)
 
-    def invoke(self, command: str, *arguments: str) -> list[Outcome]:
-        """Run a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
-        outcomes, failure = self.attempt(command, *arguments)
+    def invoke(self, command: str, *arguments: str) -> list[NodeResult]:
+        """Runs a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
+        outcomes, failure = self.try_invoke(command, *arguments)
         if failure:
             raise failure
         return outcomes
 
-    def attempt(self, command: str, *arguments: str) -> tuple[list[Outcome], Failure | None]:
-        """Run a dbt command; gives what each node came to, and what `invoke` would raise."""
-        done = dbtRunner(manifest=self.manifest).invoke([*QUIETLY, command, *arguments, *self._options])
+    def try_invoke(self, command: str, *arguments: str) -> tuple[list[NodeResult], Failure | None]:
+        """Runs a dbt command; returns the results of its nodes, and the Failure that `invoke` would raise."""
+        done = dbtRunner(manifest=self.manifest).invoke([*QUIET_OPTIONS, command, *arguments, *self._options])
         results = done.result.results if isinstance(done.result, RunExecutionResult) else []
         failure = None
         if failed := [result for result in results if str(result.status) in FAILED]:
-            said = "; ".join(f"{_path(result)}: {_brief(first_line(str(result.message)))}" for result in failed)
-            told = " ".join(str(result.message) for result in failed)
-            hint = "Mend it and run again; what does not hang on it goes on"
-            failure = _failure(told, said, f"dbt {command}", hint, lake=self._lake)
+            errors = "; ".join(
+                f"{_node_path(result)}: {_shorten(first_message_line(str(result.message)))}" for result in failed
+            )
+            text = " ".join(str(result.message) for result in failed)
+            hint = "Fix the error and run again; models that do not depend on it are published"
+            failure = _make_failure(text, errors, f"dbt {command}", hint, lake=self._lake_location)
         elif not done.success:
-            what = f"dbt did not finish ({_said(done)})"
-            failure = _failure(_told(done), what, f"dbt {command}", lake=self._lake)
-        return [_outcome(result) for result in results], failure
+            what = f"dbt did not finish ({_error_line(done)})"
+            failure = _make_failure(_error_text(done), what, f"dbt {command}", lake=self._lake_location)
+        return [_parse_result(result) for result in results], failure
 
     @property
-    def _lake(self) -> str:
-        """The place of the lake's files, for messages."""
-        return spark_session.lake_place(self._target, self._profiles)
+    def _lake_location(self) -> str:
+        """The location of the lake's files, for messages."""
+        return spark_session.lake_location(self._target, self._profiles)
 
     def compile_views(self) -> None:
-        """Let the macros know the views as they would be made now, not as they stand in the lake (`view_text`)."""
+        """Compiles the views, so that macros see them as they would be created, not as deployed (`view_text`)."""
         self.invoke("compile", "--select", "config.materialized:view")
         self.manifest.build_flat_graph()  # type: ignore[no-untyped-call]
 
-    def operation(self, macro: str, **arguments: Any) -> list[str]:
-        """Call a macro of ours by `dbt run-operation`; gives the lines that it logs.
+    def run_operation(self, macro: str, **arguments: Any) -> list[str]:
+        """Calls a macro of Tidemark by `dbt run-operation`; returns the lines that it logs.
 
-        Raises Failure, or Overtaken, if it fails.
+        Raises Failure or ConcurrentPublishError if it fails.
         """
-        heard = _Heard()
-        called = [*QUIETLY, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
-        done = dbtRunner(manifest=self.manifest, callbacks=[heard]).invoke(called)
+        collector = _LogCollector()
+        called = [*QUIET_OPTIONS, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
+        done = dbtRunner(manifest=self.manifest, callbacks=[collector]).invoke(called)
         if not done.success:
-            told = " ".join(heard.errors) or _told(done)
-            raise _failure(told, _brief(told), f"macro {macro}", lake=self._lake)
-        return heard.lines
+            text = " ".join(collector.errors) or _error_text(done)
+            raise _make_failure(text, _shorten(text), f"macro {macro}", lake=self._lake_location)
+        return collector.lines
 
     @property
     def definitions(self) -> list[str]:
@@ -152,17 +154,17 @@ class Project:
 
     @property
     def lookups(self) -> dict[str, list[str]]:
-        """Names of the models that say which buckets a request may see, with what they ask for. Raises UsageError."""
+        """The parameters of each lookup (`bucket_lookup` model), by name. Raises UsageError."""
         nodes = [node for node in self.manifest.nodes.values() if node.config.materialized == "bucket_lookup"]
         for node in nodes:
             if not isinstance(node.config.meta.get("parameters"), list):
-                fix = "Name the columns that a request gives; [] is for everybody"
-                raise UsageError("meta.parameters is missing or no list", node.original_file_path, fix)
+                fix = "List the columns that a request provides; [] grants to every request"
+                raise UsageError("meta.parameters is missing or not a list", node.original_file_path, fix)
         return {node.name: list(node.config.meta["parameters"]) for node in sorted(nodes, key=lambda node: node.name)}
 
 
-class _Heard:
-    """What macros log, and what dbt says of errors."""
+class _LogCollector:
+    """Collects the lines that macros log, and dbt's error messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -175,79 +177,71 @@ class _Heard:
             self.errors.append(event.info.msg)  # type: ignore[attr-defined]
 
 
-def _files(folder: Path) -> frozenset[tuple[str, int, int]]:
-    """What tells whether a project is as it was: path, time of change and size of each file that dbt reads."""
-    found = [folder / name for name in ("dbt_project.yml", "packages.yml", "profiles/profiles.yml")]
-    for path in _folders(folder / "dbt_project.yml"):
-        found += (folder / path).rglob("*")
+def _file_versions(folder: Path) -> frozenset[tuple[str, int, int]]:
+    """Path, modification time and size of each file that dbt reads, to detect changes."""
+    paths = [folder / name for name in ("dbt_project.yml", "packages.yml", "profiles/profiles.yml")]
+    for path in _dbt_folders(folder / "dbt_project.yml"):
+        paths += (folder / path).rglob("*")
     files = set()
-    for file in found:
-        # Editors keep files of their own beside those that they edit, and replace these.
+    for file in paths:
+        # Editors create hidden files, and replace the edited file.
         with suppress(FileNotFoundError):
             if file.is_file() and not file.name.startswith("."):
                 files.add((str(file), file.stat().st_mtime_ns, file.stat().st_size))
     return frozenset(files)
 
 
-def _folders(settings: Path) -> Iterator[str]:
-    """Where dbt reads files, as its settings say. It says itself what is wrong with them."""
-    said = None
+def _dbt_folders(settings: Path) -> Iterator[str]:
+    """The folders that dbt reads, by its settings. dbt reports invalid settings itself."""
+    content = None
     with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
-        said = yaml.safe_load(settings.read_text())
+        content = yaml.safe_load(settings.read_text())
     for kind in ("model", "macro", "seed", "test", "snapshot", "analysis"):
-        named = said.get(f"{kind}-paths") if isinstance(said, dict) else None
-        yield from map(str, named) if isinstance(named, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
+        paths = content.get(f"{kind}-paths") if isinstance(content, dict) else None
+        yield from map(str, paths) if isinstance(paths, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
 
 
-def _failure(told: str, what: str, where: str, hint: str = "", *, lake: str) -> Failure:
-    """What to raise: Overtaken or Unavailable if the text that dbt has `told` is of that kind, else Failure.
+def _make_failure(text: str, what: str, where: str, hint: str = "", *, lake: str) -> Failure:
+    """The error to raise: ConcurrentPublishError or Unavailable if dbt's error `text` is of that kind, else Failure.
 
-    lake: its place, named if the text names no folder.
+    lake: location of the lake, used if the text has no path.
     """
-    place = "target/" if _OF_PYTHON.search(told) else lake
-    if found := disk_fails(told, place):  # Iceberg may say of that, too, that a commit failed
-        return found
-    if _OVERTAKEN.search(told):
-        return Overtaken(what, where, "Run it again")
-    if found := unavailable_text(told, place):
-        return found
-    _details.error("%s: dbt said", where, exc_info=(RuntimeError, RuntimeError(told), None))
+    location = "target/" if _PYTHON_OS_ERROR.search(text) else lake
+    if failure := disk_fails(text, location):  # first: Iceberg may report a full disk as a failed commit, too
+        return failure
+    if _CONCURRENT_PUBLISH.search(text):
+        return ConcurrentPublishError(what, where, "Run it again")
+    if failure := unavailable_text(text, location):
+        return failure
+    _details.error("%s: error of dbt", where, exc_info=(RuntimeError, RuntimeError(text), None))
     return Failure(what, where, hint)
 
 
-def _outcome(result: RunResult) -> Outcome:
+def _parse_result(result: RunResult) -> NodeResult:
     code = str((result.adapter_response or {}).get("code", ""))
     report = json.loads(code) if code.startswith("{") else {}
-    return Outcome(_name(result), str(result.status), str(result.message), report, result.execution_time)
+    return NodeResult(_node_name(result), str(result.status), str(result.message), report, result.execution_time)
 
 
-def _name(result: RunResult) -> str:
+def _node_name(result: RunResult) -> str:
     return str(getattr(result.node, "name", result.node.unique_id))
 
 
-def _path(result: RunResult) -> str:
-    """The file to look at; a hook's is the project's."""
-    return f"{_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
+def _node_path(result: RunResult) -> str:
+    """Name and file of a node; for a hook, the project's file."""
+    return f"{_node_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
 
 
-def first_line(message: str) -> str:
-    """Of what dbt says of a failed node: its messages begin with a heading, py4j's too; Spark's go on with a plan."""
-    lines = [line.strip().removeprefix(": ") for line in message.splitlines()]
-    heading = "An error occurred while calling"
-    told = (line for line in lines if line and not line.endswith((")", "Error")) and not line.startswith(heading))
-    return next(told, message)
+def _error_text(result: dbtRunnerResult) -> str:
+    return str(result.exception) if result.exception else "no error message"
 
 
-def _told(result: dbtRunnerResult) -> str:
-    return str(result.exception) if result.exception else "it did not say why"
+def _error_line(result: dbtRunnerResult) -> str:
+    return _shorten(_error_text(result))
 
 
-def _said(result: dbtRunnerResult) -> str:
-    return _brief(_told(result))
-
-
-def _brief(message: str) -> str:
-    """A message on one line, without Java's stack, cut if it is long."""
-    lines = [line for line in message.splitlines() if not _OF_STACK.match(line)]
+def _shorten(message: str) -> str:
+    """A message on one line, without Java's stack trace, cut to `MESSAGE_LENGTH`."""
+    lines = [line for line in message.splitlines() if not _STACK_LINE.match(line)]
     line = one_line(" ".join(lines))
     return line if len(line) <= MESSAGE_LENGTH else f"{line[:MESSAGE_LENGTH]} ..."

@@ -1,4 +1,4 @@
-"""What the next run will do with each definition; decided by the same macros that the run goes by."""
+"""What the next run will do with each definition; decided by the same macros as the run."""
 
 import dataclasses
 import json
@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from ingest.common.errors import UsageError, one_line, printable
-from ingest.project.dbt_project import DEFINITIONS, FAILED, Outcome, Project, first_line, repeated_if_overtaken
+from ingest.common.errors import UsageError, first_message_line, one_line, printable
+from ingest.project.dbt_project import DEFINITIONS, FAILED, NodeResult, Project, retry_on_concurrent_publish
 
 
 @dataclass(frozen=True)
-class Step:
+class PlannedChange:
     """One definition. state: new, changed, unchanged, waiting, deleted or invalid. rows: input rows to evaluate."""
 
     definition: str
@@ -28,35 +28,39 @@ class Step:
         return json.dumps(dataclasses.asdict(self))
 
 
-def make(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[Step]:
-    """The plan of the project in `folder`, in the order of the definitions' names. Runs nothing.
+def make_plan(spark: SparkSession, target: str | None = None, folder: Path | str = ".") -> list[PlannedChange]:
+    """The plan of the project in `folder`, sorted by definition. Runs nothing.
 
-    Raises Failure for what is wrong with all of it; what is wrong with a definition is the reason why it is invalid.
+    Raises Failure for an error of the whole project; an error of a definition is the reason why it is invalid.
     """
     project = Project(target, folder)
     project.compile_views()
     definitions = project.definitions
     selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
-    outcomes, failure = project.attempt("run", "--select", *selected, "--vars", "{plan_only: true}")
+    outcomes, failure = project.try_invoke("run", "--select", *selected, "--vars", "{plan_only: true}")
     failed = {outcome.name for outcome in outcomes if outcome.status in FAILED}
     if failure and not (failed and failed.issubset(definitions)):
         raise failure
-    steps = [_step(outcome) for outcome in outcomes if outcome.name in definitions]
+    steps = [_parse_step(outcome) for outcome in outcomes if outcome.name in definitions]
     steps += [
-        Step(name, "deleted", f"{why}; its tables stay until `tidemark prune`", 0)
+        PlannedChange(name, "deleted", f"{why}; its tables stay until `tidemark prune`", 0)
         for name, why in find_deleted(spark, project).items()
     ]
     return sorted(steps, key=lambda step: step.definition)
 
 
-def _step(outcome: Outcome) -> Step:
-    if told := outcome.report:
-        return Step(outcome.name, told["state"], told["reason"], told["rows"])
-    why = first_line(outcome.message) if outcome.status in FAILED else "a definition that it depends on is invalid"
-    return Step(outcome.name, "invalid", one_line(why), 0)
+def _parse_step(outcome: NodeResult) -> PlannedChange:
+    if report := outcome.report:
+        return PlannedChange(outcome.name, report["state"], report["reason"], report["rows"])
+    why = (
+        first_message_line(outcome.message)
+        if outcome.status in FAILED
+        else "a definition that it depends on is invalid"
+    )
+    return PlannedChange(outcome.name, "invalid", one_line(why), 0)
 
 
-def prune(
+def prune_definitions(
     spark: SparkSession, names: Collection[str] = (), target: str | None = None, folder: Path | str = "."
 ) -> list[str]:
     """Drops the tables of deleted definitions: of these, or of all; returns their names.
@@ -69,14 +73,14 @@ def prune(
         if name not in deleted:
             known = f"Deleted definitions: {', '.join(deleted)}" if deleted else "There is no deleted definition"
             raise UsageError("not a deleted definition", name, known)
-    prune_one = repeated_if_overtaken(project.operation)
+    prune_one = retry_on_concurrent_publish(project.run_operation)
     chosen = sorted(set(names)) or list(deleted)
     for name in chosen:
         prune_one("prune", definition=name)
     return chosen
 
 
-def render(steps: list[Step]) -> None:
+def render_plan(steps: list[PlannedChange]) -> None:
     """Print a plan as a table."""
     table = Table("definition", "state", "why", "rows to evaluate")
     table.columns[3].justify = "right"

@@ -18,7 +18,7 @@ from ingest.common.environment_errors import unavailable
 from ingest.common.errors import Failure, one_line
 from ingest.config.job_settings import JobSettings
 from ingest.lake import Chunk
-from ingest.lake.parquet_files import File
+from ingest.lake.parquet_files import DataFile
 from ingest.snapshot.chunk_task import CHANGED, FAILED, FORBIDDEN, RESULTS, ChunkResult, Task
 from ingest.snapshot.snapshot_source import Read
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 def outcome(result: ChunkResult, chunk: Chunk) -> Read:
     """What a result means for the chunk that it is of."""
     if result.problem is None:
-        file = File(result.path, result.rows, result.size) if result.path else None
+        file = DataFile(result.path, result.rows, result.size) if result.path else None
         return Read(chunk, result.rows, result.read_lsn, file)
     return Read(
         chunk,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ingest.common.errors import Unavailable
-from ingest.lake import Chunk, File, Folder, SourceTable
+from ingest.lake import Chunk, DataFile, Folder, SourceTable
 
 Bounds = tuple[int, str | None, str | None]
 
@@ -36,7 +36,7 @@ class Read:
     chunk: Chunk
     rows: int = 0
     read_lsn: int = 0
-    file: File | None = None
+    file: DataFile | None = None
     problem: str = ""
     restart: bool = False
     give_up: bool = False

@@ -23,8 +23,8 @@ from ingest.common.log_repeats import Repeats
 from ingest.config.job_settings import JobSettings
 from ingest.lake import Chunk, Lake, SourceTable
 from ingest.lake.chunk_leases import Lease
-from ingest.lake.chunk_table import Count, claimed_by
-from ingest.lake.incomplete_rows import lacking
+from ingest.lake.chunk_table import ChunkStats, make_claimed
+from ingest.lake.incomplete_rows import find_incomplete_rows
 from ingest.lake.raw_schema import SNAPSHOT_ROWS
 from ingest.lake.source_tables import DONE, QUEUED, RUNNING
 from ingest.snapshot.chunk_planning import chunks_of, key_chunks
@@ -194,7 +194,7 @@ class Snapshotter:
             snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
             chunks[snapshot_id] = chunks_of(table, snapshot_id, plan.chunks)
             rows.append(
-                table.after(
+                table.with_changes(
                     state=RUNNING,
                     snapshot_id=snapshot_id,
                     snapshot_lsn=plan.snapshot_lsn,
@@ -206,16 +206,16 @@ class Snapshotter:
                 )
             )
         work = _Work({str(row.snapshot_id): row for row in rows}, chunks)
-        ours = claimed_by(self._wanted(work), self._owner(), self._settings.chunk_lease_seconds)
+        ours = make_claimed(self._wanted(work), self._owner(), self._settings.chunk_lease_seconds)
         planned = list({(c.snapshot_id, c.chunk): c for c in chain(*chunks.values(), ours)}.values())
         # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
         if planned:
-            self._lake.chunks.plan(planned)
+            self._lake.chunks.insert(planned)
         self._hooks.after_plan(planned)
-        self._lake.tables.put(self._name, rows)
+        self._lake.tables.upsert(self._name, rows)
         # Not by what is as we put it: whoever moves a table to another writer may have changed its row since.
         won = work.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
-        self._lake.chunks.drop(work.tables.keys() - won)
+        self._lake.chunks.delete_snapshots(work.tables.keys() - won)
         for snapshot_id, row in work.tables.items():
             if snapshot_id in won:
                 _log.info("snapshot of %s: %d chunks", row.table_name, len(chunks[snapshot_id]))
@@ -253,7 +253,7 @@ class Snapshotter:
         wanted: list[Chunk] = []
         weight = 0
         for snapshot_id, table in work.tables.items():
-            free = [chunk for chunk in work.chunks[snapshot_id] if chunk.claimable(now)]
+            free = [chunk for chunk in work.chunks[snapshot_id] if chunk.is_claimable(now)]
             whole = self._alone or self._source.at_once(table)
             if whole and any(c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]):
                 continue
@@ -270,7 +270,7 @@ class Snapshotter:
         not to be tried again as it is.
         """
         began = time.monotonic()
-        folder = self._lake.landing_folder(SNAPSHOT_ROWS)
+        folder = self._lake.commit_folder(SNAPSHOT_ROWS)
         with Lease(self._lake.chunks, [c for _, c in group], self._settings.chunk_lease_seconds) as lease:
             found = list(self._source.read(group, folder))
             tables = {chunk.snapshot_id: table for table, chunk in group}
@@ -280,10 +280,12 @@ class Snapshotter:
             self._hooks.before_land([read.chunk for read in good])
             self._lake.add(SNAPSHOT_ROWS, files)
             self._hooks.after_land([read.chunk for read in good])
-            counted = lease.finish({(r.chunk.snapshot_id, r.chunk.chunk): Count(r.rows, r.read_lsn) for r in good})
+            counted = lease.mark_done(
+                {(r.chunk.snapshot_id, r.chunk.chunk): ChunkStats(r.rows, r.read_lsn) for r in good}
+            )
         rows = sum(chunk.row_count or 0 for chunk in counted)
         self.rows += rows
-        self._lake.upkeep()
+        self._lake.run_housekeeping()
         if counted:
             if len(good) == len(found):
                 self._problems.over(f"source {self._name}: chunks are read again")
@@ -300,14 +302,14 @@ class Snapshotter:
             table = tables[read.chunk.snapshot_id]
             if read.restart and table.table_id not in restart:
                 _log.warning("the snapshot of %s begins anew: %s", table.table_name, read.problem)
-                restart[table.table_id] = table.queued(read.problem)
+                restart[table.table_id] = table.with_snapshot_queued(read.problem)
             elif read.give_up and table.table_id not in self.given_up:
                 _log.error("%s can't be read: %s", table.table_name, read.problem)
                 self.given_up[table.table_id] = read.problem
             elif read.problem and table.table_id not in self.given_up:
                 problem = f"{table.table_name}, to be tried again: {read.problem}"
                 self._problems.occurred(problem, key=table.table_id)
-        self._lake.tables.put(self._name, list(restart.values()))
+        self._lake.tables.upsert(self._name, list(restart.values()))
 
     def _finish(self, work: _Work) -> None:
         """Mark tables done whose chunks all are, unless they were queued anew or altered meanwhile."""
@@ -321,7 +323,7 @@ class Snapshotter:
         # this.
         self._source.survey()
         rows = [
-            work.tables[snapshot_id].after(
+            work.tables[snapshot_id].with_changes(
                 state=DONE,
                 complete_lsn=complete_lsn,
                 row_count=sum(chunk.row_count or 0 for chunk in work.chunks[snapshot_id]),
@@ -329,7 +331,7 @@ class Snapshotter:
             )
             for snapshot_id in complete
         ]
-        for row in self._lake.tables.put(self._name, rows):
+        for row in self._lake.tables.upsert(self._name, rows):
             _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
         # A run of the models that was past `complete_lsn` before admits the snapshot at the next position: make one.
         self._source.watermark()
@@ -342,17 +344,17 @@ class Snapshotter:
         if all(chunk.read_lsn in (None, table.snapshot_lsn) for chunk in chunks):
             return True
         if self._alone:  # nothing tells what moved between them
-            self._lake.tables.put(self._name, [table.queued("it was read at different moments")])
+            self._lake.tables.upsert(self._name, [table.with_snapshot_queued("it was read at different moments")])
             return False
         read = (str(table.snapshot_id), len(chunks))
         if read not in self._awaited:
             self._awaited[read] = self._source.watermark()
             _log.info("snapshot of %s was read at different moments: it waits for the stream", table.table_name)
-        stored = self._lake.persisted(self._name)
+        stored = self._lake.persisted_position(self._name)
         if stored is None or stored <= self._awaited[read]:
             return False
-        found = lacking(self._lake.spark, table, self._awaited[read], KEYS_AT_ONCE)
+        found = find_incomplete_rows(self._lake.spark, table, self._awaited[read], KEYS_AT_ONCE)
         if found:
             _log.info("%d rows of %s are read once more", len(found), table.table_name)
-            self._lake.chunks.plan(key_chunks(table, len(chunks), self._awaited[read], found))
+            self._lake.chunks.insert(key_chunks(table, len(chunks), self._awaited[read], found))
         return not found

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection
 import psycopg
 from pymongo.errors import PyMongoError
 
-from ingest.codegen.staging_files import Found
+from ingest.codegen.staging_files import SourceViews
 from ingest.codegen.staging_record import Record
 from ingest.common import environment_errors as environment
 from ingest.common.errors import Unavailable, UsageError, one_line
@@ -94,7 +94,7 @@ def position_text(source: Source, position: int) -> str:
     return format_lsn(position) if isinstance(source, PostgresSource) else cluster_time.readable(position)
 
 
-def views(source: Source, settings: JobSettings, record: Record) -> Found:
+def views(source: Source, settings: JobSettings, record: Record) -> SourceViews:
     """A source's staging views. record: of those that are there."""
     if isinstance(source, PostgresSource):
         return table_views.views(source, settings, record)

@@ -14,8 +14,8 @@ from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
 from ingest.lake.raw_schema import EVENTS, POSITIONS
 from ingest.lake.sql_literals import literal
-from ingest.positions.position import Position, current, parse_lsn
-from ingest.positions.writer_lag import Stored
+from ingest.positions.position import Position, current_epochs, parse_lsn
+from ingest.positions.writer_lag import PositionSample
 from ingest.sources.mongodb import oplog_lag as mongodb_lag
 from ingest.sources.postgres.postgres_connection import Connection, connect
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
@@ -25,8 +25,8 @@ from ingest.sources.postgres.wal_lag import seconds_behind
 def asked(lake: Lake, settings: Settings, name: str) -> dict[str, Any]:
     """Fields of a SourceStatus: lag, log retained for the slots, problem (also why the source can't be reached)."""
     source = settings.sources[name]
-    counting = lake.writers(name)
-    stored = [one for (_, writer), one in current(lake.positions(name)).items() if writer in counting]
+    counting = lake.active_writers(name)
+    stored = [one for (_, writer), one in current_epochs(lake.positions(name)).items() if writer in counting]
     try:
         if isinstance(source, PostgresSource):
             return _asked_postgres(lake, settings, source, stored)
@@ -81,7 +81,7 @@ def _asked_postgres(
     }
 
 
-def _by_age(stored: Stored) -> tuple[int, float]:
+def _by_age(stored: PositionSample) -> tuple[int, float]:
     """Sorts by position; of equal ones the earliest comes last: the time at which the writer reached the position."""
     return stored.position, -stored.at
 
@@ -102,7 +102,7 @@ def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Pos
     return []
 
 
-def stored_positions(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[Stored]:
+def stored_positions(lake: Lake, name: str, writers: Mapping[int, Position]) -> list[PositionSample]:
     """The positions that these writers have stored since their start, as far as they are kept."""
     query = (
         "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS at "
@@ -110,4 +110,4 @@ def stored_positions(lake: Lake, name: str, writers: Mapping[int, Position]) -> 
     )
     begun = {(writer, one.slot, one.start_position) for writer, one in writers.items()}
     rows = lake.spark.sql(query).collect()
-    return [Stored(r.writer, r.position, r.at) for r in rows if (r.writer, r.slot, r.start_position) in begun]
+    return [PositionSample(r.writer, r.position, r.at) for r in rows if (r.writer, r.slot, r.start_position) in begun]

@@ -9,7 +9,7 @@ from collections.abc import Container
 
 from ingest.common.records import EventBatch
 from ingest.lake import Lake
-from ingest.positions.position import Position, Restart
+from ingest.positions.position import Position, StreamReset
 from ingest.stream.stream_writer import Feed
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class AfterSnapshots:
         self.start, self.before_landing = feed.start, feed.before_landing
         self.cancel, self.finish, self.stop = feed.cancel, feed.finish, feed.stop
 
-    def read(self, timeout: float) -> EventBatch | Restart | None:
+    def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """What came next; None: nothing did, or it has to wait."""
         if time.monotonic() - self._looked >= LOOK_SECONDS:
             tables = self._lake.tables.read(self._source).values()

@@ -23,10 +23,10 @@ from ingest.common.errors import Failure
 from ingest.common.records import EVENTS as SCHEMA
 from ingest.common.records import EventBatch
 from ingest.config.job_settings import JobSettings
-from ingest.lake import File, Lake
+from ingest.lake import DataFile, Lake
 from ingest.lake.parquet_files import BackgroundSink
 from ingest.lake.raw_schema import EVENTS
-from ingest.positions.position import Position, Restart
+from ingest.positions.position import Position, StreamReset
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Feed(Protocol):
     def start(self) -> None:
         """Begin to read from the stored position."""
 
-    def read(self, timeout: float) -> EventBatch | Restart | None:
+    def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """What came next, None if nothing did."""
 
     def acknowledge(self, position: Position) -> None:
@@ -93,7 +93,7 @@ class Landing:
     """
 
     position: Position
-    files: tuple[File, ...] = ()
+    files: tuple[DataFile, ...] = ()
     is_open: bool = False
 
     @property
@@ -211,7 +211,7 @@ class StreamWriter:
 
     def _add(self, batch: EventBatch) -> None:
         if batch.position is not None:
-            self._position = self._position.moved(batch.position, batch.token)
+            self._position = self._position.advanced_to(batch.position, batch.token)
         self.progress.transactions += batch.transactions
         self._is_open = batch.in_transaction
         if batch.events.num_rows:
@@ -231,17 +231,17 @@ class StreamWriter:
             self._sink.write(pa.concat_tables(self._held))
             self._held, self._held_bytes = [], 0
 
-    def _restart(self, restart: Restart) -> None:
+    def _restart(self, restart: StreamReset) -> None:
         """The stream begins again at the stored position: what is not landed will come once more."""
         self._forget()
         if restart.timeline != self._queued.timeline:
             self._discard(restart.position)
-        self._position = self._queued = replace(self._queued.moved(restart.position), timeline=restart.timeline)
+        self._position = self._queued = replace(self._queued.advanced_to(restart.position), timeline=restart.timeline)
 
     def _forget(self) -> None:
         """What is not handed over is not landed: it comes again."""
         if self._sink is not None:
-            self._sink.abandon()
+            self._sink.discard()
         self._sink, self._held, self._held_bytes, self._landing_bytes = None, [], 0, 0
         self._since, self._is_open, self._position = 0.0, False, self._queued
 
@@ -262,9 +262,9 @@ class StreamWriter:
                 f"source {self._queued.source}",
                 "Start the stream again, so that the new timeline is compared with what is stored now",
             )
-        self._lake.forsake(replace(self._queued, position=position))
+        self._lake.discard_timeline(replace(self._queued, position=position))
 
-    def _land_if_due(self, batch: EventBatch | Restart | None, until: int | None) -> None:
+    def _land_if_due(self, batch: EventBatch | StreamReset | None, until: int | None) -> None:
         now = time.monotonic()
         if self._landing_bytes >= self._settings.commit_max_bytes:
             self._land()
@@ -338,16 +338,16 @@ class StreamWriter:
             self.progress.last_landed_at = time.time()
         if landing.position.position > self.progress.position.position:
             self._hooks.before_store(landing)
-            self._lake.store(landing.position)
+            self._lake.store_position(landing.position)
             self.progress.position = landing.position
             self._feed.acknowledge(landing.position)
             self._hooks.after_store(landing)
-        self._lake.upkeep(landing.position)
+        self._lake.run_housekeeping(landing.position)
 
     def _give_up(self, committer: threading.Thread) -> None:
         """On an error in this thread: what was queued is landed, all or none of it, and then no more."""
         if self._sink is not None:
-            self._sink.abandon()
+            self._sink.discard()
         while committer.is_alive():
             with suppress(Full):
                 self._landings.put(None, timeout=0.2)

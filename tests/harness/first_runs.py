@@ -10,14 +10,14 @@ import sys
 from ingest.common.errors import Failure
 from ingest.config.sources_file import load
 from ingest.lake import Lake
-from ingest.lake.spark_session import session
+from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
 
 def main(query: str) -> None:
     """Run, then go on until all is caught up with."""
-    spark = session()
+    spark = open_session()
     refused("build")
     lake = Lake(spark)
     refused("run", "--select", "checkpoints")

@@ -9,7 +9,7 @@ from dbt.adapters.spark.session import Cursor
 
 from ingest.config.sources_file import load
 from ingest.lake import Lake
-from ingest.lake.spark_session import session
+from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
@@ -32,7 +32,7 @@ def main(place: str) -> None:
         execute(cursor, sql, *parameters)
 
     Cursor.execute = until_then  # type: ignore[method-assign, assignment]
-    lake = Lake(session())
+    lake = Lake(open_session())
     pipeline = Pipeline(lake, load(), Project())
     with pipeline.running():
         if place in CALLS:

@@ -13,7 +13,7 @@ from ingest.common.errors import Failure
 from ingest.config.sources_file import PostgresSource, Settings, load
 from ingest.lake import Lake
 from ingest.lake.raw_schema import EVENTS
-from ingest.lake.spark_session import session
+from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
@@ -41,7 +41,7 @@ def main() -> None:
     settings = load()
     (source,) = settings.sources.values()
     assert isinstance(source, PostgresSource)
-    lake = Lake(session())
+    lake = Lake(open_session())
     most = lake.folder(EVENTS).largest_row
     assert most is not None
 

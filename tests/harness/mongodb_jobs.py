@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from ingest.config.sources_file import MongoSource
 from ingest.lake.source_tables import DONE
-from ingest.positions.position import persisted
+from ingest.positions.position import min_position
 from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
 from ingest.sources.mongodb import mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer, start_over
@@ -78,7 +78,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         """The collection's documents as snapshot and stream have them."""
         table = self.table(name)
         assert table.state == DONE, f"{name} is {table.state}: {table.note}"
-        position = persisted(self.lake.positions(self.source.name), self.source.name)
+        position = min_position(self.lake.positions(self.source.name), self.source.name)
         assert position is not None
         assert position > (table.complete_lsn or 0)
         rows: dict[str, dict[str, Any]] = {}

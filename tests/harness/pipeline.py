@@ -14,7 +14,7 @@ from ingest.config.sources_file import PostgresSource, Settings, Source
 from ingest.lake import Lake
 from ingest.pipeline.ingest_jobs import Jobs
 from ingest.pipeline.run_loop import Pipeline
-from ingest.project.dbt_project import Outcome, Project
+from ingest.project.dbt_project import NodeResult, Project
 from tests.harness.lakes import EmptyLake
 from tests.harness.project_copy import copy_project
 
@@ -85,12 +85,12 @@ class SourcePipeline:
         """The streams and snapshotters of its sources."""
         return Jobs(self.lake, self.settings)
 
-    def model(self, *arguments: str) -> dict[str, Outcome]:
+    def model(self, *arguments: str) -> dict[str, NodeResult]:
         """Run dbt: `build`, without unit tests, or with the arguments given."""
         chosen = arguments or ("build", "--exclude", "resource_type:unit_test")
         return {outcome.name: outcome for outcome in self.project.invoke(*chosen)}
 
-    def sync(self) -> dict[str, Outcome]:
+    def sync(self) -> dict[str, NodeResult]:
         """`land`, then `model`."""
         self.land()
         return self.model()

@@ -14,7 +14,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake, SourceTable
 from ingest.lake.source_tables import DONE, ENDED
-from ingest.positions.position import Position, current, visible
+from ingest.positions.position import Position, current_epochs, readable_ranges
 from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.postgres_connection import connect, copy_out
@@ -67,7 +67,7 @@ class PostgresJobs:
 
     def queue(self, *table_names: str) -> None:
         """What `tidemark resnapshot TABLE` does."""
-        assert self.lake.tables.queue(self.source.name, "asked for", table_names) == list(table_names)
+        assert self.lake.tables.queue_snapshots(self.source.name, "asked for", table_names) == list(table_names)
 
     def landed(self) -> int:
         """How many rows of the stream are in the lake, seen or not."""
@@ -134,7 +134,7 @@ class PostgresJobs:
     def events(self, table_id: str | None = None) -> list[dict[str, Any]]:
         """What may be read of the stream, each record once, in order."""
         stored = self.lake.positions(self.source.name)
-        intervals = {w: visible(stored, self.source.name, w) for _, w in current(stored)}
+        intervals = {w: readable_ranges(stored, self.source.name, w) for _, w in current_epochs(stored)}
         found: dict[tuple[int, int, int], dict[str, Any]] = {}
         query = f"SELECT * FROM raw.wal_events WHERE source = '{self.source.name}'"
         for row in self.lake.spark.sql(query).collect():
@@ -153,7 +153,7 @@ class PostgresJobs:
         """The table's rows as snapshot and stream have them, values in column order."""
         table = self.table(table_name)
         assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
-        position = self.lake.persisted(self.source.name)
+        position = self.lake.persisted_position(self.source.name)
         assert position is not None
         assert table.complete_lsn is not None
         assert position > table.complete_lsn

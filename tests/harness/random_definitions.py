@@ -165,7 +165,7 @@ class Definitions:
         )
 
     def _bucket(self, name: str, values: list[Any]) -> str:
-        return op_log.bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
+        return op_log.make_bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
 
     def _write_view(self) -> None:
         source = self._pipeline.source.name

@@ -17,7 +17,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.devservers.embedded_servers import MongoServer
 from ingest.lake import Lake
-from ingest.lake.spark_session import session
+from ingest.lake.spark_session import open_session
 from tests.conftest import Database
 from tests.harness.lakes import LakeFolder
 from tests.harness.mongodb_jobs import Client, MongoJobs
@@ -56,7 +56,7 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
     os.environ["TIDEMARK_CORES"] = "2"
     path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    started = session("local", PROJECT / "profiles", lake_folder / "spark.log")
+    started = open_session("local", PROJECT / "profiles", lake_folder / "spark.log")
     # For the processes that tests start, which are short: the JVM's second compiler costs them more than it saves.
     os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     yield started

@@ -33,7 +33,7 @@ def left_of(folder: Path) -> list[Path]:
 
 
 def test_the_default_catalog_passes_and_nothing_of_the_check_stays(lake: Lake, lake_folder: Path) -> None:
-    assert catalog_capabilities.missing(lake.spark) == []
+    assert catalog_capabilities.find_missing_capabilities(lake.spark) == []
     assert [
         row[0] for row in lake.spark.sql("show namespaces").collect() if catalog_capabilities.PREFIX in row[0]
     ] == []
@@ -42,7 +42,7 @@ def test_the_default_catalog_passes_and_nothing_of_the_check_stays(lake: Lake, l
 
 def test_a_hadoop_catalog_is_refused_for_a_new_lake_as_it_has_no_views(new_catalog: NewCatalog, tmp_path: Path) -> None:
     spark = new_catalog("files", type="hadoop")
-    (found,) = catalog_capabilities.missing(spark)
+    (found,) = catalog_capabilities.find_missing_capabilities(spark)
     assert found.level == "error"
     assert str(found) == (
         "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
@@ -59,9 +59,9 @@ def test_a_hadoop_catalog_is_refused_for_a_new_lake_as_it_has_no_views(new_catal
 def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: NewCatalog, tmp_path: Path) -> None:
     settings = {"uri": f"jdbc:sqlite:{tmp_path}/old.db", "table-override.format-version": "2"}
     spark = new_catalog("old", type="jdbc", **settings)
-    views, tables = catalog_capabilities.missing(spark)
+    views, tables = catalog_capabilities.find_missing_capabilities(spark)
     assert "can't create and replace views (" in views.what
-    assert tables.what == "the catalog can't create tables of format version 3 (it created one of version 2)"
+    assert tables.what == "the catalog can't create tables of format version 3 (it created a table of version 2)"
     assert spark.sql("show namespaces").collect() == []
     assert left_of(tmp_path) == [tmp_path / "old.db"]
 
@@ -69,8 +69,8 @@ def test_each_missing_capability_is_reported_and_the_rest_is_tried(new_catalog: 
 def test_a_step_that_fails_in_the_middle_leaves_nothing(
     lake: Lake, lake_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog_capabilities, "written", lambda *_: (_ for _ in ()).throw(OSError("no access")))
-    (found,) = catalog_capabilities.missing(lake.spark)
+    monkeypatch.setattr(catalog_capabilities, "write_file", lambda *_: (_ for _ in ()).throw(OSError("no access")))
+    (found,) = catalog_capabilities.find_missing_capabilities(lake.spark)
     assert found.what == "the catalog can't register data files that the jobs write (no access)"
     assert [
         row[0] for row in lake.spark.sql("show namespaces").collect() if catalog_capabilities.PREFIX in row[0]
@@ -81,6 +81,6 @@ def test_a_step_that_fails_in_the_middle_leaves_nothing(
 def test_if_no_namespace_can_be_created_only_that_is_reported(new_catalog: NewCatalog, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
-    (found,) = catalog_capabilities.missing(spark)
+    (found,) = catalog_capabilities.find_missing_capabilities(spark)
     assert (found.level, found.where) == ("error", "catalog closed")
     assert found.what.startswith("the catalog can't create namespaces (")

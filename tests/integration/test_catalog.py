@@ -16,7 +16,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, ENDED, QUEUED, SourceTable, SourceTables
-from ingest.positions.position import Restart
+from ingest.positions.position import StreamReset
 from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
@@ -291,7 +291,7 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
         ((oid,),) = orders.execute("select 'later'::regclass::oid::bigint")
         later = catalog_tables.table_of(other, oid)
         assert later is not None
-        assert jobs.lake.tables.put(jobs.source.name, [later.row(jobs.source.name)])
+        assert jobs.lake.tables.upsert(jobs.source.name, [later.row(jobs.source.name)])
         altering.commit()
         look.result(60)
     link.close()
@@ -581,11 +581,11 @@ def test_a_poll_that_races_with_ddl_is_repeated(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
-    put = SourceTables.put
+    put = SourceTables.upsert
 
     def move(source: str) -> None:
         (row,) = jobs.lake.tables.read(source).values()
-        assert put(jobs.lake.tables, source, [row.after(moving_id=1, moved_lsn=1)])  # as `table_assignment` does
+        assert put(jobs.lake.tables, source, [row.with_changes(moving_id=1, moved_lsn=1)])  # as `table_assignment` does
 
     move_once = call_once(lambda: move(jobs.source.name))
 
@@ -595,7 +595,7 @@ def test_a_poll_that_races_with_ddl_is_repeated(
         return put(self, source, rows)
 
     orders.execute("alter table orders rename n to m; update orders set m = 77 where id = 5")
-    monkeypatch.setattr(SourceTables, "put", later)
+    monkeypatch.setattr(SourceTables, "upsert", later)
     jobs.stream()
     monkeypatch.undo()
     assert jobs.table("public.orders").moving_id == 1
@@ -617,7 +617,7 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     decoded = threading.Event()
 
     class Watched(PostgresFeed):
-        def read(self, timeout: float) -> EventBatch | Restart | None:
+        def read(self, timeout: float) -> EventBatch | StreamReset | None:
             batch = super().read(timeout)
             if isinstance(batch, EventBatch) and "insert" in batch.events["op"].to_pylist()[-1:]:
                 decoded.set()

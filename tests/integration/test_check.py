@@ -113,7 +113,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     [
         (
             lambda models: (models / "buckets/b.sql").write_text("select {{ ref('gone') }}"),
-            "error dbt can't read it (Model 'model.tidemark.b' (models/buckets/b.sql)",
+            "error dbt can't parse it (Model 'model.tidemark.b' (models/buckets/b.sql)",
         ),
         (
             lambda models: (models.parent / "profiles/profiles.yml").unlink(),

@@ -15,7 +15,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.devservers.server_process import PATIENCE, POLL
 from ingest.lake import Lake
-from ingest.lake.spark_session import settings as spark_settings
+from ingest.lake.spark_session import read_settings as spark_settings
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources
 from tests.harness.pipeline import SourcePipeline
@@ -83,7 +83,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         monkeypatch.setenv("TIDEMARK_TARGET", "cluster")
         monkeypatch.setenv("TIDEMARK_REMOTE", address)
         tidemark("run", "--until-caught-up")
-        assert "it can do all that Tidemark needs" in tidemark("check")
+        assert "it supports everything that Tidemark needs" in tidemark("check")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         database.execute("update orders set id = 2000 where id = 20; update orders set id = 2001 where id = 2000")
         tidemark("run", "--until-caught-up")

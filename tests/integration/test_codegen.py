@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ingest.cli import cli
 from ingest.codegen.staging_record import Record
-from ingest.codegen.view_trial import Trial
+from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.codegen import Codegen
 from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
@@ -438,28 +438,28 @@ def test_codegen_tells_what_it_wrote_and_what_it_left(
 ) -> None:
     database.execute("create table a (id int primary key); create table no_key (id int)")
     sql_file, yml = (tmp_path / f"stg_{source.name}__a.{end}" for end in ("sql", "yml"))
-    tried = Trial(lambda: spark).problem
+    tried = ViewTrial(lambda: spark).try_view
     wrote, wrote_yml, left_out, total = Codegen(tried, tmp_path).write(source, settings).lines
     assert (wrote, wrote_yml) == (f"wrote {sql_file}", f"wrote {yml}")
-    assert left_out.startswith("left out public.no_key: it has no replica identity")
-    assert total == f"{source.name}: 1 tables, 0 files as they were"
+    assert left_out.startswith("skipped public.no_key: it has no replica identity")
+    assert total == f"{source.name}: 1 tables, 0 files unchanged"
 
     sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
     left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
-    assert left == f"left {sql_file}, which differs; `tidemark codegen --force public.a` writes over it"
-    assert total == f"{source.name}: 1 tables, 1 files as they were"
+    assert left == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
+    assert total == f"{source.name}: 1 tables, 1 files unchanged"
 
     database.execute("create table b (id int primary key)")
     only_a = Codegen(tried, tmp_path, tables=["public.a"], force=True)
     assert only_a.write(source, settings).lines == [
         f"wrote {sql_file}",
-        f"{source.name}: 1 tables, 1 files as they were",
+        f"{source.name}: 1 tables, 1 files unchanged",
     ]
-    only_a.check_named()
+    only_a.check_tables_exist()
     nobodys = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
     assert nobodys.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
     with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
-        nobodys.check_named()
+        nobodys.check_tables_exist()
 
 
 def test_spark_takes_every_view_that_is_written(
@@ -484,7 +484,7 @@ def test_spark_takes_every_view_that_is_written(
     for name, columns in (("wide", sql.SQL(wide)), ("odd '\\ {{ x }} ` 😀", names)):
         table = sql.Identifier(name)
         database.execute(sql.SQL("create table {} (primary_key int primary key, {})").format(table, columns))
-    done = Codegen(Trial(lambda: spark).problem, tmp_path).write(source, settings)
+    done = Codegen(ViewTrial(lambda: spark).try_view, tmp_path).write(source, settings)
     assert not done.refused
     assert len(list(tmp_path.glob("*.sql"))) == 2
 
@@ -493,7 +493,7 @@ def test_spark_takes_every_view_that_is_written(
     "text", ["select nothing from {{ ref('row_state') }}", "select 1 as a, 2 as A", "{{ no.such }}"]
 )
 def test_a_view_that_spark_refuses_is_told_in_a_line(spark: SparkSession, text: str) -> None:
-    problem = Trial(lambda: spark).problem(text)
+    problem = ViewTrial(lambda: spark).try_view(text)
     assert problem
     assert len(problem) <= 300
     assert "\n" not in problem
@@ -520,7 +520,7 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
     a, b = (f"models/staging/stg_{source.name}__{table}.sql" for table in "ab")
     refused = run.invoke(cli, ["codegen"])
     assert refused.exit_code == 1
-    assert "left out public.a: Spark refuses its view ([UNRESOLVED_ROUTINE]" in refused.output
+    assert "skipped public.a: Spark rejects its view ([UNRESOLVED_ROUTINE]" in refused.output
     assert f"wrote {b}" in refused.output
     assert not Path(a).exists()
 
@@ -531,7 +531,7 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
     assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
     assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
     for arguments, said in {
-        ("--force",): "the tables to write over are missing",
+        ("--force",): "no tables to overwrite",
         ("x.y",): "no source has such a table",
     }.items():
         error = run.invoke(cli, ["codegen", *arguments]).exception

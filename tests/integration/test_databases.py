@@ -10,13 +10,13 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from ingest.commands.verify import verify_all
+from ingest.commands.verify import verify_tables
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
 from ingest.pipeline.ingest_jobs import Jobs as AllJobs
-from ingest.positions.position import current
+from ingest.positions.position import current_epochs
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.postgres_jobs import PostgresJobs
@@ -54,7 +54,7 @@ def test_another_database_behind_the_dsn_is_refused_and_changes_nothing(
 
     def run() -> None:
         if command == "verify":
-            list(verify_all(jobs.lake, settings, 1))
+            list(verify_tables(jobs.lake, settings, 1))
         else:
             with AllJobs(jobs.lake, settings, stream=command == "stream").running():
                 pass
@@ -68,13 +68,15 @@ def test_another_database_behind_the_dsn_is_refused_and_changes_nothing(
 
 def test_another_cluster_is_refused_by_verify(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
-    mine = current(jobs.lake.positions(jobs.source.name))[jobs.source.name, 1]
+    mine = current_epochs(jobs.lake.positions(jobs.source.name))[jobs.source.name, 1]
     # As if all that is stored had come from elsewhere.
-    jobs.lake.store(replace(mine, system_id="77", start_position=mine.position + 1, position=mine.position + 1))
+    jobs.lake.store_position(
+        replace(mine, system_id="77", start_position=mine.position + 1, position=mine.position + 1)
+    )
     before = jobs.lake.tables.read(jobs.source.name)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
     with pytest.raises(Failure, match="another database cluster is behind the DSN"):
-        list(verify_all(jobs.lake, settings, 1))
+        list(verify_tables(jobs.lake, settings, 1))
     assert jobs.lake.tables.read(jobs.source.name) == before
 
 
@@ -101,8 +103,8 @@ def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     source: PostgresSource = new_source(writers=2)
     jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
-    second = current(lake.positions(source.name))[source.name, 2]
-    lake.store(replace(second, source=f"other_{source.name}", system_id="77"))
+    second = current_epochs(lake.positions(source.name))[source.name, 2]
+    lake.store_position(replace(second, source=f"other_{source.name}", system_id="77"))
     with AllJobs(
         lake, Settings(sources={source.name: source.model_copy(update={"writers": 1})}, settings=settings)
     ).running() as running:

@@ -14,7 +14,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.project import definition_plan
-from ingest.project.dbt_project import QUIETLY
+from ingest.project.dbt_project import QUIET_OPTIONS
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources
 from tests.harness.kill_points import watched
@@ -24,14 +24,14 @@ from tests.harness.pipeline import SourcePipeline
 def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
     """A command of dbt, as a person gives it."""
     options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder / "profiles")]
-    done = dbtRunner().invoke([*QUIETLY, *arguments, *options])
+    done = dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *options])
     assert done.success, done.exception
     return done.result if isinstance(done.result, list) else []
 
 
 def planned(pipeline: SourcePipeline, state: str) -> set[str]:
     """The definitions of this source that a run will find to be `state`."""
-    steps = definition_plan.make(pipeline.spark, folder=pipeline.folder)
+    steps = definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)
     return {step.definition for step in steps if step.state == state and pipeline.source.name in step.definition}
 
 
@@ -96,7 +96,7 @@ def test_a_plan_names_what_is_refused_beside_the_others(
     path.write_text("{{ config(materialized='bucket_lookup') }}\n" + path.read_text())
     pipeline.sync()
     pipeline.definition("one", query, **options, bucket="id")
-    steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
+    steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert steps[one].state == steps[lookup].state == "invalid"
     assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
     assert steps[lookup].reason == "a definition that it depends on is invalid"

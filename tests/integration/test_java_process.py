@@ -35,7 +35,7 @@ def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
     (line,) = [line for line in shown.splitlines() if line.startswith("tidemark: ")]
     assert line.startswith("tidemark: Spark's Java process has ended (killed by SIGKILL): logs/spark.log. ")
     assert "Traceback" not in shown
-    assert "not foreseen" not in shown
+    assert "unexpected error" not in shown
     database.slot_released(source.slot)
     jobs.settle()
     jobs.assert_equal("public.t")

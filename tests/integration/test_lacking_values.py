@@ -8,7 +8,7 @@ import pyarrow as pa
 from ingest.common.records import EVENTS as EVENTS_SCHEMA
 from ingest.common.records import SNAPSHOT_ROWS as SNAPSHOT_ROWS_SCHEMA
 from ingest.lake import Chunk, Lake, SourceTable
-from ingest.lake.incomplete_rows import lacking
+from ingest.lake.incomplete_rows import find_incomplete_rows
 from ingest.lake.raw_schema import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.source_tables import DONE, RUNNING
 
@@ -25,7 +25,7 @@ def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(
         name, f"{name}-t", "public.t", 5, "d", ("id",), (), (), state=RUNNING, snapshot_id=name, snapshot_lsn=100
     )
     states = [(0, 1, DONE, None), (1, 1, RUNNING, None), (2, 1, DONE, ("asked before", "asked after"))]
-    lake.chunks.plan(
+    lake.chunks.insert(
         [
             Chunk(name, table.table_id, name, n, 5, None, None, keys, attempt=attempt, state=state, read_lsn=120)
             for n, attempt, state, keys in states
@@ -62,5 +62,5 @@ def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(
     ]
     lake.append(EVENTS, rows(EVENTS_SCHEMA, event, *records))
     wanted = ["asked before", "deleted", "moved", "never read", "of no chunk"]
-    assert lacking(lake.spark, table, 150, 100) == [(5, key) for key in wanted]
-    assert lacking(lake.spark, table, 150, 2) == [(5, key) for key in wanted[:2]]
+    assert find_incomplete_rows(lake.spark, table, 150, 100) == [(5, key) for key in wanted]
+    assert find_incomplete_rows(lake.spark, table, 150, 2) == [(5, key) for key in wanted[:2]]

@@ -21,11 +21,11 @@ from ingest.common.records import EVENTS as EVENTS_SCHEMA
 from ingest.lake import Chunk, Lake, Sink, SourceTable, raw_schema
 from ingest.lake import lake as lake_module
 from ingest.lake.chunk_leases import Lease
-from ingest.lake.chunk_table import Count
+from ingest.lake.chunk_table import ChunkStats
 from ingest.lake.iceberg_commit import Committer
 from ingest.lake.raw_schema import CHUNKS, EVENTS, POSITIONS
-from ingest.lake.sorted_rows import ROWS_AT_ONCE, in_order
-from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Leaf
+from ingest.lake.sorted_rows import ROWS_AT_ONCE, iter_sorted
+from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Partition
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position
 
@@ -67,7 +67,7 @@ def snapshots(lake: Lake, table: str) -> int:
 @pytest.mark.parametrize("procedures", [False, True])
 def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) -> None:
     committer = Committer(lake.spark, procedures=procedures)
-    folder = lake.landing_folder(EVENTS)
+    folder = lake.commit_folder(EVENTS)
     files = []
     for _ in range(3):
         sink = Sink(folder, EVENTS_SCHEMA)
@@ -85,10 +85,10 @@ def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) 
 
 
 def test_a_file_that_is_given_up_leaves_nothing(lake: Lake) -> None:
-    folder = lake.landing_folder(EVENTS)
+    folder = lake.commit_folder(EVENTS)
     sink = Sink(folder, EVENTS_SCHEMA)
     sink.write(events("nobody", 1))
-    sink.abandon()
+    sink.discard()
     system, path = folder.open()
     assert system.get_file_info(f"{path}/{sink.path.rpartition('/')[2]}").type.name == "NotFound"
 
@@ -142,13 +142,13 @@ def test_the_maximum_counts_and_superseded_positions_are_pruned(
     first = Position(name, 1, "slot", "7", 1, 100, 100)
     second = replace(first, start_position=500, position=500)
     for position in (100, 120, 110):
-        lake.store(replace(first, position=position))
+        lake.store_position(replace(first, position=position))
     for position in (500, 510):
-        lake.store(replace(second, position=position))
+        lake.store_position(replace(second, position=position))
     expected = [replace(first, position=120), replace(second, position=510)]
     assert lake.positions(name) == expected
-    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 5)
-    lake.upkeep(replace(second, position=510))
+    monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 5)
+    lake.run_housekeeping(replace(second, position=510))
     assert lake.positions(name) == expected
     assert count(lake, POSITIONS, name) == 4  # the first incarnation is left as it was
 
@@ -157,14 +157,14 @@ def test_the_maximum_counts_and_superseded_positions_are_pruned(
 def test_old_snapshots_are_forgotten(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
 ) -> None:
-    monkeypatch.setattr(lake_module, "UPKEEP_COMMITS", 25)
-    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 25)
-    monkeypatch.setattr(lake_module, "KEEP_SNAPSHOTS_SECONDS", 0)
+    monkeypatch.setattr(lake_module, "HOUSEKEEPING_COMMITS", 25)
+    monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 25)
+    monkeypatch.setattr(lake_module, "RAW_SNAPSHOT_RETENTION_SECONDS", 0)
     lake = Lake(spark, Committer(spark, procedures=procedures))
     position = Position(name, 1, "slot", "7", 1, 100, 100)
     for n in range(25):
-        lake.store(replace(position, position=100 + n))
-        lake.upkeep(replace(position, position=100 + n))
+        lake.store_position(replace(position, position=100 + n))
+        lake.run_housekeeping(replace(position, position=100 + n))
     assert snapshots(lake, POSITIONS) <= 22
     assert count(lake, POSITIONS, name) == 1
 
@@ -173,21 +173,21 @@ def test_old_snapshots_are_forgotten(
 def test_folders_of_commits_go_with_their_files(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
 ) -> None:
-    monkeypatch.setattr(lake_module, "PRUNE_POSITIONS", 3)
+    monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 3)
     monkeypatch.setattr(lake_module, "EMPTY_FOLDER_SECONDS", 0)
     lake = Lake(spark, Committer(spark, procedures=procedures))
     data = Path(lake.folder(POSITIONS).root)
     position = Position(name, 1, "slot", "7", 1, 100, 100)
-    lake.store(position)
+    lake.store_position(position)
     lake.expire_snapshots(0, keep=1)
     lake.remove_empty_folders()
     before = {path for path in data.iterdir() if path.is_dir()}
     for n in range(3):
-        lake.store(replace(position, position=100 + n))
+        lake.store_position(replace(position, position=100 + n))
     made = {path for path in data.iterdir() if path.is_dir()} - before
     assert len(made) == (3 if procedures else 0)
-    lake.upkeep(replace(position, position=102))
-    lake.store(replace(position, position=103))
+    lake.run_housekeeping(replace(position, position=102))
+    lake.store_position(replace(position, position=103))
     lake.expire_snapshots(0, keep=1)
     assert lake.remove_empty_folders() == (3 if procedures else 0)
     assert lake.positions(name) == [replace(position, position=103)]
@@ -203,18 +203,18 @@ def test_a_snapshot_is_kept_by_when_it_was_superseded(spark: SparkSession, lake:
     until_then = round(time.time() * 1000)
     for n in (3, 4):
         spark.sql(f"INSERT INTO {table} VALUES ({n})")
-    assert committer.expire(table, until_then, keep=1) == 1
+    assert committer.expire_snapshots(table, until_then, keep=1) == 1
     assert snapshots(lake, table) == 3
-    assert committer.expire(table, round(time.time() * 1000), keep=1) == 2
+    assert committer.expire_snapshots(table, round(time.time() * 1000), keep=1) == 2
     assert snapshots(lake, table) == 1
-    assert committer.expire(table, round(time.time() * 1000), keep=1) == 0
+    assert committer.expire_snapshots(table, round(time.time() * 1000), keep=1) == 0
     spark.sql(f"DROP TABLE {table}")
 
 
 def test_rows_come_in_order_though_no_process_holds_all(spark: SparkSession) -> None:
     count = 2 * ROWS_AT_ONCE + 1
     rows = spark.range(count).selectExpr("(id * 7919) % 50021 AS a", "id AS b")
-    found = [(row.a, row.b) for row in in_order(rows, "a", "b")]
+    found = [(row.a, row.b) for row in iter_sorted(rows, "a", "b")]
     assert found == sorted(found)
     assert len(found) == count
 
@@ -231,7 +231,7 @@ def table(source: str, table_id: str = "t1") -> SourceTable:
         replica_identity="d",
         key_columns=("b", "a"),
         columns=(Column("a", 1, "integer"), Column("b", 2, "text")),
-        leaves=(Leaf(5, "public.odd", 7),),
+        leaves=(Partition(5, "public.odd", 7),),
         published_id=3,
     )
 
@@ -239,22 +239,22 @@ def table(source: str, table_id: str = "t1") -> SourceTable:
 def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
     row = table(name)
     counted = replace(row, table_id="t2", key_columns=None, columns=(), leaves=())
-    assert lake.tables.put(name, [row, counted]) == [row, counted]
+    assert lake.tables.upsert(name, [row, counted]) == [row, counted]
     assert lake.tables.read(name) == {"t1": row, "t2": counted}
 
 
 def test_a_generation_is_registered_once(lake: Lake, name: str) -> None:
-    in_threads([lambda: lake.tables.put(name, [table(name)])] * 4)
+    in_threads([lambda: lake.tables.upsert(name, [table(name)])] * 4)
     assert count(lake, raw_schema.SOURCE_TABLES, name) == 1
 
 
 def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
     row = table(name)
-    lake.tables.put(name, [row])
+    lake.tables.upsert(name, [row])
     won: list[SourceTable] = []
 
     def claim(n: int) -> None:
-        won.extend(lake.tables.put(name, [row.after(state=RUNNING, snapshot_id=f"s{n}")]))
+        won.extend(lake.tables.upsert(name, [row.with_changes(state=RUNNING, snapshot_id=f"s{n}")]))
 
     in_threads([partial(claim, n) for n in range(4)])
     assert len(won) == 1
@@ -263,9 +263,9 @@ def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
 
 def test_a_change_of_what_was_changed_meanwhile_is_lost(lake: Lake, name: str) -> None:
     row = table(name)
-    lake.tables.put(name, [row])
-    (queued,) = lake.tables.put(name, [row.queued("again")])
-    assert lake.tables.put(name, [row.after(state=DONE, complete_lsn=9)]) == []
+    lake.tables.upsert(name, [row])
+    (queued,) = lake.tables.upsert(name, [row.with_snapshot_queued("again")])
+    assert lake.tables.upsert(name, [row.with_changes(state=DONE, complete_lsn=9)]) == []
     assert lake.tables.read(name) == {"t1": queued}
 
 
@@ -275,7 +275,7 @@ def chunks(source: str, n: int = 4) -> list[Chunk]:
 
 def test_a_chunk_has_one_claimer(lake: Lake, name: str) -> None:
     planned = chunks(name)
-    lake.chunks.plan(planned)
+    lake.chunks.insert(planned)
     won: dict[int, list[Chunk]] = {}
 
     def claim(n: int) -> None:
@@ -289,26 +289,26 @@ def test_a_chunk_has_one_claimer(lake: Lake, name: str) -> None:
 
 def test_what_was_taken_over_is_not_finished_by_the_first(lake: Lake, name: str) -> None:
     planned = chunks(name)
-    lake.chunks.plan(planned)
+    lake.chunks.insert(planned)
     first = lake.chunks.claim(planned, "first", -1)
     now = datetime.now(timezone.utc)
-    assert all(chunk.claimable(now) for chunk in first)
+    assert all(chunk.is_claimable(now) for chunk in first)
     second = lake.chunks.claim(first[:2], "second", 60)
     assert [chunk.attempt for chunk in second] == [2, 2]
-    assert [c.chunk for c in lake.chunks.finish(first, [Count(n, 100) for n in (1, 2, 3, 4)])] == [2, 3]
-    assert [c.row_count for c in lake.chunks.finish(second, [Count(5, 100), Count(6, 101)])] == [5, 6]
+    assert [c.chunk for c in lake.chunks.mark_done(first, [ChunkStats(n, 100) for n in (1, 2, 3, 4)])] == [2, 3]
+    assert [c.row_count for c in lake.chunks.mark_done(second, [ChunkStats(5, 100), ChunkStats(6, 101)])] == [5, 6]
     after = {c.chunk: (c.state, c.attempt, c.row_count) for c in lake.chunks.read([f"{name}-1"])}
     assert after == {0: (DONE, 2, 5), 1: (DONE, 2, 6), 2: (DONE, 1, 3), 3: (DONE, 1, 4)}
 
 
 def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str) -> None:
-    lake.chunks.plan(chunks(name))
+    lake.chunks.insert(chunks(name))
     claimed = lake.chunks.claim(chunks(name), "me", 0.3)
     renewed = threading.Event()
     renew = lake.chunks.renew
 
     class Watched:
-        finish, release = lake.chunks.finish, lake.chunks.release
+        finish, release = lake.chunks.mark_done, lake.chunks.release
 
         def renew(self, chunks: list[Chunk], seconds: float) -> list[Chunk]:
             kept = renew(chunks, seconds)
@@ -317,7 +317,7 @@ def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str
 
     with Lease(Watched(), claimed, 0.3) as lease:  # type: ignore[arg-type]
         assert renewed.wait(60)
-        assert [c.chunk for c in lease.finish({(f"{name}-1", 1): Count(10, 100)})] == [1]
+        assert [c.chunk for c in lease.mark_done({(f"{name}-1", 1): ChunkStats(10, 100)})] == [1]
     states = [c.state for c in lake.chunks.read([f"{name}-1"])]
     assert states == [QUEUED, DONE, QUEUED, QUEUED]
 
@@ -327,20 +327,20 @@ def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str
 
 def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: str) -> None:
     old = table(name)
-    lake.tables.put(name, [old])
+    lake.tables.upsert(name, [old])
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN published_id")
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN columns.element.altered")
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Leaf(5, "public.odd", 7, "8 9"),)}
-    (changed,) = newer.tables.put(name, [old.after(published_id=4, **learnt)])
+    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
+    (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **learnt)])
     assert newer.tables.read(name) == {"t1": changed}
 
 
 def test_two_processes_may_make_the_lake_at_once(lake: Lake) -> None:
-    in_threads([lambda: raw_schema.ensure(lake.spark)] * 3)
+    in_threads([lambda: raw_schema.ensure_tables(lake.spark)] * 3)
 
 
 @pytest.mark.parametrize(

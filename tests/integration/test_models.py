@@ -11,13 +11,13 @@ from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 
 from ingest.commands import op_log
-from ingest.commands.bucket_lookup import resolve
+from ingest.commands.bucket_lookup import find_grants
 from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Chunk, Lake
 from ingest.project import definition_plan
-from ingest.project.dbt_project import Overtaken
+from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.kill_points import StatementKilled, another_dbt, during, killed_at, meanwhile, watched
@@ -310,7 +310,7 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
             table, f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
         )
     pipeline.sync()
-    assert lake.tables.queue(source.name, "asked for", ["public.a"]) == ["public.a"]
+    assert lake.tables.queue_snapshots(source.name, "asked for", ["public.a"]) == ["public.a"]
     database.execute("insert into a values (2); insert into b values (2)")
     stream = PostgresJobs(lake, source, settings)
     stream.stream()
@@ -418,7 +418,7 @@ NOT_TO_BE_TOLD = {
 
 # What a lookup asks for, how it depends on its definition, and why it is refused.
 NOT_LOOKED_UP: list[tuple[object, str, str]] = [
-    ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.parameters is missing or no list"),
+    ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.parameters is missing or not a list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
     (["customer"], "with used as (select * from {{{{ ref('{}') }}}})", "reads 'by_customer"),
@@ -671,7 +671,7 @@ def test_a_run_that_another_one_overtook_publishes_nothing(pipeline: SourcePipel
     pipeline.sync()
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.releases", late_copy(pipeline).model):
+    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", late_copy(pipeline).model):
         pipeline.model()
     assert_equal(pipeline, database)
 
@@ -688,7 +688,7 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     publications = pipeline.rows("select count(*) from core.releases")
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    refused = pytest.raises(Overtaken, match=f"{by_customer}.*: somebody else wrote to it")
+    refused = pytest.raises(ConcurrentPublishError, match=f"{by_customer}.*: somebody else wrote to it")
     with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
         pipeline.model()
     assert pipeline.rows("select count(*) from core.releases") == publications
@@ -697,11 +697,11 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     # In the moment after it has committed itself.
     database.execute("update orders set total = 5 where id < 9")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.releases", rewrite):
+    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", rewrite):
         pipeline.model()
     with pytest.raises(Failure, match="can not be finished") as failure:
         pipeline.model()
-    assert not isinstance(failure.value, Overtaken)
+    assert not isinstance(failure.value, ConcurrentPublishError)
     (call,) = re.findall(r"call system\.set_current_snapshot\(.*?\)", str(failure.value))
     pipeline.spark.sql(call)
     database.execute("delete from orders where id = 5")
@@ -716,24 +716,24 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
     late = late_copy(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
-    def gone() -> list[definition_plan.Step]:
-        steps = definition_plan.make(pipeline.spark, folder=late.folder)
+    def gone() -> list[definition_plan.PlannedChange]:
+        steps = definition_plan.make_plan(pipeline.spark, folder=late.folder)
         return [step for step in steps if step.state == "deleted" and step.definition == by_customer]
 
     def prune() -> None:
         with pytest.raises(Failure), killed_at(lambda sql: "drop table" in sql and "__ops" in sql):
-            definition_plan.prune(late.spark, folder=late.folder)
-        assert definition_plan.prune(late.spark, folder=late.folder) == [by_customer]
+            definition_plan.prune_definitions(late.spark, folder=late.folder)
+        assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [by_customer]
         assert gone() == []
 
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.releases'", prune):
+    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", prune):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
     with pytest.raises(Failure, match=f"op {last_op} is not in the log.*made anew: start over"):
-        next(op_log.read(pipeline.spark, by_customer, f'{by_customer}["7"]', last_op))
+        next(op_log.read_ops(pipeline.spark, by_customer, f'{by_customer}["7"]', last_op))
     assert_equal(pipeline, database)
 
 
@@ -741,18 +741,20 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     pipeline.remove(f"models/buckets/{by_customer}.sql")
-    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"]
+    steps = [
+        step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"
+    ]
     assert [step.definition for step in steps] == [by_customer]
 
     def write_watermarks() -> None:
         pipeline.spark.sql("insert overwrite core.model_watermarks select * from core.model_watermarks")
 
     with during("delete from core.model_watermarks", write_watermarks) as errors:
-        assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [by_customer]
+        assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
     assert pipeline.rows(f"select * from core.model_watermarks where model = '{by_customer}'") == []
     assert [
-        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"
+        step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"
     ] == []
 
 
@@ -772,7 +774,10 @@ def test_tables_that_dbt_failed_to_list_are_not_made_anew(
             except AnalysisException as error:  # as dbt's cursor tells it: dbt takes it for a schema without tables
                 raise DbtRuntimeError(str(error)) from error
 
-    with pytest.raises(Overtaken, match=f"tables of {schema} changed while dbt"), watched(one_goes_meanwhile):
+    with (
+        pytest.raises(ConcurrentPublishError, match=f"tables of {schema} changed while dbt"),
+        watched(one_goes_meanwhile),
+    ):
         pipeline.model()
     pipeline.model()
     assert_equal(pipeline, database)
@@ -817,7 +822,7 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
 
     database.execute("delete from orders where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.releases", begin):
+    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", begin):
         pipeline.model()
     late.model()
     for definition in as_text:
@@ -874,7 +879,7 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes what it finds
                 with another_dbt():
-                    other.operation("recover")
+                    other.run_operation("recover")
         if "insert into buckets." in sql:
             inserts.append(sql)
             if len(inserts) == 2:
@@ -935,7 +940,7 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
     file = pipeline.folder / f"models/buckets/{lookup}.sql"
 
     def seen(**request: str) -> list[str]:
-        return [grant.bucket for grant in resolve(pipeline.spark, request, folder=pipeline.folder)]
+        return [grant.bucket for grant in find_grants(pipeline.spark, request, folder=pipeline.folder)]
 
     pipeline.sync()
     assert seen(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
@@ -950,17 +955,19 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
     assert pipeline.replayed(lookup) == pipeline.logged_rows(lookup)
     text = file.read_text()
     file.write_text(text.replace("user_id", "customer").replace("select customer, customer", "select customer"))
-    with pytest.raises(Failure, match=r"published of \w+ asks for user_id, the project for customer"):
+    with pytest.raises(Failure, match=r"the published version takes user_id, the project's customer"):
         seen(customer="7")
     file.write_text(text)
-    with pytest.raises(UsageError, match="no lookup asks for role"):
+    with pytest.raises(UsageError, match="no lookup takes role"):
         seen(user_id="7", role="admin")
     pipeline.remove(f"models/buckets/{lookup}.sql")
-    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == lookup]
+    steps = [
+        step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.definition == lookup
+    ]
     assert [step.state for step in steps] == ["deleted"]
-    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [lookup]
+    assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [lookup]
     assert not pipeline.spark.catalog.tableExists(f"buckets.{lookup}__ops")
-    assert lookup not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
+    assert lookup not in {step.definition for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     pipeline.sync()
     pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_lookup') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.parameters is missing"):
@@ -979,14 +986,14 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourceP
     looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
     def seen() -> list[str]:
-        return [grant.bucket for grant in resolve(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]
+        return [grant.bucket for grant in find_grants(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]
 
     pipeline.sync()
     assert seen() == [f'{by_customer}["1"]']
     path = f"models/buckets/{by_customer}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("['customer']", "['status']"))
     pipeline.model("run", "--select", by_customer)
-    with pytest.raises(Failure, match=f"names buckets of {by_customer} by other columns"):
+    with pytest.raises(Failure, match=f"names buckets of {by_customer} by columns that have changed"):
         seen()
     pipeline.model()
     assert seen() == [f'{by_customer}["new"]']
@@ -1056,14 +1063,14 @@ def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: 
     pipeline.remove(f"models/buckets/{early}.sql")
     published = pipeline.rows("select max(release_id) from core.releases")
     (step,) = [
-        step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == early
+        step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.definition == early
     ]
     assert (step.state, step.reason) == (
         "deleted",
         "its model no longer exists; its tables stay until `tidemark prune`",
     )
-    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [early]
-    assert early not in {step.definition for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
+    assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [early]
+    assert early not in {step.definition for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert not pipeline.rows(f"show tables in buckets like '{early}*'")
     assert pipeline.rows("select max(release_id) from core.releases") == published
 
@@ -1073,13 +1080,15 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePip
     pipeline.sync()
     totals = name(pipeline, "totals")
     pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
-    steps = [step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder) if step.definition == totals]
+    steps = [
+        step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.definition == totals
+    ]
     assert [step.reason for step in steps] == [
         "its model is no longer a definition; its tables stay until `tidemark prune`"
     ]
     pipeline.spark.sql(f"drop table buckets.{totals}")
     pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
-    assert definition_plan.prune(pipeline.spark, folder=pipeline.folder) == [totals]
+    assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [totals]
     assert pipeline.spark.catalog.tableExists(f"buckets.{totals}")
     assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
@@ -1121,13 +1130,13 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
     # A run that was under way.
     database.execute("update orders set total = 11 where id < 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("insert into core.releases", lambda: other_kind("table")):
+    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", lambda: other_kind("table")):
         pipeline.model()
     again(12)
     # Pruned; never published.
     other_kind("table")
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
-    assert definition_plan.prune(late.spark, folder=late.folder) == [totals]
+    assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [totals]
     late.write(path, definition)
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()

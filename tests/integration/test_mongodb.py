@@ -19,9 +19,9 @@ from pymongo.database import Database
 from pymongo.errors import OperationFailure
 from pyspark.sql import SparkSession
 
-from ingest.codegen.view_trial import Trial
+from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.codegen import Codegen
-from ingest.commands.verify import verify_all
+from ingest.commands.verify import verify_tables
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, Settings
@@ -578,7 +578,7 @@ def test_a_collection_that_the_stream_passed_over_is_read_anew(
 def test_processes_with_different_files_do_not_go_by_one_another(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.lake.lake.PRUNE_POSITIONS", 1)
+    monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
     jobs = mongo_jobs
     everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
     jobs.source = b_alone
@@ -593,7 +593,7 @@ def test_processes_with_different_files_do_not_go_by_one_another(
     jobs.snapshotter().run(until_done=True)
     shop.a.delete_one({"_id": 0})
     shop.a.insert_one({"_id": 1})
-    with pytest.raises(Failure, match="the stream was begun anew by another process"):
+    with pytest.raises(Failure, match="another process has reset this stream"):
         stream.run(until=jobs.watermark())
     with pytest.raises(Failure, match="another process streams"):
         snapshotter.run(until_done=True)
@@ -678,29 +678,29 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
     position = jobs.position()
     ahead = type(position)(**{**position.__dict__, "position": position.position + (10_000 << 32)})
     other = type(position)(**{**ahead.__dict__, "system_id": "another", "start_position": position.start_position + 1})
-    jobs.lake.store(ahead)
+    jobs.lake.store_position(ahead)
     with pytest.raises(Failure, match="set back"):
         jobs.stream()
-    jobs.lake.store(other)
+    jobs.lake.store_position(other)
     with pytest.raises(Failure, match="another deployment"):
         jobs.stream()
     tables = jobs.lake.tables.read(jobs.source.name)
     with pytest.raises(Failure, match="another deployment"):
-        list(verify_all(jobs.lake, Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings), 1))
+        list(verify_tables(jobs.lake, Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings), 1))
     assert jobs.lake.tables.read(jobs.source.name) == tables
 
 
 def test_a_stream_that_was_begun_anew_elsewhere_ends(
     mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.lake.lake.PRUNE_POSITIONS", 1)
+    monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
     writer = jobs.writer()
     jobs.resnapshot()
     shop.a.insert_one({"_id": 1})
-    with pytest.raises(Failure, match="the stream was begun anew by another process"):
+    with pytest.raises(Failure, match="another process has reset this stream"):
         writer.run(until=jobs.watermark())
 
 
@@ -809,9 +809,9 @@ def test_codegen_types_a_sample_and_leaves_edited_files(
     same = {"at": datetime.now(timezone.utc), "who": {"name": "x", "n": {"z": 1}}, "tags": ["a"]}
     for n in range(20):
         shop.orders.insert_one({"_id": n, **same, "total": n * 1.5 if n % 2 else n, "mixed": n if n % 2 else "s"})
-    codegen = Codegen(Trial(lambda: spark).problem, tmp_path)
+    codegen = Codegen(ViewTrial(lambda: spark).try_view, tmp_path)
     lines = codegen.write(mongo_jobs.source, settings).lines
-    assert lines[-1].endswith("1 collections, 0 files as they were")
+    assert lines[-1].endswith("1 collections, 0 files unchanged")
     text = (tmp_path / f"stg_{mongo_jobs.source.name}__orders.sql").read_text()
     for item in (
         "{{ tidemark.bson_long(tidemark.field('_id')) }} as _id",
@@ -823,7 +823,7 @@ def test_codegen_types_a_sample_and_leaves_edited_files(
         "{{ tidemark.bson_text(tidemark.field('mixed')) }} as mixed",
     ):
         assert item in text, text
-    assert codegen.write(mongo_jobs.source, settings).lines[-1].endswith("2 files as they were")
+    assert codegen.write(mongo_jobs.source, settings).lines[-1].endswith("2 files unchanged")
 
 
 def test_spark_takes_the_view_of_a_document_of_a_hundred_levels(
@@ -833,7 +833,7 @@ def test_spark_takes_the_view_of_a_document_of_a_hundred_levels(
     for level in range(96):
         document = {"inner": document, "level": level, "at": datetime.now(timezone.utc)}
     shop.deep.insert_one({"_id": 1, **document})
-    done = Codegen(Trial(lambda: spark).problem, tmp_path).write(mongo_jobs.source, settings)
+    done = Codegen(ViewTrial(lambda: spark).try_view, tmp_path).write(mongo_jobs.source, settings)
     assert not done.refused
     text = (tmp_path / f"stg_{mongo_jobs.source.name}__deep.sql").read_text()
     rest = "_".join(["inner"] * 32)

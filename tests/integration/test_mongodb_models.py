@@ -9,9 +9,9 @@ from uuid import UUID
 import pytest
 from bson import Binary
 
-from ingest.codegen.view_trial import Trial
+from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.codegen import Codegen
-from ingest.commands.verify import verify_all
+from ingest.commands.verify import verify_tables
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.lake import Lake
@@ -49,7 +49,9 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     )
     database.execute("insert into customers select n, 'c' || n, n * 1.1 from generate_series(0, 3) n")
     customers = pipeline.view("customers", {"id": "int", "name": "string", "credit": "decimal(10,2)"})
-    Codegen(Trial(lambda: pipeline.spark).problem, pipeline.folder / "models/staging").write(mongo_source, settings)
+    Codegen(ViewTrial(lambda: pipeline.spark).try_view, pipeline.folder / "models/staging").write(
+        mongo_source, settings
+    )
     # What codegen has not seen, and no folder can be called.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
@@ -120,7 +122,7 @@ def test_the_lake_is_verified_against_the_deployment(
     shop.a.update_one({"_id": 7}, {"$set": {"v": 8}})
     pipeline.sync()
     with pipeline.jobs().running():
-        (verdict,) = verify_all(pipeline.lake, pipeline.settings, 60, source=mongo_source.name)
+        (verdict,) = verify_tables(pipeline.lake, pipeline.settings, 60, source=mongo_source.name)
     assert verdict.is_equal
     assert verdict.rows == 50
 
@@ -130,7 +132,9 @@ def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
 ) -> None:
     shop = mongo[mongo_source.name]
     shop.a.insert_many([{"_id": n, "v": n} for n in range(5)])
-    Codegen(Trial(lambda: pipeline.spark).problem, pipeline.folder / "models/staging").write(mongo_source, settings)
+    Codegen(ViewTrial(lambda: pipeline.spark).try_view, pipeline.folder / "models/staging").write(
+        mongo_source, settings
+    )
     every = pipeline.definition(
         "every",
         f"select _row_key, _id, v from {{{{ rows('stg_{mongo_source.name}__a') }}}}",

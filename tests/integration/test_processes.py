@@ -157,7 +157,7 @@ def test_balances_agree_whichever_processes_are_killed(
     landed: list[Chunk] = []
     with pgbench(database, clients=8, rate=40):
         try:
-            while not lake.writers(source.name):
+            while not lake.active_writers(source.name):
                 time.sleep(0.5)  # until the first has begun
             for _ in range(KILLS):
                 before = checked[-1:]
@@ -168,11 +168,11 @@ def test_balances_agree_whichever_processes_are_killed(
                         assert len(set(checked[-1].values())) == 1, checked[-1]
                     stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}
                     assert all(stored[one] >= position for one, position in positions.items())
-                    now = lake.persisted(source.name) or 0
+                    now = lake.persisted_position(source.name) or 0
                     assert now >= persisted
                     positions, persisted = stored, now
                     assert all(process.poll() is None for process in processes), f"one ended by itself, see {logs}"
-                assert lake.tables.queue(source.name, "asked for", ["public.pgbench_accounts"])
+                assert lake.tables.queue_snapshots(source.name, "asked for", ["public.pgbench_accounts"])
                 while (at_work := _reading(lake, source, processes)) is None:
                     time.sleep(0.2)  # until one of them has claimed a chunk
                 landed += [chunk for chunk in _chunks(lake, source) if chunk.state == DONE]

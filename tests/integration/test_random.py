@@ -45,7 +45,10 @@ def test_whatever_happens_everything_equals_the_source(
                     if randomly.random() < 0.3:
                         workload.alter()
             if randomly.random() < 0.3:
-                assert lake.tables.queue(source.name, "asked for", [f"public.{workload.tables[0].name}"]) is not None
+                assert (
+                    lake.tables.queue_snapshots(source.name, "asked for", [f"public.{workload.tables[0].name}"])
+                    is not None
+                )
             if randomly.random() < 0.5:
                 pipeline.land()
                 kill_dbt(pipeline, randomly.randint(1, 30))

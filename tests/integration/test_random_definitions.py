@@ -54,7 +54,7 @@ def test_definitions_equal_the_source_whatever_is_made_of_them(
                 database.execute(said[-1])
             if draw.random() < 0.2:
                 said.append("resnapshot")
-                pipeline.lake.tables.queue(source.name, "asked for", ["public.orders"])
+                pipeline.lake.tables.queue_snapshots(source.name, "asked for", ["public.orders"])
             if draw.random() < 0.4:
                 said.append("dbt is killed")
                 pipeline.land()
@@ -92,7 +92,7 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
     """Some of what `tidemark maintain` does, on everything of this source, killed now and then."""
 
     def work() -> None:
-        operation = pipeline.project.operation
+        operation = pipeline.project.run_operation
         for name in sorted(definitions.known):
             model = definitions.full(name)
             table, log = f"buckets.{model}", f"buckets.{model}__ops"

@@ -45,7 +45,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
     never = pipeline.definition(
         "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", unique_key=["id"]
     )
-    name = op_log.bucket_name(definition, "1")
+    name = op_log.make_bucket_name(definition, "1")
     docs = documented()
     pipeline.sync()
     by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
@@ -59,7 +59,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
             pipeline.sync()
         else:
             log_table = f"buckets.{definition}__ops"
-            assert pipeline.project.operation(
+            assert pipeline.project.run_operation(
                 "compact_log", model=definition, log_table=log_table, superseded_share=0.01
             )
         before = docs.Bucket()
@@ -67,7 +67,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         snapshots = docs.moment(pipeline.spark)
         docs.read_with_spark(pipeline.spark, snapshots, definition, name, by_spark)
         docs.read_with_pyiceberg(catalog, snapshots, definition, name, by_pyiceberg)
-        for line in op_log.read(pipeline.spark, definition, name, by_ops.op_id):
+        for line in op_log.read_ops(pipeline.spark, definition, name, by_ops.op_id):
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
         assert (before == by_spark) == (not change)
@@ -119,7 +119,7 @@ def test_a_table_that_was_created_again_has_another_id(
     assert rows not in moment()
     assert read(moment(), docs.Bucket()) == old
     pipeline.remove(path)
-    definition_plan.prune(pipeline.spark, [definition], folder=pipeline.folder)
+    definition_plan.prune_definitions(pipeline.spark, [definition], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
     refused(before, docs.Bucket(), "is gone: take a new one")
     # Anew, without a row: there is nothing in its log.

@@ -14,7 +14,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, SourceTable
-from ingest.pipeline.run_loop import ModelRun
+from ingest.pipeline.run_loop import DbtRun
 from tests.conftest import Database
 from tests.harness.commands import finished, write_sources
 from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
@@ -50,7 +50,7 @@ def test_balances_agree_at_every_checkpoint(
     run_loop = pipeline.run_loop()
     checked: list[dict[str, int]] = []
 
-    def check(run: ModelRun) -> None:
+    def check(run: DbtRun) -> None:
         found = balances(pipeline)
         # The tellers' definition may be ready before the accounts' snapshot is.
         if not run.waiting and len(found) == 4 and are_ready(pipeline, 4):
@@ -77,7 +77,7 @@ def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
     run_loop = pipeline.run_loop()
     jobs = {f"stream {pipeline.source.name} 1", f"snapshot {pipeline.source.name}"}
 
-    def ended(_: ModelRun) -> None:
+    def ended(_: DbtRun) -> None:
         running = [thread for thread in threading.enumerate() if thread.name in jobs]
         assert len(running) == 2
         run_loop.stop()
@@ -126,8 +126,8 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     _, definition = numbers(pipeline, database)
     pipeline.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
     run_loop = pipeline.run_loop()
-    runs: list[ModelRun] = []
-    monkeypatch.setattr(run_loop, "UPKEEP_RUNS", 4)
+    runs: list[DbtRun] = []
+    monkeypatch.setattr(run_loop, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
@@ -146,7 +146,7 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluation="incremental")
     run_loop = pipeline.run_loop()
-    monkeypatch.setattr(run_loop, "UPKEEP_RUNS", 4)
+    monkeypatch.setattr(run_loop, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
@@ -195,11 +195,11 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
     pipeline.definition("broken", query.format("no_such_column as id"), **options)
     whole = pipeline.definition("whole", query.format("id"), **options)
     run_loop = pipeline.run_loop()
-    has_landed, asked = run_loop.jobs.has_landed, count()
+    has_landed, asked = run_loop.jobs.has_reached, count()
     maintained = threading.Event()
     monkeypatch.setattr(run_loop, "maintain", maintained.set)
     # The first time a run is due, as if more were still to come.
-    monkeypatch.setattr(run_loop.jobs, "has_landed", lambda targets: next(asked) > 1 and has_landed(targets))
+    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(asked) > 1 and has_landed(targets))
     with pytest.raises(Failure, match="no_such_column"), run_loop.running():
         run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
@@ -211,7 +211,7 @@ def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
     view, tables = pipeline.view("t", {"id": "int"}), pipeline.lake.tables
-    put, passed = tables.put, threading.Event()
+    put, passed = tables.upsert, threading.Event()
     ends: list[int] = []
 
     def put_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
@@ -222,12 +222,12 @@ def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
             assert passed.wait(120)
         return put(source, rows)
 
-    def ran(_: ModelRun) -> None:
+    def ran(_: DbtRun) -> None:
         at = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
         if ends and pipeline.rows(at)[0][0] > ends[0]:
             passed.set()
 
-    monkeypatch.setattr(tables, "put", put_late)
+    monkeypatch.setattr(tables, "upsert", put_late)
     run_loop = pipeline.run_loop()
     with run_loop.running():
         run_loop.loop(ran, until_caught_up=True)

@@ -332,7 +332,7 @@ def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: PostgresJ
         snapshots.append(chunks[0].snapshot_id)
         if len(snapshots) == 1:
             table = jobs.table("public.accounts")
-            assert jobs.lake.tables.put(jobs.source.name, [table.queued("asked for")])
+            assert jobs.lake.tables.upsert(jobs.source.name, [table.with_snapshot_queued("asked for")])
 
     jobs.snapshot(SnapshotHooks(before_done=again))
     assert len(set(snapshots)) == 2
@@ -676,7 +676,7 @@ def test_an_unreadable_table_does_not_block_hard_delete_streams(
     whole = Settings(sources={source.name: source}, settings=settings)
     land(lake, whole)
     accounts.execute(f"revoke select on secret from {role}; update accounts set balance = 0")
-    lake.tables.queue(source.name, "asked for", ["public.secret"])
+    lake.tables.queue_snapshots(source.name, "asked for", ["public.secret"])
     land(lake, whole)
     PostgresJobs(lake, source, settings).assert_equal("public.accounts")
 
@@ -696,10 +696,10 @@ def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
     (before,) = lake.tables.read(source.name).values()
 
     class Queuing(AllJobs):
-        def landed(self, source: str) -> int | None:
-            found = super().landed(source)
+        def committed_position(self, source: str) -> int | None:
+            found = super().committed_position(source)
             if lake.tables.read(source)[before.table_id] == before:
-                lake.tables.queue(source, "asked for")
+                lake.tables.queue_snapshots(source, "asked for")
             return found
 
     jobs = Queuing(lake, whole)
@@ -798,7 +798,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
     accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
     both = jobs.source.model_copy(update={"writers": 2})
     share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).rest())
-    put = SourceTables.put
+    put = SourceTables.upsert
 
     def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
         found = put(self, source, rows)
@@ -807,7 +807,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
             return [row for row in found if row in self.read(source).values()]
         return found
 
-    monkeypatch.setattr(SourceTables, "put", shared_then)
+    monkeypatch.setattr(SourceTables, "upsert", shared_then)
     jobs.snapshot()
     counts = {name: jobs.table(f"public.{name}").row_count for name in ("accounts", "other")}
     assert counts == {"accounts": 250, "other": 2}

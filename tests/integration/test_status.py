@@ -30,7 +30,7 @@ def pipeline(
 
 def told(pipeline: SourcePipeline) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
     """What programs read: the source, the definitions by name without the source's, the release."""
-    found = json.loads(status.read(pipeline.lake, pipeline.settings).to_json())
+    found = json.loads(status.read_status(pipeline.lake, pipeline.settings).to_json())
     definitions = {d["definition"].removesuffix(f"_{pipeline.source.name}"): d for d in found["definitions"]}
     return found["sources"][0], definitions, found["release"]
 
@@ -70,7 +70,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
         began, position = time.time(), jobs.watermark()
-        while (pipeline.lake.persisted(pipeline.source.name) or 0) <= position:
+        while (pipeline.lake.persisted_position(pipeline.source.name) or 0) <= position:
             time.sleep(0.1)
         assert told(pipeline)[0]["lag_seconds"] <= time.time() - began
 
@@ -110,7 +110,7 @@ def test_the_lag_of_mongodb_is_measured_by_the_deployments_clock(
     mongo[mongo_jobs.source.name].a.insert_one({"_id": 1})
     mongo_jobs.settle()
     settings = Settings(sources={mongo_jobs.source.name: mongo_jobs.source}, settings=mongo_jobs.settings)
-    (found,) = status.read(lake, settings).sources
+    (found,) = status.read_status(lake, settings).sources
     assert found.problem == ""
     assert found.lag_bytes is None
     assert found.lag_seconds is not None

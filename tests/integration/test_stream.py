@@ -11,7 +11,7 @@ from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.positions.position import current, parse_lsn
+from ingest.positions.position import current_epochs, parse_lsn
 from ingest.stream.stream_writer import Hooks, Landing
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
@@ -425,7 +425,7 @@ def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> Non
 def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     position = jobs.stream().position
     elsewhere = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
-    jobs.lake.store(type(position)(**{**elsewhere, "position": position.position + 1}))
+    jobs.lake.store_position(type(position)(**{**elsewhere, "position": position.position + 1}))
     with pytest.raises(Failure, match="another database cluster"):
         jobs.stream()
 
@@ -455,8 +455,8 @@ def test_a_wrong_dsn_is_one_line(
 
 def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: PostgresJobs, accounts: Database, lake: Lake) -> None:
     jobs.settle()
-    stored = current(lake.positions(jobs.source.name))[jobs.source.name, 1]
-    lake.store(stored.moved(stored.position + (1 << 40)))
+    stored = current_epochs(lake.positions(jobs.source.name))[jobs.source.name, 1]
+    lake.store_position(stored.advanced_to(stored.position + (1 << 40)))
     with pytest.raises(Failure, match="the server's log stands at .*, behind what is stored"):
         jobs.stream()
 

@@ -16,14 +16,14 @@ from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
 from ingest.cli import cli
-from ingest.commands.status import read
+from ingest.commands.status import read_status
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, PostgresSource, Settings
 from ingest.lake import Lake
 from ingest.pipeline import supervisor
 from ingest.pipeline.ingest_jobs import Jobs as AllJobs
-from ingest.pipeline.run_loop import ModelRun
+from ingest.pipeline.run_loop import DbtRun
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
@@ -54,21 +54,21 @@ def test_a_source_that_fails_does_not_stop_the_others(
     run_loop = pipeline.run_loop()
     mended: list[bool] = []
 
-    def ran(run: ModelRun) -> None:
-        failed = lake.error(broken.name)
+    def ran(run: DbtRun) -> None:
+        failed = lake.read_error(broken.name)
         if run.changes and not mended:  # published, though two of three sources fail
             assert failed is not None
             assert "is of test_decoding, not of pgoutput" in failed[0]
-            said = {source.name: source.problem for source in read(lake, pipeline.settings).sources}
+            said = {source.name: source.problem for source in read_status(lake, pipeline.settings).sources}
             assert "is of test_decoding, not of pgoutput" in said[broken.name]
             assert "no primary of a replica set answers" in said[away.name]
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)
-        if mended and failed is None and lake.persisted(broken.name) is not None:
+        if mended and failed is None and lake.persisted_position(broken.name) is not None:
             run_loop.stop()  # it has recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
-    monkeypatch.setattr(supervisor, "MEND_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
     with pytest.raises(Failure, match="no primary of a replica set answers"), run_loop.running():
         run_loop.loop(ran)
     assert mended
@@ -112,15 +112,15 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
     (tmp_path / "sources.yml").write_text(yaml.safe_dump({"sources": sources}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DBT_PROFILES_DIR", str(ROOT / "profiles"))
-    monkeypatch.setattr(supervisor, "MEND_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
     jobs = AllJobs(lake, Settings(sources={each.name: each for each in (good, lost)}, settings=settings))
     with jobs.running():
-        until(lambda: lake.error(lost.name) is not None)
-        failure, _ = lake.error(lost.name) or ("", None)
+        until(lambda: lake.read_error(lost.name) is not None)
+        failure, _ = lake.read_error(lost.name) or ("", None)
         (command,) = re.findall("`tidemark (.*?)`", failure.partition(" (")[0])
         done = CliRunner().invoke(cli, shlex.split(command))
         assert done.exit_code == 0, done.output
-        until(lambda: lake.error(lost.name) is None)
+        until(lambda: lake.read_error(lost.name) is None)
         jobs.wait(until_caught_up=True)
     for each in (good, lost):
         PostgresJobs(lake, each, settings).assert_equal("public.t")

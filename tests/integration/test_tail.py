@@ -27,10 +27,10 @@ class Log:
         self.source = f"t{uuid.uuid4().hex[:12]}"
 
     def stored(self, writer: int, position: int, start: int = 1) -> None:
-        self.lake.store(Position(self.source, writer, f"slot{start}", "1", 1, start, position))
+        self.lake.store_position(Position(self.source, writer, f"slot{start}", "1", 1, start, position))
 
     def counting(self, *writers: int) -> None:
-        self.lake.count_writers(self.source, writers)
+        self.lake.set_active_writers(self.source, writers)
 
     def landed(self, *places: tuple[int, int]) -> None:
         """Records of (writer, commit_lsn)."""
@@ -67,7 +67,7 @@ def test_what_is_purged_is_compared_with_how_far_each_writer_was_printed(log: Lo
     # Ahead of the minimum is all that is gone of writer 1.
     assert log.after("m16~1.21") == [(2, 30), (1, 40)]
     for token in ("m0~1.11", "m11~2.16", "m0~1.41", "s15"):
-        with pytest.raises(Failure, match=f"after token {token} are purged.*Begin with s0"):
+        with pytest.raises(Failure, match=f"after token {token} were purged.*start with --from s0"):
             log.after(token)
     assert log.after("s0") == [(2, 30), (1, 40)]
     assert [log.after(line["token"]) for line in log.follow("s0")] == [[(1, 40)], []]
@@ -118,7 +118,9 @@ def test_a_stretch_of_the_log_that_was_lost_is_not_passed_over_in_silence(log: L
     log.stored(2, 175, 150)
     lines = follow(log.lake, log.source, Token(30), lambda _: True)
     assert [json.loads(next(lines))["commit_lsn"] for _ in range(2)] == [40, 90]
-    with pytest.raises(Failure, match=r"writer 1's from 80 to 120, writer 2's from 100 to 150.*go on with m120~2\.150"):
+    with pytest.raises(
+        Failure, match=r"writer 1's from 80 to 120, writer 2's from 100 to 150.*continue with --from m120~2\.150"
+    ):
         next(lines)
     assert log.after("m120~2.150") == [(1, 160), (2, 170)]
     assert log.after("s0") == [(1, 40), (2, 90), (1, 160), (2, 170)], "what is kept"
@@ -138,6 +140,6 @@ def test_a_token_that_is_ahead_of_everything_is_refused(log: Log) -> None:
     log.stored(1, 180)
     log.stored(2, 150)
     for token in ("s181", "m100~2.151", "m100~3.101"):
-        with pytest.raises(Failure, match=f"token {token} is ahead of all that is landed, which goes up to 180"):
+        with pytest.raises(Failure, match=f"token {token} is ahead of the lake, whose last position is 180"):
             log.follow(token)
     assert log.follow("m150~1.180") == log.follow("s180") == []

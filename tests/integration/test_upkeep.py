@@ -13,9 +13,9 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.retention import purge_raw
-from ingest.pipeline.maintenance import maintain
+from ingest.pipeline.maintenance import run_maintenance
 from ingest.positions.position_token import Token
-from ingest.project.dbt_project import Overtaken
+from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
@@ -60,7 +60,7 @@ def definitions(pipeline: SourcePipeline) -> tuple[str, str]:
 
 
 def compact(pipeline: SourcePipeline, definition: str, share: float = 0.01) -> list[str]:
-    return pipeline.project.operation(
+    return pipeline.project.run_operation(
         "compact_log", model=definition, log_table=f"buckets.{definition}__ops", superseded_share=share
     )
 
@@ -88,7 +88,7 @@ def read_on(reader: BucketClient, lines: list[str]) -> BucketClient:
 
 
 def log_of(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
-    return list(op_log.read(pipeline.spark, definition, op_log.bucket_name(definition, bucket), after))
+    return list(op_log.read_ops(pipeline.spark, definition, op_log.make_bucket_name(definition, bucket), after))
 
 
 CHANGES = [
@@ -145,11 +145,11 @@ def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, databas
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     assert log_of(pipeline, by_customer, "99") == []
-    assert not op_log.is_known(pipeline.spark, by_customer, op_log.bucket_name(by_customer, "99"))
-    assert op_log.is_known(pipeline.spark, by_customer, op_log.bucket_name(by_customer, "1"))
+    assert not op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "99"))
+    assert op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "1"))
     with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
         log_of(pipeline, "nonsense", "1")
-    with pytest.raises(Failure, match="op 1000 is not in the log, whose last is 12"):
+    with pytest.raises(Failure, match="op 1000 is not in the log, whose last op is 12"):
         log_of(pipeline, by_customer, "1", 1000)
 
 
@@ -191,7 +191,10 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: Sourc
     pipeline.land()
 
     # A run that was under way.
-    with pytest.raises(Overtaken), meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)):
+    with (
+        pytest.raises(ConcurrentPublishError),
+        meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)),
+    ):
         pipeline.model()
     assert len(log_of(pipeline, by_customer, "0")) == 5
     pipeline.model()
@@ -228,7 +231,7 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     now = pipeline.settings.settings.model_copy(
         update={"retention_seconds": 0, "compaction_threshold": 0.01, "compaction_min_files": 2}
     )
-    lines = list(maintain(pipeline.lake, now, pipeline.project))
+    lines = list(run_maintenance(pipeline.lake, now, pipeline.project))
     said = "\n".join(lines)
     for table in (f"buckets.{by_customer}__ops: compacted", "tombstones purged", "core.events: files rewritten"):
         assert table in said
@@ -242,7 +245,7 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     for table in ("raw.wal_events", "raw.snapshot_rows"):
         assert pipeline.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
     name = pipeline.source.name
-    assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged(name)[1]), lambda _: True)) == []
+    assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged_positions(name)[1]), lambda _: True)) == []
     assert list(follow(pipeline.lake, name, Token(0), lambda _: True)) == []
     database.execute(
         "insert into orders values (20, 1, 9); update orders set customer = 0; delete from orders where id = 2"
@@ -254,7 +257,7 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     # One that was told before is further, as of a run with another setting.
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
     assert any("logged before" in line for line in purge_raw(pipeline.spark, 0))
-    assert pipeline.lake.purged(name) == {1: 1 << 60, 2: 7}
+    assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
 
 
 @pytest.mark.slow(reason="a table that somebody dropped by hand")
@@ -265,7 +268,7 @@ def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePi
     by_customer, sums = definitions(pipeline)
     pipeline.spark.sql(f"drop table buckets.{by_customer}")
     lines = list(
-        maintain(
+        run_maintenance(
             pipeline.lake,
             pipeline.settings.settings.model_copy(update={"compaction_threshold": 0.01}),
             pipeline.project,
@@ -285,7 +288,7 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     mine = f"source = '{pipeline.source.name}'"
     tombstones = f"select count(*) from core.row_state where {mine} and deleted"
     # Too young.
-    pipeline.project.operation("purge_tombstones", keep_seconds=3600)
+    pipeline.project.run_operation("purge_tombstones", keep_seconds=3600)
     assert pipeline.rows(tombstones) == [(1,)]
     # A definition that has not passed it: its data test fails.
     by_customer, _ = definitions(pipeline)
@@ -297,21 +300,21 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     pipeline.land()
     with pytest.raises(Failure, match=test):
         pipeline.model()
-    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
     assert pipeline.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
     pipeline.sync()
     # A snapshot of its table is on its way.
     jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     jobs.queue("public.orders")
-    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
     assert pipeline.rows(tombstones) == [(1,)]
     logged = f"select count(*) from raw.wal_events where {mine}"
     before = pipeline.rows(logged)
     list(purge_raw(pipeline.spark, 0))
     assert pipeline.rows(logged) == before
     pipeline.sync()
-    pipeline.project.operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
     assert pipeline.rows(tombstones) == [(0,)]
     assert_equal(pipeline, database)
     jobs.close()
@@ -342,7 +345,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
 
     def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
         keep = {"keep_seconds": seconds, "iceberg_snapshot_retention_seconds": snapshots_seconds}
-        return "\n".join(pipeline.project.operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
+        return "\n".join(pipeline.project.run_operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
 
     assert "core.releases" not in upkeep(3600)
     assert "core.releases" not in upkeep(0, 3600)
@@ -356,11 +359,11 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
-        pipeline.project.operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
+        pipeline.project.run_operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
 
     database.execute("update orders set total = 9 where id = 5")
     pipeline.land()
-    with pytest.raises(Overtaken), meanwhile("fast_forward('lake.core.releases'", purge):
+    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", purge):
         pipeline.model()
     pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
@@ -381,7 +384,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, d
     by_customer, _ = definitions(pipeline)
 
     def left(keep_seconds: float) -> int:
-        pipeline.project.operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
+        pipeline.project.run_operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
         return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()
@@ -391,7 +394,7 @@ def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, d
     database.execute("update orders set total = 8 where id = 1")
     pipeline.land()
     with (
-        pytest.raises(Overtaken),
+        pytest.raises(ConcurrentPublishError),
         meanwhile("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()

@@ -13,15 +13,15 @@ import pytest
 from pydantic import ByteSize
 
 from ingest.commands import status
-from ingest.commands.resnapshot import queue_tables, start_over
-from ingest.commands.verify import Verdict, verify, verify_all
+from ingest.commands.resnapshot import queue_tables, resnapshot_sources
+from ingest.commands.verify import TableComparison, verify_source, verify_tables
 from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, QUEUED, SourceTable
 from ingest.pipeline import catch_up
-from ingest.pipeline.catch_up import Patience
+from ingest.pipeline.catch_up import ProgressTimeout
 from ingest.snapshot.snapshot_source import Plan
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from tests.conftest import Database
@@ -42,10 +42,10 @@ def pipeline(
     return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, Verdict]:
+def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
     """With the stream running beside, as the source's log moves on by itself."""
     with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
-        return {v.table: v for v in verify_all(pipeline.lake, pipeline.settings, 15, tables)}
+        return {v.table: v for v in verify_tables(pipeline.lake, pipeline.settings, 15, tables)}
 
 
 @pytest.mark.slow(reason="what verify says of one table beside others")
@@ -65,7 +65,7 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     assert jobs.table("public.orders").state == QUEUED
     tables = PostgresTables(lake, source, settings)
     with pytest.raises(Failure, match="no progress"):
-        list(verify(lake, tables, source, Patience(1.0)))
+        list(verify_source(lake, tables, source, ProgressTimeout(1.0)))
     tables.close()
     jobs.close()
 
@@ -73,8 +73,8 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
 def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     assert verified(pipeline) == {
-        "public.orders": Verdict(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
-        "public.pairs": Verdict(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
+        "public.orders": TableComparison(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
+        "public.pairs": TableComparison(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
     }
     mine = f"source = '{pipeline.source.name}' and table_name"
     pipeline.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
@@ -87,7 +87,7 @@ def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipel
     )
     pipeline.spark.sql(f"update core.row_state set multiplicity = 1 where {mine} = 'public.pairs' and multiplicity = 2")
     assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
-        "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with other values, of 10; "
+        "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with different values, of 10; "
         """such as ["1"], ["30"]"""
     )
     assert verified(pipeline)["public.pairs"].different == 1
@@ -136,7 +136,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             return watermark()
 
         monkeypatch.setattr(tables, "watermark", begins)
-        found = {v.table: v for v in verify(pipeline.lake, tables, pipeline.source, Patience(60))}
+        found = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
@@ -177,7 +177,7 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
         with ExitStack() as stack:
             stack.callback(tables.close)
             monkeypatch.setattr(tables, "plan", partial(planned, tables.plan))
-            found = verify(pipeline.lake, tables, pipeline.source, Patience(60), ["public.orders"])
+            found = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
             return all(verdict.is_equal for verdict in found)
 
     # No stream: nothing is read, nor held at the source.
@@ -209,7 +209,7 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
     # One that fails again and again.
     database.execute("update orders set note = 'p' where id = 3")
     failing = [step("core.events", f"run_{n}") for n in range(9) for step in (stages, drops)]
-    with pytest.raises(Failure, match=r"run after run of the models publishes nothing.*The log of `tidemark run` says"):
+    with pytest.raises(Failure, match=r"the runs of the models fail to publish.*See the log of `tidemark run`"):
         verdicts(jobs.stream, jobs.stream, *failing)
 
 
@@ -240,7 +240,7 @@ def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Dat
     ]
     states = {t.table_name: t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()}
     assert states == {"public.orders": QUEUED, "public.pairs": DONE}
-    with pytest.raises(Failure, match=r"snapshots are still to be taken of public.orders"):
+    with pytest.raises(Failure, match=r"snapshots are not complete: public.orders"):
         verified(pipeline)
     pipeline.sync()
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
@@ -253,13 +253,13 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline,
     with jobs.streaming():
         database.awaited("select from pg_replication_slots where active and slot_name = %s", [pipeline.source.slot])
         with pytest.raises(Failure, match="the replication slot is in use by process"):
-            start_over(pipeline.lake, pipeline.settings)
+            resnapshot_sources(pipeline.lake, pipeline.settings)
     assert {t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()} == {DONE}
     database.drop_slot(pipeline.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
         pipeline.land()
-    assert len(start_over(pipeline.lake, pipeline.settings)) == 2
+    assert len(resnapshot_sources(pipeline.lake, pipeline.settings)) == 2
     pipeline.sync()
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
     assert verified(pipeline)["public.orders"].rows == 8
@@ -273,7 +273,7 @@ def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
     pipeline.sync()
     with ThreadPoolExecutor(1) as pool:
         with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
-            begun = pool.submit(start_over, pipeline.lake, pipeline.settings)
+            begun = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
             while "waits up to" not in caplog.text and not begun.done():
                 time.sleep(0.05)
         assert len(begun.result(60)) == 2
@@ -286,7 +286,9 @@ def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: Sourc
 
     def problem() -> str:
         strict = pipeline.settings.settings.model_copy(update={"wal_retention_warning_bytes": ByteSize(1 << 20)})
-        (found,) = status.read(pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)).sources
+        (found,) = status.read_status(
+            pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)
+        ).sources
         return found.problem
 
     assert problem() == ""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ingest.codegen.view_trial import Trial
+from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.check import check_project
 from ingest.commands.codegen import Codegen
 from ingest.common.errors import Failure
@@ -32,7 +32,7 @@ def pipeline(
 
 
 def write_views(pipeline: SourcePipeline) -> list[str]:
-    codegen = Codegen(Trial(lambda: pipeline.spark).problem, pipeline.folder / "models/staging")
+    codegen = Codegen(ViewTrial(lambda: pipeline.spark).try_view, pipeline.folder / "models/staging")
     return codegen.write(pipeline.source, pipeline.settings.settings).lines
 
 
@@ -79,7 +79,7 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
     assert f"set meta.replaces of the view to '{before}'" in str(refused.value)
     assert pipeline.rows(f"select v from buckets.{every}") == [("a",), ("b",)]
     assert pipeline.rows(f"select v from buckets.{others}") == [("y",), ("z",)]
-    steps = {step.definition: step for step in definition_plan.make(pipeline.spark, folder=pipeline.folder)}
+    steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert (steps[every].state, steps[others].state) == ("invalid", "unchanged")
     assert what in steps[every].reason
     errors = [str(each) for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
@@ -116,7 +116,7 @@ def test_a_lake_of_an_earlier_tidemark_records_what_views_show(pipeline: SourceP
     pipeline.sync()
     assert pipeline.rows(shown) == [(f'{{"stg_{source}__order__lines": "{source}.public.order__lines"}}',)]
     # Upkeep publishes what it does to a definition's tables, too.
-    pipeline.project.operation(
+    pipeline.project.run_operation(
         "maintain", superseded_share=0.01, small_files=1, keep_seconds=0.0, iceberg_snapshot_retention_seconds=0.0
     )
     assert pipeline.rows(shown)[0][0] is not None

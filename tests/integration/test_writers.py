@@ -19,7 +19,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
 from ingest.lake.source_tables import QUEUED
-from ingest.positions.position import current
+from ingest.positions.position import current_epochs
 from ingest.positions.position_token import Token
 from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.postgres.catalog import publications
@@ -84,7 +84,7 @@ def shared(jobs: PostgresJobs) -> dict[str, int]:
 
 def changes(jobs: PostgresJobs) -> list[tuple[str, str, str | None]]:
     """(table, key, v) of what is landed, in the order of the log, as the models read it."""
-    end = jobs.lake.persisted(jobs.source.name) or 0
+    end = jobs.lake.persisted_position(jobs.source.name) or 0
     events = [event for event in jobs.events() if event["commit_lsn"] < end]
     places = [(event["change_lsn"], event["table_name"], event["row_key"]) for event in events]
     assert len(set(places)) == len(places), "two writers landed one change"
@@ -135,7 +135,7 @@ def test_tables_move_to_new_writers_and_back_without_loss(jobs: PostgresJobs, ta
         # What was committed before is still with the writers of before.
         stream(jobs, writers=writers)
         owners = set(shared(jobs).values())
-        assert owners == set(range(1, writers + 1)) == jobs.lake.writers(jobs.source.name)
+        assert owners == set(range(1, writers + 1)) == jobs.lake.active_writers(jobs.source.name)
         assert slots(tables) == {jobs.source.slot_of(writer) for writer in range(1, writers + 1)}
     assert changes(jobs) == expected
     jobs.snapshotter().run(until_done=True)
@@ -148,13 +148,13 @@ def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: PostgresJob
     tables.execute("update c set v = 1")
     with pytest.raises(Killed):
         stream(jobs, writers=1, only=2, hooks=Hooks(before_store=kill))
-    assert jobs.lake.writers(jobs.source.name) == {1, 2}
+    assert jobs.lake.active_writers(jobs.source.name) == {1, 2}
     assert shared(jobs)["public.c"] == 1
     tables.execute("update c set v = 2")
     stream(jobs, only=1)
     assert changes(jobs) == [], "the writer that leaves has not landed the first change"
     stream(jobs)
-    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert jobs.lake.active_writers(jobs.source.name) == {1}
     assert [v for _, _, v in changes(jobs)] == ["1", "1", "2", "2"]
     jobs.assert_equal(*TABLES)
 
@@ -202,8 +202,8 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJ
     jobs.snapshot()
     done = [jobs.table(name).complete_lsn or 0 for name in TABLES]
     stream(jobs, only=1)
-    at = {writer: p.position for (_, writer), p in current(jobs.lake.positions(jobs.source.name)).items()}
-    assert at[1] > max(done) >= min(done) >= at[2] == jobs.lake.persisted(jobs.source.name)
+    at = {writer: p.position for (_, writer), p in current_epochs(jobs.lake.positions(jobs.source.name)).items()}
+    assert at[1] > max(done) >= min(done) >= at[2] == jobs.lake.persisted_position(jobs.source.name)
     stream(jobs, only=2)
     jobs.assert_equal(*TABLES)
 
@@ -317,16 +317,16 @@ def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Postg
     for change in ("select", "update a set v = 1"):
         tables.execute(change)
         stream(jobs, only=1)
-        (found,) = status.read(jobs.lake, settings).sources
+        (found,) = status.read_status(jobs.lake, settings).sources
         assert [(w["writer"], w["tables"]) for w in found.writers] == [(1, 2), (2, 1)]
         waited = time.monotonic()
         while not found.writers[1]["held_seconds"]:
             assert time.monotonic() < waited + 30
-            (found,) = status.read(jobs.lake, settings).sources
+            (found,) = status.read_status(jobs.lake, settings).sources
         assert found.writers[0]["held_seconds"] == 0
         assert found.position == found.writers[1]["position"] < found.writers[0]["position"]
         stream(jobs, only=2)
-        (found,) = status.read(jobs.lake, settings).sources
+        (found,) = status.read_status(jobs.lake, settings).sources
         assert found.writers[1]["held_seconds"] == 0
 
 
@@ -375,7 +375,7 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: PostgresJobs, table
     jobs.resnapshot()
     assert slots(tables) == {jobs.source.slot, jobs.source.slot_of(2)}, "the old ones would keep the log for ever"
     settle(jobs)
-    assert jobs.lake.writers(jobs.source.name) == {1, 2}
+    assert jobs.lake.active_writers(jobs.source.name) == {1, 2}
     jobs.assert_equal(*TABLES)
 
 
@@ -384,7 +384,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
 ) -> None:
     settle(jobs, writers=3)
     before = {name: jobs.table(name).snapshot_id for name in TABLES}
-    token = str(Token(jobs.lake.persisted(jobs.source.name) or 0))
+    token = str(Token(jobs.lake.persisted_position(jobs.source.name) or 0))
     tables.execute("update a set v = 7; update c set v = 7")
     tables.drop_slot(jobs.source.slot_of(2))
     with pytest.raises(Failure, match="slot is gone.*`--writer N` instead of `--all`"):
@@ -407,7 +407,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     settle(jobs)
     jobs.assert_equal(*TABLES, "public.d")
     assert [jobs.table(name).snapshot_id == before[name] for name in TABLES] == [True, True, False]
-    with pytest.raises(Failure, match="the log was lost, and changes with it: writer 2's from"):
+    with pytest.raises(Failure, match="the log was lost, with these changes: writer 2's from"):
         lines(jobs, token)
 
 
@@ -421,7 +421,7 @@ def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: P
     tables.drop_slot(jobs.source.slot_of(2))
     assert start_over_writers(jobs.lake, jobs.source, jobs.settings, [2]) == ["public.c"]
     settle(jobs)
-    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert jobs.lake.active_writers(jobs.source.name) == {1}
     jobs.assert_equal(*TABLES)
 
 
@@ -451,7 +451,7 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
     monkeypatch.setattr(Departure, "_leave", cut)
     stream(jobs)
     assert "writer 2 can't leave at the moment" in caplog.text
-    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert jobs.lake.active_writers(jobs.source.name) == {1}
     assert slots(tables) == {jobs.source.slot}
     opened.rest()
 
@@ -474,7 +474,7 @@ def test_writers_that_leave_together_recognise_each_other(
     opened.rest()
     two.leave()
     three.leave()
-    assert jobs.lake.writers(jobs.source.name) == {1}
+    assert jobs.lake.active_writers(jobs.source.name) == {1}
 
 
 @pytest.mark.slow(reason="waits for a timeout of the server")
@@ -552,14 +552,14 @@ def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
                     writer = opened.writer(one, Hooks(*[maybe_die] * 4), None)
                     threads.enter_context(_in_a_thread(writer, target))
             opened.rest()
-            now = jobs.lake.persisted(jobs.source.name) or 0
+            now = jobs.lake.persisted_position(jobs.source.name) or 0
             assert now >= persisted
             persisted = now
             counts = Counter(event["commit_lsn"] for event in jobs.events() if event["commit_lsn"] < persisted)
             assert set(counts.values()) <= {4}
             changes(jobs)
     settle(jobs)
-    assert not jobs.lake.writers(jobs.source.name) - {1}
+    assert not jobs.lake.active_writers(jobs.source.name) - {1}
     jobs.assert_equal(*tables)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ingest.common.errors import Failure
 from ingest.pipeline import catch_up
-from ingest.pipeline.catch_up import Patience, Standstill
+from ingest.pipeline.catch_up import ProgressTimeout, WaitReason
 
 
 @pytest.fixture
@@ -17,12 +17,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return slept
 
 
-def at(state: int, where: str = "source shop, writer 1") -> Standstill:
-    return Standstill(state, f"the stream is at {state}", where, "Start it")
+def at(state: int, where: str = "source shop, writer 1") -> WaitReason:
+    return WaitReason(state, f"the stream is at {state}", where, "Start it")
 
 
 def test_it_fails_after_a_time_without_progress(clock: list[float]) -> None:
-    patience = Patience(60)
+    patience = ProgressTimeout(60)
     for state in range(100):  # much longer than 60 s
         patience.wait(at(state))
     moved = sum(clock[:-1])
@@ -41,19 +41,19 @@ def test_it_logs_at_once_what_it_waits_for_and_then_less_and_less_often(
     clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    patience = Patience(60)
+    patience = ProgressTimeout(60)
     patience.wait(at(0))
     assert caplog.messages == ["source shop, writer 1: waiting, as the stream is at 0"]
     while sum(clock) < 3600:
         patience.wait(at(len(clock)))
     assert "writer 1: waiting for " in caplog.messages[1]
     assert len(caplog.messages) < 20
-    patience.done()
+    patience.reset()
     patience.wait(at(0, "source shop, model row_state"))
     assert caplog.messages[-1] == "source shop, model row_state: waiting, as the stream is at 0"
 
 
 def test_without_patience_it_looks_once(clock: list[float]) -> None:
     with pytest.raises(Failure, match="no progress for 0 s"):
-        Patience(0).wait(at(0))
+        ProgressTimeout(0).wait(at(0))
     assert clock == []

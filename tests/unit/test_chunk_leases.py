@@ -19,4 +19,4 @@ def test_a_chunk_is_tried_by_others_when_its_lease_has_lapsed(
 ) -> None:
     until = None if seconds is None else NOW + timedelta(seconds=seconds)
     chunk = Chunk("shop", "t", "s", 0, 5, None, None, state=state, lease_until=until)
-    assert chunk.claimable(NOW) is may_be_tried
+    assert chunk.is_claimable(NOW) is may_be_tried

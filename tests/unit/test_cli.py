@@ -11,8 +11,8 @@ from queue import Queue
 import pytest
 
 from ingest import cli
-from ingest.commands.op_log import bucket_name
-from ingest.lake.spark_session import settings
+from ingest.commands.op_log import make_bucket_name
+from ingest.lake.spark_session import read_settings
 
 PROFILES = Path(__file__).parents[2] / "profiles"
 
@@ -81,7 +81,7 @@ def test_the_lake_is_in_the_folder_that_the_command_is_started_in(
     monkeypatch.delenv("PWD") if told is None else monkeypatch.setenv("PWD", told)
     monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
     cli.main()
-    assert settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
+    assert read_settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
 
 
 def test_a_link_by_which_the_folder_was_entered_stays_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_views_are_written_in_a_project_only(
     [
         (["buckets", "--for", "user_id"], "Write --for NAME=VALUE"),
         (["buckets", "--for", "=5"], "Write --for NAME=VALUE"),
-        (["buckets", "--for", "user_id=1", "--for", "user_id=2"], "Give each name once"),
+        (["buckets", "--for", "user_id=1", "--for", "user_id=2"], "Give each name only once"),
         (["ops", "orders", "[]", "--after", "-3"], "-3 is not in the range x>=0"),
     ],
 )
@@ -136,7 +136,7 @@ def test_what_can_not_be_asked_for_is_refused(
     ],
 )
 def test_a_bucket_is_named_as_spark_writes_it(given: str, values: str) -> None:
-    assert bucket_name("orders", given) == f"orders{values}"
+    assert make_bucket_name("orders", given) == f"orders{values}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

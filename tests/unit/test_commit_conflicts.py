@@ -2,7 +2,7 @@
 
 import pytest
 
-from ingest.project.dbt_project import Overtaken, _failure
+from ingest.project.dbt_project import ConcurrentPublishError, _make_failure
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from ingest.project.dbt_project import Overtaken, _failure
     ],
 )
 def test_a_conflict_with_another_commit_can_be_repeated(said: str, is_overtaken: bool) -> None:
-    assert isinstance(_failure(said, said, "macro prune", lake="/lake"), Overtaken) == is_overtaken
+    assert isinstance(_make_failure(said, said, "macro prune", lake="/lake"), ConcurrentPublishError) == is_overtaken

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ingest.common.errors import Failure, Unavailable
-from ingest.project.dbt_project import MESSAGE_LENGTH, Project, _brief, _failure, first_line
+from ingest.common.errors import Failure, Unavailable, first_message_line
+from ingest.project.dbt_project import MESSAGE_LENGTH, Project, _make_failure, _shorten
 
 _OF_ICEBERG = """Runtime Error in model totals (models/buckets/totals.sql)
   An error occurred while calling o78.sql.
@@ -40,7 +40,7 @@ _BEFORE_THE_NODES = "\n  ".join(
     ],
 )
 def test_the_line_that_says_what_happened_is_told(message: str, line: str) -> None:
-    assert first_line(message) == line
+    assert first_message_line(message) == line
 
 
 @pytest.mark.parametrize("text", [b"", b"- a list", b"model-paths: 5", b"a: [", b"\xff\xfe"])
@@ -51,7 +51,7 @@ def test_settings_that_are_none_are_told_of(tmp_path: Path, text: bytes) -> None
 
 
 def test_a_cause_below_a_long_stack_is_found() -> None:
-    found = _failure(_BEFORE_THE_NODES, "dbt did not finish", "dbt build", lake="/lake")
+    found = _make_failure(_BEFORE_THE_NODES, "dbt did not finish", "dbt build", lake="/lake")
     assert isinstance(found, Unavailable)
     assert str(found) == "the file system is read-only: /lake/core/t/metadata. Make it writable."
 
@@ -60,21 +60,21 @@ def test_a_full_disk_of_which_no_folder_is_told_is_the_lakes() -> None:
     told = (
         "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.X.write"
     )
-    found = _failure(told, "dbt did not finish", "dbt build", lake="/srv/lake")
+    found = _make_failure(told, "dbt did not finish", "dbt build", lake="/srv/lake")
     assert str(found) == "no space is left on the disk: /srv/lake. Free space there."
 
 
 def test_a_full_disk_of_which_python_tells_is_that_of_dbts_own_files() -> None:
-    found = _failure("Runtime Error\n  [Errno 28] No space left on device", "dbt", "dbt build", lake="/srv/lake")
+    found = _make_failure("Runtime Error\n  [Errno 28] No space left on device", "dbt", "dbt build", lake="/srv/lake")
     assert str(found) == "no space is left on the disk: target/. Free space there."
 
 
 def test_java_s_stack_is_no_part_of_a_message_and_the_log_file_has_all_of_it(caplog: pytest.LogCaptureFixture) -> None:
     told = _BEFORE_THE_NODES.replace("(Read-only file system)", "(Is a directory)")
-    line = _brief(told)
+    line = _shorten(told)
     assert line.startswith("Runtime Error : org.apache.iceberg.exceptions.RuntimeIOException: Failed to create file")
     assert line.endswith("(Is a directory)")
     assert len(line) < MESSAGE_LENGTH
     with caplog.at_level(logging.ERROR):
-        _failure(told, "dbt did not finish", "dbt build", lake="/lake")
+        _make_failure(told, "dbt did not finish", "dbt build", lake="/lake")
     assert "HadoopOutputFile.java:87" in caplog.text

@@ -9,8 +9,8 @@ import yaml
 from bson import Binary, Decimal128, Int64, ObjectId, encode
 from pydantic import SecretStr
 
-from ingest.codegen.staging_files import write
-from ingest.codegen.staging_record import Record, columns_shown, read
+from ingest.codegen.staging_files import write_views
+from ingest.codegen.staging_record import Record, parse_columns, read_record
 from ingest.config.sources_file import MongoSource
 from ingest.sources.mongodb import document_views
 from ingest.sources.mongodb.bson.documents import Parsed, parse
@@ -80,14 +80,14 @@ def test_names_that_meet_get_numbers_and_several_databases_are_named() -> None:
     files = staging_models(SHOP, {"x.t": [parse(encode(one))], "y.t": [parse(encode(one))]})
     assert sorted(files) == ["stg_shop__x__t.sql", "stg_shop__x__t.yml", "stg_shop__y__t.sql", "stg_shop__y__t.yml"]
     shown = {"a_b": ("a_b",), "a_b_2": ("a", "b")}
-    assert columns_shown(files["stg_shop__x__t.sql"]) == shown
+    assert parse_columns(files["stg_shop__x__t.sql"]) == shown
 
 
 def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> None:
     def written(collections: dict[str, dict[str, Any]]) -> dict[str, str]:
         samples = {name: [parse(encode(each))] for name, each in collections.items()}
-        views = document_views.staging_models(SHOP, samples, read(tmp_path))
-        write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+        views = document_views.staging_models(SHOP, samples, read_record(tmp_path))
+        write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
         return {view.table: view.model for view in views}
 
     first = {"x.t": {"a": {"b": 1}}}
@@ -96,7 +96,7 @@ def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> 
     both = {"x.t": {"a": {"b": 1}, "a_b": 2}, "y.t": {}}
     assert written(both) == {"x.t": "stg_shop__t", "y.t": "stg_shop__y__t"}
     text = (tmp_path / "stg_shop__t.sql").read_text()
-    assert columns_shown(text) == {"a_b": ("a", "b"), "a_b_2": ("a_b",)}
+    assert parse_columns(text) == {"a_b": ("a", "b"), "a_b_2": ("a_b",)}
     # A collection whose short name is another one's long name.
     assert written({"y.t": {}, "y.y__t": {}})["y.t"] == "stg_shop__y__t"
     assert written(first) == {"x.t": "stg_shop__t"}

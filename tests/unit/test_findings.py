@@ -5,14 +5,14 @@ import json
 import click
 
 from ingest.common.errors import Failure
-from ingest.common.findings import Finding, lines, of, of_source
+from ingest.common.findings import Finding, finding_from_error, format_findings, with_source
 
-SHOP = of_source(
+SHOP = with_source(
     "shop",
     [
         Finding("ok", "PostgreSQL 17.2", "db:5432/shop"),
         Finding("warning", "it has no primary key", "source shop, table public.audit_log", "Add one"),
-        of(Failure("the slot is in use", "source shop, slot tidemark", "End it")),
+        finding_from_error(Failure("the slot is in use", "source shop, slot tidemark", "End it")),
         Finding("ok", "2 of 3 tables can be read", "source shop"),
         Finding("ok", "is read", "source shop, table " + 50 * "x"),
     ],
@@ -21,7 +21,7 @@ SHOP = of_source(
 
 def test_subjects_come_first_aligned_and_grouped() -> None:
     found = [*SHOP, Finding("ok", "1 of 1 are valid", "definitions", group="definitions")]
-    assert [click.unstyle(line) for line in lines(found)] == [
+    assert [click.unstyle(line) for line in format_findings(found)] == [
         "source shop",
         "  ok       db:5432/shop                                  PostgreSQL 17.2",
         "  warning  table public.audit_log                        it has no primary key",
@@ -37,8 +37,8 @@ def test_subjects_come_first_aligned_and_grouped() -> None:
 
 
 def test_no_name_forges_a_line_and_no_password_is_shown() -> None:
-    found = of_source("shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")])
-    shown = [click.unstyle(line) for line in lines(found)]
+    found = with_source("shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")])
+    shown = [click.unstyle(line) for line in format_findings(found)]
     assert shown[1] == "  error    table public.a\\n  ok b  of postgres://me:***@db"
     assert json.loads(found[0].to_json()) == {
         "level": "error",

@@ -2,7 +2,7 @@
 
 from pyspark.errors import PySparkException
 
-from ingest.lake.iceberg_commit import retried
+from ingest.lake.iceberg_commit import retry_on_conflict
 
 
 def test_a_lost_race_is_run_again_however_long_it_took() -> None:
@@ -12,5 +12,5 @@ def test_a_lost_race_is_run_again_however_long_it_took() -> None:
         if lost:
             raise lost.pop()
 
-    retried(work, seconds=0.0)
+    retry_on_conflict(work, seconds=0.0)
     assert not lost

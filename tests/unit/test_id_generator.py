@@ -66,7 +66,7 @@ class Kept:
             raise OSError("the disk is full")
         self.kept[writer] = max(position, self.kept.get(writer, 0), key=abs)
 
-    def forget(self, writers: Collection[int]) -> None:
+    def delete(self, writers: Collection[int]) -> None:
         for writer in writers:
             del self.kept[writer]
 
@@ -266,7 +266,7 @@ def test_a_sequence_behind_a_table_is_repaired_and_said(caplog: pytest.LogCaptur
     disk.wrote(1, 3)
     disk.insert(1, 26)
     assert disk.start().allocate() == [27]
-    assert "ids was at 3, behind the tables: it is moved to 26" in caplog.text
+    assert "ids is at 3, behind the tables; advancing it to 26" in caplog.text
 
 
 def test_the_minimal_local_token_is_not_moved_by_others() -> None:
@@ -453,7 +453,7 @@ def test_a_reader_changes_nothing_when_it_starts_and_allocates_nothing() -> None
     reader = disk.start(READER, [2])
     assert disk.positions.kept == {1: 3, 2: 5}
     for call in (reader.allocate, reader.announce):
-        with pytest.raises(ValueError, match=r"9 is no writer of this stream, only \[2\] are"):
+        with pytest.raises(ValueError, match=r"9 is not a writer of this stream; the writers are \[2\]"):
             call()
     assert disk.sequence.given == 5
 

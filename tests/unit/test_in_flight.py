@@ -91,7 +91,7 @@ def test_the_slower_of_two_that_are_on_their_way_holds_the_position() -> None:
 def test_work_is_not_begun_twice_nor_behind_the_position(again: int) -> None:
     mine = in_flight(8, 9)
     mine.finish([9])
-    with pytest.raises(ValueError, match=f"^{again} was begun before"):
+    with pytest.raises(ValueError, match=f"^{again} has already begun"):
         mine.begin([again])
 
 
@@ -191,7 +191,7 @@ def test_a_reader_has_no_ids_of_its_own() -> None:
     state = reader({1: 3, 2: 5})
     assert state.minimal_local() == 3
     for call in (state.expect, state.announcement, lambda: state.arrived(5), lambda: state.finish([6])):
-        with pytest.raises(ValueError, match=r"0 is no writer of this stream, only \[1, 2\] are"):
+        with pytest.raises(ValueError, match=r"0 is not a writer of this stream; the writers are \[1, 2\]"):
             call()
 
 

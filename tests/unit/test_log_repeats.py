@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ingest.common.log_repeats import Repeats, States, shape
+from ingest.common.log_repeats import Repeats, StateLog, message_pattern
 
 
 def test_a_problem_each_second_for_ten_minutes_is_logged_six_times(caplog: pytest.LogCaptureFixture) -> None:
@@ -39,11 +39,11 @@ def test_another_problem_is_logged_at_once_and_an_end_only_after_one(caplog: pyt
 
 
 def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture) -> None:
-    states = States(logging.getLogger("ingest.test"))
+    states = StateLog(logging.getLogger("ingest.test"))
     with caplog.at_level(logging.INFO):
         for message in ("at 5", "at 5", "at 6", "at 5"):
-            states.tell("shop", message)
-        states.tell("web", "at 5")
+            states.log_change("shop", message)
+        states.log_change("web", "at 5")
     assert caplog.messages == ["at 5", "at 6", "at 5", "at 5"]
 
 
@@ -68,7 +68,7 @@ def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture)
     ],
 )
 def test_a_problem_is_the_same_though_numbers_of_its_attempts_differ(one: str, other: str, are_same: bool) -> None:
-    assert (shape(one) == shape(other)) == are_same
+    assert (message_pattern(one) == message_pattern(other)) == are_same
 
 
 def test_an_error_of_spark_that_names_another_stage_each_time_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:

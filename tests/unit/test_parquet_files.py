@@ -28,14 +28,14 @@ def test_what_went_wrong_with_a_row_group_is_raised_by_the_call_after_it(tmp_pat
     sink.write(pa.table({"another": [1]}))
     with pytest.raises(ValueError, match="names"):
         sink.write(pa.table({"n": [1]})) if again == "write" else sink.close()
-    sink.abandon()
+    sink.discard()
     assert not list(tmp_path.iterdir())
 
 
 def test_of_folders_only_empty_old_ones_of_commits_are_removed(tmp_path: Path) -> None:
     root = Folder(str(tmp_path))
-    old = [root.beneath(f"l{time.time_ns() - 7200 * 10**9 + n:x}") for n in range(3)]
-    young, other = root.new(), root.beneath("letters")
+    old = [root.subfolder(f"l{time.time_ns() - 7200 * 10**9 + n:x}") for n in range(3)]
+    young, other = root.new_subfolder(), root.subfolder("letters")
     for folder in (*old, young, other):
         folder.open()
     (Path(old[0].root) / "part.parquet").touch()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from ingest.positions.position_token import Token
 
 POSITIONS = st.integers(0, 12)
-TOKENS = st.builds(Token.of, POSITIONS, st.dictionaries(st.integers(0, 4), POSITIONS))
+TOKENS = st.builds(Token.from_positions, POSITIONS, st.dictionaries(st.integers(0, 4), POSITIONS))
 WRITERS = range(6)  # one more than tokens name: it is at the minimum
 
 
@@ -39,23 +39,23 @@ def test_an_entry_not_above_the_minimum_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "neither s nor m"),
-        ("5", "neither s nor m"),
-        ("x5", "neither s nor m"),
+        ("", "must begin with s or m"),
+        ("5", "must begin with s or m"),
+        ("x5", "must begin with s or m"),
         ("s", "'' is not a number"),
         ("s-5", "'-5' is not a number"),
         ("s5 ", "'5 ' is not a number"),
         ("s\u0665", "'\u0665' is not a number"),  # a digit, elsewhere
         ("s" + "9" * 21, "is not a number"),
-        ("s5~1.6", "only one that begins with m names writers"),
-        ("m5", "names the writers that are ahead"),
+        ("s5~1.6", "a token that begins with s lists no writers"),
+        ("m5", "must list the writers that are ahead"),
         ("m5~", "'' is not WRITER.POSITION"),
         ("m5~16", "'16' is not WRITER.POSITION"),
         ("m5~1.", "'' is not a number"),
         ("m5~.6", "'' is not a number"),
         ("m5~1.6.7", "'6.7' is not a number"),
         ("m5~1.6~~2.7", "'' is not WRITER.POSITION"),
-        ("m5~1.6~1.7", "writer 1 is there twice"),
+        ("m5~1.6~1.7", "writer 1 is listed twice"),
     ],
 )
 def test_what_is_no_token_is_refused_with_the_reason(text: str, why: str) -> None:
@@ -76,7 +76,7 @@ def test_a_writer_that_is_not_named_is_at_the_minimum() -> None:
 
 
 def test_a_token_of_positions_names_only_who_is_ahead() -> None:
-    assert Token.of(5, {1: 5, 2: 7, 3: 2}) == Token(5, ((2, 7),))
+    assert Token.from_positions(5, {1: 5, 2: 7, 3: 2}) == Token(5, ((2, 7),))
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from ingest.common.errors import Failure
-from ingest.positions.position import Restart
+from ingest.positions.position import StreamReset
 from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
 from ingest.sources.postgres.postgres_connection import Connection
 from ingest.sources.postgres.replication.replication_reader import Pipe, Reader
@@ -16,9 +16,9 @@ def held(message: bytes) -> list[Payloads]:
 def test_items_come_in_order() -> None:
     pipe = Pipe(100)
     assert pipe.put(held(b"a"), 10, 0)
-    assert pipe.put(Restart(5, 1), 0, 0)
+    assert pipe.put(StreamReset(5, 1), 0, 0)
     assert pipe.get(0) == held(b"a")
-    assert pipe.get(0) == Restart(5, 1)
+    assert pipe.get(0) == StreamReset(5, 1)
     assert pipe.get(0) is None
 
 
@@ -42,7 +42,7 @@ def test_a_failure_is_raised_after_what_came_before_it_and_from_then_on() -> Non
 
 
 def test_whatever_ends_the_reader_ends_its_taker() -> None:
-    def connect() -> tuple[Connection, Restart]:
+    def connect() -> tuple[Connection, StreamReset]:
         raise RuntimeError("the lake can't be asked for the position")
 
     pipe = Pipe(15)

@@ -8,7 +8,7 @@ import pytest
 from ingest.common.errors import Failure
 from ingest.common.records import EVENTS, SNAPSHOT_ROWS
 from ingest.lake.parquet_files import BackgroundSink, Folder, Sink
-from ingest.lake.row_size_limit import check, largest_row
+from ingest.lake.row_size_limit import check_row_sizes, largest_row
 
 SMALL = {"source": "shop", "table_name": "public.t", "row_key": '["1"]', "columns": [("a", "x"), ("b", None)]}
 TRUNCATE = {"source": "shop", "table_name": "public.t"}
@@ -32,7 +32,7 @@ def test_a_row_that_is_too_large_is_named(row: dict[str, object]) -> None:
     rows = pa.Table.from_pylist([SMALL, TRUNCATE, row, SMALL], EVENTS)
     for table in (rows, pa.concat_tables([rows.slice(0, 1), rows.slice(2)])):
         with pytest.raises(Failure, match=r"source shop, table public\.o'd, key (\[\"2\"\]|k+)\. ") as caught:
-            check(table, 100)
+            check_row_sizes(table, 100)
         assert "TIDEMARK_DRIVER_MEMORY" in str(caught.value)
         assert '"!public.o\'d"' in str(caught.value)
 
@@ -40,13 +40,13 @@ def test_a_row_that_is_too_large_is_named(row: dict[str, object]) -> None:
 def test_many_rows_together_may_be_larger() -> None:
     rows = pa.Table.from_pylist([SMALL, large(columns=[("a", "x" * 90)]), TRUNCATE] * 100, EVENTS)
     assert rows.nbytes > 1000
-    check(rows, 100)
-    check(rows.slice(1, 1), 100)
+    check_row_sizes(rows, 100)
+    check_row_sizes(rows.slice(1, 1), 100)
 
 
 def test_a_key_is_shown_shortened() -> None:
     with pytest.raises(Failure) as caught:
-        check(pa.Table.from_pylist([large(row_key="k" * 10_000)], EVENTS), 100)
+        check_row_sizes(pa.Table.from_pylist([large(row_key="k" * 10_000)], EVENTS), 100)
     assert len(str(caught.value)) < 500
 
 
@@ -55,12 +55,12 @@ def test_a_key_is_shown_shortened() -> None:
 def test_a_sink_refuses_rows_larger_than_its_folder_permits(
     tmp_path: Path, kind: type[Sink] | type[BackgroundSink], schema: pa.Schema
 ) -> None:
-    folder = Folder(str(tmp_path), 1000).beneath("part")
+    folder = Folder(str(tmp_path), 1000).subfolder("part")
     sink = kind(folder, schema)
     with pytest.raises(Failure, match="a row of 0 MiB is larger"):  # noqa: PT012  # either call may raise
         sink.write(pa.Table.from_pylist([large(columns=[("a", "x" * 2000)])], schema))
         sink.close()
-    sink.abandon()
+    sink.discard()
     assert not list((tmp_path / "part").iterdir())
 
 

@@ -45,5 +45,5 @@ def test_without_soft_deletes_a_stream_waits_while_a_table_is_to_be_read(
     writer = jobs.writer(stream, Hooks(), None)
     assert (writer._feed.read(0) is None) is not soft_deletes
     assert jobs.snapshotter()._alone is not soft_deletes
-    tables["t"] = ORDERS.after(state=DONE)
+    tables["t"] = ORDERS.with_changes(state=DONE)
     assert writer._feed.read(0) is Feed.batch

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ingest.common.errors import UsageError
-from ingest.lake.spark_session import LOG, exit_failure, has_lake, settings
+from ingest.lake.spark_session import LOG, exit_failure, has_lake, read_settings
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from ingest.lake.spark_session import LOG, exit_failure, has_lake, settings
 def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "profiles.yml").write_text(text)
     with pytest.raises(UsageError, match=line) as caught:
-        settings(profiles_dir=tmp_path)
+        read_settings(profiles_dir=tmp_path)
     assert "s3cret" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -46,7 +46,7 @@ def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("status", "is_out_of_memory", "said"),
     [
-        (-9, False, "killed by SIGKILL): logs/spark.log. The kernel kills"),
+        (-9, False, "killed by SIGKILL): logs/spark.log. If memory was short, the kernel killed it"),
         (-15, False, "killed by SIGTERM): logs/spark.log. Start again"),
         (3, True, "exit code 3, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),
         (-9, True, "killed by SIGKILL, out of memory): logs/spark.log. Raise TIDEMARK_DRIVER_MEMORY"),

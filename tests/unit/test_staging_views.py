@@ -15,10 +15,10 @@ from dbt_extractor import (  # type: ignore[import-untyped]
 from jinja2 import Environment
 from pydantic import SecretStr
 
-from ingest.codegen.staging_files import diff, write
-from ingest.codegen.staging_record import Record, columns_shown, read
-from ingest.codegen.view_names import column_names, jinja_safe, model_names, quoted
-from ingest.config.sources_file import PostgresSource, selected
+from ingest.codegen.staging_files import diff_views, write_views
+from ingest.codegen.staging_record import Record, parse_columns, read_record
+from ingest.codegen.view_names import column_names, escape_jinja, model_names, quote_identifier
+from ingest.config.sources_file import PostgresSource, is_selected
 from ingest.lake.source_tables import Column
 from ingest.sources.postgres import table_views
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
@@ -160,12 +160,12 @@ def test_columns_that_differ_by_capitals_get_numbers_and_lower_case_stays() -> N
     ],
 )
 def test_names_are_quoted_where_spark_needs_it(name: str, sql: str) -> None:
-    assert quoted(name) == sql
+    assert quote_identifier(name) == sql
 
 
 @pytest.mark.parametrize("text", ["{{ 1/0 }}", "{% if %}", "{# x #}", "{{{", "a{b}c", "{", "}}"])
 def test_jinja_renders_names_as_they_are(text: str) -> None:
-    assert Environment(autoescape=True).from_string(jinja_safe(text)).render() == text
+    assert Environment(autoescape=True).from_string(escape_jinja(text)).render() == text
 
 
 def test_names_of_models_are_plain_and_never_collide() -> None:
@@ -224,13 +224,13 @@ def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
     sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
 
     def written(*, force: bool = False) -> tuple[list[str], int]:
-        done = write([view], read(tmp_path), lambda _: "", tmp_path, force=force)
+        done = write_views([view], read_record(tmp_path), lambda _: "", tmp_path, force=force)
         return done.lines, done.unchanged
 
     assert written() == ([f"wrote {sql}", f"wrote {yml}"], 0)
     sql.write_text("select 1")
     assert written() == (
-        [f"left {sql}, which differs; `tidemark codegen --force public.orders` writes over it"],
+        [f"kept {sql}, which differs; `tidemark codegen --force public.orders` overwrites it"],
         1,
     )
     assert sql.read_text() == "select 1"
@@ -243,16 +243,16 @@ def test_the_advice_to_write_over_a_view_is_of_that_view_alone(tmp_path: Path) -
     views = [
         view for of in (SHOP, web) for view in table_views.staging_models(of, [table("a*"), table("abc")], {}, Record())
     ]
-    write(views, Record(), lambda _: "", tmp_path)
+    write_views(views, Record(), lambda _: "", tmp_path)
     for view in views:
         file = tmp_path / f"{view.model}.sql"
         file.write_text(file.read_text() + "-- edited\n")
-    lines = write(views, read(tmp_path), lambda _: "", tmp_path).lines
+    lines = write_views(views, read_record(tmp_path), lambda _: "", tmp_path).lines
     commands = [shlex.split(line.split("`")[1]) for line in lines]
     assert len(commands) == len(views)
     for view, (*_, source, force, pattern) in zip(views, commands, strict=True):
         assert force == "--force"
-        forced = [each for each in views if selected(each.table, [pattern]) and f"'{source}'" in each.sql]
+        forced = [each for each in views if is_selected(each.table, [pattern]) and f"'{source}'" in each.sql]
         assert forced == [view]
 
 
@@ -260,10 +260,10 @@ def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path
     (view,) = table_views.staging_models(SHOP, [table("orders")], {}, Record())
     sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
     sql.write_text("select 1")
-    done = write([view], read(tmp_path), lambda _: "it is bad", tmp_path, force=True)
+    done = write_views([view], read_record(tmp_path), lambda _: "it is bad", tmp_path, force=True)
     assert (done.refused, done.lines) == (
         ["public.orders"],
-        ["left out public.orders: Spark refuses its view (it is bad)"],
+        ["skipped public.orders: Spark rejects its view (it is bad)"],
     )
     assert sql.read_text() == "select 1"
     assert not yml.exists()
@@ -273,7 +273,7 @@ def test_the_difference_is_shown_and_nothing_written(tmp_path: Path) -> None:
     (view,) = table_views.staging_models(SHOP, [table("orders")], {}, Record())
     sql = tmp_path / "stg_shop__orders.sql"
     sql.write_text(view.sql.replace("as id", "as order_id"))
-    lines = list(diff([view], read(tmp_path), tmp_path))
+    lines = list(diff_views([view], read_record(tmp_path), tmp_path))
     assert lines[:2] == [f"--- {sql}", f"+++ {sql}"]
     assert "-    cast(columns['id'] as bigint) as order_id" in lines
     assert "+    cast(columns['id'] as bigint) as id" in lines
@@ -283,8 +283,8 @@ def test_the_difference_is_shown_and_nothing_written(tmp_path: Path) -> None:
 
 def written_names(folder: Path, *tables: CatalogTable, source: PostgresSource = SHOP) -> dict[str, str]:
     """The name of each table's view, after these have been written beside those that are there."""
-    views = table_views.staging_models(source, tables, {}, read(folder))
-    write(views, read(folder), lambda _: "", folder)
+    views = table_views.staging_models(source, tables, {}, read_record(folder))
+    write_views(views, read_record(folder), lambda _: "", folder)
     return {view.table: view.model for view in views}
 
 
@@ -319,8 +319,8 @@ def test_a_view_that_a_person_has_moved_is_written_where_it_is(tmp_path: Path) -
     (tmp_path / "sub").mkdir()
     for file in list(tmp_path.glob("*.*")):
         file.rename(tmp_path / "sub" / file.name)
-    views = table_views.staging_models(SHOP, [table("t", {"id": "bigint", "n": "text"})], {}, read(tmp_path))
-    done = write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+    views = table_views.staging_models(SHOP, [table("t", {"id": "bigint", "n": "text"})], {}, read_record(tmp_path))
+    done = write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
     assert done.lines == [f"wrote {tmp_path}/sub/stg_shop__t.sql", f"wrote {tmp_path}/sub/stg_shop__t.yml"]
 
 
@@ -335,7 +335,7 @@ def test_a_view_that_a_person_has_moved_is_written_where_it_is(tmp_path: Path) -
 def test_the_record_is_read_as_dbt_reads_it(tmp_path: Path, sql: str, yml: str) -> None:
     (tmp_path / "v.sql").write_text(sql)
     (tmp_path / "any.yml").write_text(yml)
-    assert read(tmp_path).tables == {"v": ("shop", "public.\\x")}
+    assert read_record(tmp_path).tables == {"v": ("shop", "public.\\x")}
 
 
 @pytest.mark.parametrize(
@@ -344,15 +344,17 @@ def test_the_record_is_read_as_dbt_reads_it(tmp_path: Path, sql: str, yml: str) 
 def test_a_file_that_says_no_table_is_in_no_record(tmp_path: Path, text: str) -> None:
     (tmp_path / "v.sql").write_text(text)
     (tmp_path / "any.yml").write_text("[")
-    assert read(tmp_path).tables == {}
+    assert read_record(tmp_path).tables == {}
 
 
 def test_a_columns_name_in_use_stays_with_it(tmp_path: Path) -> None:
     def shown(*columns: str) -> dict[str, str]:
-        views = table_views.staging_models(SHOP, [table("t", dict.fromkeys(columns, "text"))], {}, read(tmp_path))
-        write(views, read(tmp_path), lambda _: "", tmp_path, force=True)
+        views = table_views.staging_models(
+            SHOP, [table("t", dict.fromkeys(columns, "text"))], {}, read_record(tmp_path)
+        )
+        write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
         text = (tmp_path / "stg_shop__t.sql").read_text()
-        return {column: name for name, (column,) in columns_shown(text).items()}
+        return {column: name for name, (column,) in parse_columns(text).items()}
 
     assert shown("ID", "n") == {"ID": "ID", "n": "n"}
     # A newcomer that would sort before it.
@@ -365,11 +367,11 @@ def test_what_a_view_shows_is_read_from_what_codegen_wrote() -> None:
     kinds = ["text", "date", "numeric(9,2)", "bigint", "bytea"]
     columns = {f"{name} {kind}": kind for name in odd for kind in kinds}
     text = staging_models(SHOP, [table("t", columns)], {})["stg_shop__t.sql"]
-    assert columns_shown(text) == {name: (name,) for name in columns}
+    assert parse_columns(text) == {name: (name,) for name in columns}
 
 
 def test_a_persons_alias_is_no_name_in_use() -> None:
     text = "select columns['a'] as id,\n coalesce(columns['b'], columns['c']) as x,\n columns['d'] as d_2\nfrom t"
-    assert columns_shown(text) == {"id": ("a",), "d_2": ("d",)}
-    names = column_names([("a",), ("id",), ("d",)], columns_shown(text))
+    assert parse_columns(text) == {"id": ("a",), "d_2": ("d",)}
+    names = column_names([("a",), ("id",), ("d",)], parse_columns(text))
     assert list(names.values()) == ["a", "id", "d_2"]

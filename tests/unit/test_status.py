@@ -4,7 +4,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from ingest.commands.status import SourceStatus, Status, _problem, render
+from ingest.commands.status import SourceStatus, Status, _join_problems, render_status
 from ingest.config.sources_file import Settings
 
 
@@ -20,7 +20,7 @@ def test_names_and_messages_are_shown_as_they_are(
     nowhere = {"definition": "e", "source": None, "position": None, "evaluation": None, **failed}
     release = {"release_id": 7, "published_at": at, "age_seconds": 61.2}
     monkeypatch.setenv("COLUMNS", "200")
-    render(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
+    render_status(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
     shown = capsys.readouterr().out
     assert all(text in shown for text in ("public.a[/b]", "[red]:x:", "no [/such] slot", "d[/]"))
     assert "last release: 61 s ago, 2026-11-27 00:00:00 UTC" in shown
@@ -40,4 +40,4 @@ def test_names_and_messages_are_shown_as_they_are(
     ],
 )
 def test_a_problem_that_the_jobs_report_too_is_shown_once(failure: str, problem: str, shown: str) -> None:
-    assert _problem(failure, problem) == shown
+    assert _join_problems(failure, problem) == shown

@@ -10,7 +10,7 @@ import pytest
 
 from ingest.common.records import EVENTS, EventBatch
 from ingest.config.job_settings import JobSettings
-from ingest.lake import File, Folder
+from ingest.lake import DataFile, Folder
 from ingest.positions.position import Position
 from ingest.stream.stream_writer import StreamWriter
 
@@ -39,7 +39,7 @@ class Recorder:
     def file_folder(self, _: str) -> Folder:
         return Folder(str(self._folder))
 
-    def add(self, _: str, files: Sequence[File]) -> None:
+    def add(self, _: str, files: Sequence[DataFile]) -> None:
         self.told += [("landed", file.rows) for file in files]
 
     def store(self, position: Position) -> None:

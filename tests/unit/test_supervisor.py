@@ -57,7 +57,7 @@ class Tries:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FIRST_SECONDS", "LONGEST_SECONDS", "MEND_SECONDS", "STEADY_SECONDS"):
+    for name in ("FIRST_SECONDS", "LONGEST_SECONDS", "MANUAL_ACTION_SECONDS", "STEADY_SECONDS"):
         monkeypatch.setattr(supervisor_module, name, 0.01)
 
 
@@ -128,7 +128,7 @@ def test_jobs_have_to_run_for_longer_each_time_the_same_failure_comes_back() -> 
         failure = failures[len(recovered)] if len(recovered) < len(failures) else None
         with opened:
             recovered.append(mine)
-            steady.append(supervisor._steady)
+            steady.append(supervisor._steady_seconds)
             opened.notify_all()
 
         def run() -> None:

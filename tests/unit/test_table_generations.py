@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING, Column, Leaf, SourceTable
+from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING, Column, Partition, SourceTable
 from ingest.sources.postgres.schema_tracking.table_generations import Seen, gone, reconcile, unlogged
 
 ID, NAME = Column("id", 1, "integer"), Column("name", 2, "text")
-LEAF = Leaf(500, "public.orders", 900)
+LEAF = Partition(500, "public.orders", 900)
 ORDERS = SourceTable(
     source="shop",
     table_id="a" * 16,
@@ -77,7 +77,7 @@ def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> No
         ({"published_id": 78}, "taken out of its publication"),
         ({"published_id": 5 << 32 | 78}, "taken out of its publication"),
         ({"leaves": ()}, "partition public.orders was detached or dropped"),
-        ({"leaves": (LEAF, Leaf(501, "public.p", 901))}, "partition public.p was attached"),
+        ({"leaves": (LEAF, Partition(501, "public.p", 901))}, "partition public.p was attached"),
     ],
 )
 def test_what_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
@@ -100,7 +100,7 @@ REWRITTEN = (replace(LEAF, storage=901),)
         (Seen(replace(ORDERS, leaves=REWRITTEN)), DONE),
         (Seen(replace(ORDERS, columns=(ID, replace(NAME, type="character varying(9)")))), DONE),
         (
-            Seen(replace(ORDERS, leaves=(LEAF, Leaf(501, "p", 901))), empty=frozenset([501])),
+            Seen(replace(ORDERS, leaves=(LEAF, Partition(501, "p", 901))), empty=frozenset([501])),
             DONE,
         ),
     ],

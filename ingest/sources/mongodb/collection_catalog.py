@@ -10,8 +10,8 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.common.records import table_id
-from ingest.config.sources_file import SERVERS_OWN, MongoSource, has_wildcard, included
-from ingest.lake.source_tables import Leaf, SourceTable
+from ingest.config.sources_file import SYSTEM_DATABASES, MongoSource, has_wildcard, including_patterns
+from ingest.lake.source_tables import Partition, SourceTable
 from ingest.sources.mongodb import raw_cursor
 from ingest.sources.mongodb.mongodb_connection import RAW, Client, said
 from ingest.sources.mongodb.mongodb_server import is_internal, uuid_of
@@ -55,7 +55,7 @@ class Collection:
             replica_identity="d",
             key_columns=KEY,
             columns=(),
-            leaves=(Leaf(relation, self.full_name, 0),),
+            leaves=(Partition(relation, self.full_name, 0),),
         )
 
 
@@ -76,7 +76,7 @@ def collections(client: Client, source: MongoSource) -> list[Collection]:
     """
     found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
     selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
-    for pattern in included(source.collections):
+    for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
         if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
             selected.append(Collection(database, name, None, "there is no such collection"))
@@ -101,10 +101,10 @@ def size(client: Client, each: Collection) -> int:
 
 def _databases(client: Client, source: MongoSource) -> list[str]:
     """The databases that the patterns can match."""
-    patterns = {pattern.partition(".")[0] for pattern in included(source.collections)}
+    patterns = {pattern.partition(".")[0] for pattern in including_patterns(source.collections)}
     literal = {name for name in patterns if not has_wildcard(name)}
     listed = client.list_database_names() if patterns - literal else []
-    return sorted(literal | {name for name in listed if name not in SERVERS_OWN})
+    return sorted(literal | {name for name in listed if name not in SYSTEM_DATABASES})
 
 
 def _listed(client: Client, database: str) -> Iterator[Collection]:

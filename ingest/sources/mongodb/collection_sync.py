@@ -58,7 +58,7 @@ class Survey:
         }
         if rows := [*self._new(known), *self._gone(client, known, present, unlisted)]:
             scopes.confirm(self._lake, self._source, self._scope)
-            self._lake.tables.put(name, rows)
+            self._lake.tables.upsert(name, rows)
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
@@ -67,7 +67,7 @@ class Survey:
             if before is None:
                 rows.append(each.row(self._source.name))
             elif before.state == ENDED:
-                rows.append(before.queued("it is back"))
+                rows.append(before.with_snapshot_queued("it is back"))
         return rows
 
     def _gone(
@@ -87,7 +87,7 @@ class Survey:
         at = mongodb_server.watermark(client, self._scope.level)
         for row in gone:
             _log.warning("%s (%s) is no longer there, or selected; its rows leave", row.table_name, row.table_id)
-        return [row.after(state=ENDED, ended_lsn=at) for row in gone]
+        return [row.with_changes(state=ENDED, ended_lsn=at) for row in gone]
 
     def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingest.codegen.staging_files import CHECKPOINT, Found, View, head, model_yml
+from ingest.codegen.staging_files import CHECKPOINT, SourceViews, View, file_header, model_yml
 from ingest.codegen.staging_record import Record
-from ingest.codegen.view_names import FieldPath, column_names, jinja_safe, model_names, quoted
+from ingest.codegen.view_names import FieldPath, column_names, escape_jinja, model_names, quote_identifier
 from ingest.common.errors import one_line
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
@@ -70,7 +70,7 @@ class Field:
         return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
 
 
-def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
+def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceViews:
     """The views of all collections of `source` that can be replicated. record: of those that are there.
 
     Raises CannotConnect.
@@ -82,7 +82,7 @@ def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
         ]
         usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
     problems = {each.full_name: each.problem for each in found if each.problem}
-    return Found(staging_models(source, usable, record), problems, "collections")
+    return SourceViews(staging_models(source, usable, record), problems, "collections")
 
 
 def _sample(client: Client, collection: collection_catalog.Collection) -> list[Parsed]:
@@ -167,14 +167,14 @@ def _merged(kinds: set[str]) -> str:
 
 def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:
     selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
-    selected += [f"{field.sql} as {jinja_safe(quoted(column))}" for column, field in columns.items()]
+    selected += [f"{field.sql} as {escape_jinja(quote_identifier(column))}" for column, field in columns.items()]
     body = [
         "select",
         ",\n".join(f"    {item}" for item in selected),
         "from {{ ref('row_state') }}",
-        f"where {jinja_safe(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
+        f"where {escape_jinja(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
     ]
-    return "\n".join([*head(source, name, columns, body), "", *body, ""])
+    return "\n".join([*file_header(source, name, columns, body), "", *body, ""])
 
 
 def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
@@ -185,5 +185,5 @@ def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> st
     described = {"_row_key": _ROW_KEY, "_checkpoint_id": CHECKPOINT, "_columns": _FIELDS}
     for column, field in columns.items():
         where = f"; field {' of '.join(reversed(field.path))}" if field.path != (column,) else ""
-        described[jinja_safe(column)] = jinja_safe(one_line(_ABOUT[field.kind] + where))
+        described[escape_jinja(column)] = escape_jinja(one_line(_ABOUT[field.kind] + where))
     return model_yml(model, about, described)

@@ -6,9 +6,9 @@ from pymongo.errors import PyMongoError
 
 from ingest.common import findings
 from ingest.common.errors import TidemarkError
-from ingest.common.findings import Finding, left_out
+from ingest.common.findings import Finding, exclusion_level
 from ingest.config.job_settings import JobSettings
-from ingest.config.sources_file import MongoSource, excluding
+from ingest.config.sources_file import MongoSource, excluding_pattern
 from ingest.sources.mongodb import collection_catalog, mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import stream_level
 from ingest.sources.mongodb.collection_catalog import Collection
@@ -42,7 +42,7 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
                 )
             found += _collections(client, source, where, needed)
     except TidemarkError as error:
-        found.append(findings.of(error))
+        found.append(findings.finding_from_error(error))
     except PyMongoError as error:
         found.append(Finding("error", f"MongoDB refuses a question ({said(error)})", where))
     return found
@@ -57,8 +57,10 @@ def _collections(client: Client, source: MongoSource, where: str, needed: Contai
         problem = each.problem or collection_catalog.unreadable(client, each)
         if problem:
             name = each.full_name
-            level = left_out(required=name in needed or source.names(name) or each.name == collection_catalog.ANY)
-            fix = f"Exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+            level = exclusion_level(
+                required=name in needed or source.names(name) or each.name == collection_catalog.ANY
+            )
+            fix = f"Exclude it in sources.yml: {excluding_pattern(name)}" if level == "warning" else ""
             yield Finding(level, f"it will be left out: {problem}", f"{where}, collection {name}", fix)
         else:
             usable.append(each)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing_extensions import Self
 
 from ingest.common.errors import Failure
-from ingest.config.sources_file import MongoSource, selected
+from ingest.config.sources_file import MongoSource, is_selected
 from ingest.lake import Lake
 from ingest.lake.source_tables import ENDED
-from ingest.positions.position import Position, current
+from ingest.positions.position import Position, current_epochs
 from ingest.sources.mongodb import mongodb_server
 
 WRITER = 1
@@ -41,12 +41,12 @@ class Scope:
 
     def selects(self, collection: str) -> bool:
         """Whether the stream selects `database.collection`."""
-        return self.patterns is None or selected(collection, self.patterns)
+        return self.patterns is None or is_selected(collection, self.patterns)
 
 
 def stored(lake: Lake, source: MongoSource) -> Position | None:
     """Where the newest incarnation is."""
-    return current(lake.positions(source.name)).get((source.name, WRITER))
+    return current_epochs(lake.positions(source.name)).get((source.name, WRITER))
 
 
 def given(lake: Lake, source: MongoSource) -> Scope:
@@ -73,13 +73,13 @@ def select_anew(lake: Lake, source: MongoSource, before: Scope, after: Scope, po
     names = [table.table_name for table in lake.tables.read(source.name).values()]
     added = [name for name in names if after.selects(name) and not before.selects(name)]
     if added:
-        lake.tables.queue(source.name, "the stream selects it anew", added)
+        lake.tables.queue_snapshots(source.name, "the stream selects it anew", added)
     while left := [
-        table.after(state=ENDED, ended_lsn=position)
+        table.with_changes(state=ENDED, ended_lsn=position)
         for table in lake.tables.read(source.name).values()
         if table.state != ENDED and not after.selects(table.table_name)
     ]:
-        lake.tables.put(source.name, left)
+        lake.tables.upsert(source.name, left)
 
 
 def _said(scope: Scope) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.codegen.view_names import jinja_safe
+from ingest.codegen.view_names import escape_jinja
 from ingest.lake.sql_literals import literal
 
 _MAX_PRECISION = 38
@@ -52,7 +52,7 @@ def cast(column: str, postgres_type: str, domains: Mapping[str, str]) -> Cast:
     while base in domains:
         base = domains[base]
     kind = re.sub(r"\(.*\)", "", base)
-    text = jinja_safe(f"columns[{literal(column)}]")
+    text = escape_jinja(f"columns[{literal(column)}]")
     if kind in _EXACT:
         return Cast(f"cast({text} as {_EXACT[kind]})")
     if kind in _MACROS:

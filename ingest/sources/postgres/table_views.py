@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.codegen.staging_files import CHECKPOINT, Found, View, head, model_yml
+from ingest.codegen.staging_files import CHECKPOINT, SourceViews, View, file_header, model_yml
 from ingest.codegen.staging_record import Record
-from ingest.codegen.view_names import column_names, jinja_safe, model_names, quoted
+from ingest.codegen.view_names import column_names, escape_jinja, model_names, quote_identifier
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake.source_tables import Column
@@ -39,7 +39,7 @@ class _View:
         return any(each.not_held for each in self.casts.values())
 
 
-def views(source: PostgresSource, settings: JobSettings, record: Record) -> Found:
+def views(source: PostgresSource, settings: JobSettings, record: Record) -> SourceViews:
     """The views of all tables of `source` that can be replicated. record: of those that are there.
 
     Raises CannotConnect.
@@ -48,7 +48,7 @@ def views(source: PostgresSource, settings: JobSettings, record: Record) -> Foun
     with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
         found = catalog_tables.tables(connection, source.selects)
         models = staging_models(source, [table for table in found if not table.problem], domains(connection), record)
-    return Found(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
+    return SourceViews(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
 
 
 def domains(connection: Connection) -> dict[str, str]:
@@ -82,16 +82,18 @@ def _sql(view: _View) -> str:
     selected = [f"{row_key} as _row_key", "checkpoint_id as _checkpoint_id"]
     if view.keeps_text:
         selected.append("columns as _columns")
-    selected += [f"{view.casts[column].sql} as {jinja_safe(quoted(to))}" for column, to in view.names.items()]
+    selected += [
+        f"{view.casts[column].sql} as {escape_jinja(quote_identifier(to))}" for column, to in view.names.items()
+    ]
     of_table = f"source = {literal(view.source)} and table_name = {name}"
     body = [
         "select",
         ",\n".join(f"    {item}" for item in selected),
         "from {{ ref('row_state') }}",
         *(["    lateral view explode(sequence(1, multiplicity)) as copy"] if keyless else []),
-        f"where {jinja_safe(of_table)} and not deleted",
+        f"where {escape_jinja(of_table)} and not deleted",
     ]
-    return "\n".join([*head(view.source, view.table.table_name, view.names.values(), body), "", *body, ""])
+    return "\n".join([*file_header(view.source, view.table.table_name, view.names.values(), body), "", *body, ""])
 
 
 _TEXTS = "Each column's text as Postgres prints it, by name; also what Spark's types can't hold."
@@ -105,7 +107,7 @@ def _yml(view: _View) -> str:
     if view.keeps_text:
         columns["_columns"] = _TEXTS
     for column in view.table.columns:
-        columns[jinja_safe(view.names[column.name])] = jinja_safe(_description(view, column))
+        columns[escape_jinja(view.names[column.name])] = escape_jinja(_description(view, column))
     about = (
         f"The rows of `{view.table.table_name}` of source `{view.source}`, typed. "
         "Written by `tidemark codegen`, yours to edit."

@@ -12,10 +12,10 @@ from itertools import chain
 from pymongo.errors import OperationFailure, PyMongoError
 
 from ingest.common.errors import Failure
-from ingest.common.log_repeats import Repeats, States
+from ingest.common.log_repeats import Repeats, StateLog
 from ingest.common.records import EventBatch
 from ingest.config.job_settings import JobSettings
-from ingest.config.sources_file import MongoSource, has_wildcard, included
+from ingest.config.sources_file import MongoSource, has_wildcard, including_patterns
 from ingest.lake import Lake
 from ingest.lake.source_tables import ENDED, QUEUED
 from ingest.positions.position import Position
@@ -32,7 +32,7 @@ from ingest.sources.mongodb.stream_scope import Scope
 
 _log = logging.getLogger(__name__)
 # The jobs of a source that fails come here with each new attempt.
-_states = States(_log)
+_states = StateLog(_log)
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
@@ -49,7 +49,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
             landed = cluster_time.readable(stored.position)
-            _states.tell(source.name, f"source {source.name}: all is landed up to {landed}")
+            _states.log_change(source.name, f"source {source.name}: all is landed up to {landed}")
             return stored
         _log.warning("source %s: the stream is of %s now, before of %s", source.name, scope.slot, stored.slot)
         before = Scope.of(stored.slot)
@@ -58,9 +58,9 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
             scopes.select_anew(lake, source, before, scope, stored.position)
             begun = replace(begun, start_position=stored.position, position=stored.position, token=stored.token)
         else:
-            lake.tables.queue(source.name, "the stream is another one")
+            lake.tables.queue_snapshots(source.name, "the stream is another one")
     # Another process may begin at this moment as well; the stream is one.
-    lake.begin(begun, stored.start_position if stored else -1)
+    lake.register_start_position(begun, stored.start_position if stored else -1)
     scopes.confirm(lake, source, scope)
     found = scopes.stored(lake, source)
     assert found is not None
@@ -75,8 +75,8 @@ def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
     stored = scopes.stored(lake, source)
     if stored is not None and now < stored.position:
         raise _behind(stored, now, source)
-    lake.tables.queue(source.name, "the log was lost")
-    lake.store(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
+    lake.tables.queue_snapshots(source.name, "the log was lost")
+    lake.store_position(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
 
 
 def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, Scope, int]:
@@ -96,7 +96,7 @@ def stream_level(client: Client, source: MongoSource) -> str:
             raise _not_opened(error, source) from None
     else:
         return mongodb_server.CLUSTER
-    databases = {pattern.partition(".")[0] for pattern in included(source.collections)}
+    databases = {pattern.partition(".")[0] for pattern in including_patterns(source.collections)}
     (database,) = databases if len(databases) == 1 else ("",)
     try:
         if database and not has_wildcard(database):
@@ -229,7 +229,9 @@ class MongoFeed:
         while known := self._lake.tables.read(self._source).get(table_id):
             if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > at:
                 return
-            if self._lake.tables.put(self._source, [known.queued("it was renamed, and has its name again")]):
+            if self._lake.tables.upsert(
+                self._source, [known.with_snapshot_queued("it was renamed, and has its name again")]
+            ):
                 return
 
     def _look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:

@@ -56,13 +56,13 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
             is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
         file = sink.close()
         if not is_same or not file.rows:
-            sink.abandon()
+            sink.discard()
         if not is_same:
             return ChunkResult(snapshot_id, chunk, problem=CHANGED, detail="the collection was dropped or renamed")
         path = file.path if file.rows else None
         return ChunkResult(snapshot_id, chunk, path, file.rows, file.size, task["read_lsn"])
     except BaseException as error:
-        sink.abandon()
+        sink.discard()
         if not isinstance(error, TidemarkError | ValueError | BSONError | PyMongoError):
             raise
         detail = mongodb_connection.said(error) if isinstance(error, PyMongoError) else str(error)

@@ -14,7 +14,7 @@ import psycopg
 
 from ingest.common.errors import Failure
 from ingest.common.records import table_id
-from ingest.lake.source_tables import Column, Leaf, SourceTable
+from ingest.lake.source_tables import Column, Partition, SourceTable
 from ingest.positions.position import parse_lsn
 from ingest.sources.postgres.catalog import eligibility
 from ingest.sources.postgres.postgres_connection import Connection
@@ -38,8 +38,8 @@ class CatalogTable:
     identity: str
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
-    leaves: tuple[Leaf, ...]
-    sizes: tuple[tuple[Leaf, int, int], ...]
+    leaves: tuple[Partition, ...]
+    sizes: tuple[tuple[Partition, int, int], ...]
     attributes: int
     filled: frozenset[int]
     owned: bool
@@ -293,7 +293,7 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         key,
         differ=differ,
     )
-    named = tuple(Leaf(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
+    named = tuple(Partition(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
     return CatalogTable(
         oid=oid,
         schema=schema,

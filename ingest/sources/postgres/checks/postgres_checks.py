@@ -32,7 +32,7 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
         with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
             return list(_check(source, settings, connection, needed))
     except Failure as error:
-        return [findings.of(error)]
+        return [findings.finding_from_error(error)]
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
         return [Finding("error", f"the check was cut off ({text})", f"source {source.name}")]
@@ -107,7 +107,7 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
             replication_slots.identify(replication)
     except Failure as error:
         ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()
-        found = findings.of(error)
+        found = findings.finding_from_error(error)
         yield replace(found, fix=found.fix.replace("ALTER ROLE ...", f"ALTER ROLE {role}"))
         return
     # One for each stream, one for the slot of a snapshot, at least.
@@ -145,7 +145,7 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
         try:
             slot_continuity.usable(connection, found, name, source.name)
         except Failure as error:
-            yield findings.of(error)
+            yield findings.finding_from_error(error)
             continue
         if found["wal_status"] == "unreserved":
             yield Finding(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from psycopg import sql
 
-from ingest.common.findings import Finding, left_out
+from ingest.common.findings import Finding, exclusion_level
 from ingest.config.sources_file import PostgresSource
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.eligibility import quoted
@@ -121,7 +121,9 @@ def _check_sent(
         if why := misfit(found.sent, table):
             what, _, fix = why.partition("; ")
             fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quoted(found.name)}")
-            yield Finding(left_out(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:])
+            yield Finding(
+                exclusion_level(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:]
+            )
             continue
         absent = [c.name for c in table.columns if any(c.name not in leaf.columns for leaf in leaves)]
         if absent:
@@ -151,14 +153,16 @@ def _check_covered(
     left = [table for table in waiting if not (first.is_ours and table.owned)]
     done = len(tables) - len(waiting)
     for level in ("error", "warning"):
-        of_level = [table for table in left if left_out(required=not done or table.table_name in required) == level]
+        of_level = [
+            table for table in left if exclusion_level(required=not done or table.table_name in required) == level
+        ]
         if not of_level:
             continue
         statement = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(
             sql.Identifier(first.name), identifiers(of_level)
         )
         yield Finding(
-            left_out(required=level == "error"),
+            exclusion_level(required=level == "error"),
             f"not published: {', '.join(table.table_name for table in of_level)}",
             _where(source, first.name),
             f"Add what is to be replicated: {statement.as_string(connection)}",

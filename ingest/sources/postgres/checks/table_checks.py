@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from ingest.common.findings import Finding, left_out
-from ingest.config.sources_file import PostgresSource, excluding, included
+from ingest.common.findings import Finding, exclusion_level
+from ingest.config.sources_file import PostgresSource, excluding_pattern, including_patterns
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.postgres_connection import Connection
 
@@ -53,8 +53,8 @@ def check_tables(
 def _left_out(source: PostgresSource, table: CatalogTable, required: Collection[str], what: str, fix: str) -> Finding:
     """Of a table that can't be replicated. One that nothing requires may also be excluded."""
     name = table.table_name
-    level = left_out(required=name in required)
-    exclude = f"; or exclude it in sources.yml: {excluding(name)}" if level == "warning" else ""
+    level = exclusion_level(required=name in required)
+    exclude = f"; or exclude it in sources.yml: {excluding_pattern(name)}" if level == "warning" else ""
     return Finding(level, what, _where(source, table), fix + exclude)
 
 
@@ -69,7 +69,7 @@ def _check_patterns(
             "Correct `tables` in sources.yml, patterns of schema.table in the source's capitals",
         )
         return
-    for pattern in included(source.tables):
+    for pattern in including_patterns(source.tables):
         if any(fnmatchcase(table.table_name, pattern) for table in tables):
             continue
         kinds = {kind for name, kind in others.items() if fnmatchcase(name, pattern)}

@@ -16,7 +16,7 @@ from ingest.common.records import EventBatch
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.positions.position import Position, Restart, current, format_lsn
+from ingest.positions.position import Position, StreamReset, current_epochs, format_lsn
 from ingest.sources.postgres.pgoutput.decoder import Decoder
 from ingest.sources.postgres.pgoutput.messages import TableInfo
 from ingest.sources.postgres.postgres_connection import Connection, Link, connect
@@ -85,7 +85,7 @@ class PostgresFeed:
         self._registry.refresh()
         self._reader.start()
 
-    def read(self, timeout: float) -> EventBatch | Restart | None:
+    def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """What came next; None: nothing within `timeout` seconds.
 
         A Restart: what was read of an open transaction comes again. Raises Failure when there is no
@@ -99,9 +99,9 @@ class PostgresFeed:
             self._has_given_up = True
             return None
 
-    def _take(self, timeout: float) -> EventBatch | Restart | None:
+    def _take(self, timeout: float) -> EventBatch | StreamReset | None:
         item = self._pipe.get(timeout)
-        if isinstance(item, Restart):
+        if isinstance(item, StreamReset):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
         if time.monotonic() - self._looked >= self._settings.catalog_poll_seconds:
@@ -184,7 +184,7 @@ class PostgresFeed:
         unselected = pc.is_in(batch.events["table_id"], value_set=others)
         return replace(batch, events=batch.events.filter(pc.invert(unselected)))
 
-    def _connect(self) -> tuple[Connection, Restart]:
+    def _connect(self) -> tuple[Connection, StreamReset]:
         """For the reader: a checked connection, and the position stored by now on the server's timeline."""
         seconds = self._settings.connect_timeout_seconds
         replication = connect(self._dsn, replication=True, connect_timeout_seconds=seconds)
@@ -194,7 +194,7 @@ class PostgresFeed:
                     replication_slots.end_reader(connection, self._stored.slot, self._walsender)
                 found = replication_slots.when_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have streamed from it until now.
-                stored = current(self._lake.positions(self._stored.source))
+                stored = current_epochs(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
@@ -204,7 +204,7 @@ class PostgresFeed:
             replication.close()
             raise
         self._walsender = replication.info.backend_pid
-        return replication, Restart(self._stored.position, system.timeline)
+        return replication, StreamReset(self._stored.position, system.timeline)
 
     def _start_command(self, position: int) -> str:
         name = self._source.publication_of(self._stored.writer)

@@ -19,7 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from ingest.common.errors import Failure, Unavailable
 from ingest.common.log_repeats import Repeats
-from ingest.positions.position import Restart, format_lsn
+from ingest.positions.position import StreamReset, format_lsn
 from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
 from ingest.sources.postgres.postgres_connection import CannotConnect, Connection
 from ingest.sources.postgres.replication import copy_both
@@ -48,11 +48,11 @@ class Pipe:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[tuple[HandOver | Restart | BaseException, int]] = deque()
+        self._items: deque[tuple[HandOver | StreamReset | BaseException, int]] = deque()
         self._size = 0
         self._changed = threading.Condition()
 
-    def put(self, item: HandOver | Restart | BaseException, size: int, timeout: float) -> bool:
+    def put(self, item: HandOver | StreamReset | BaseException, size: int, timeout: float) -> bool:
         """Whether there was room for it within `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._size < self._limit, timeout):
@@ -62,7 +62,7 @@ class Pipe:
             self._changed.notify_all()
             return True
 
-    def get(self, timeout: float) -> HandOver | Restart | None:
+    def get(self, timeout: float) -> HandOver | StreamReset | None:
         """The next item, or None if there is none within `timeout` seconds.
 
         Raises an exception that is next.
@@ -95,7 +95,7 @@ class Reader(threading.Thread):
     def __init__(
         self,
         source: str,
-        connect: Callable[[], tuple[Connection, Restart]],
+        connect: Callable[[], tuple[Connection, StreamReset]],
         start: Callable[[int], str],
         stored: Callable[[], int],
         pipe: Pipe,
@@ -208,7 +208,7 @@ class Reader(threading.Thread):
             self._status_if_due()
         self._status()
 
-    def _give(self, item: HandOver | Restart | BaseException, size: int) -> None:
+    def _give(self, item: HandOver | StreamReset | BaseException, size: int) -> None:
         while not self._pipe.put(item, size, 0.2):
             if self._told_to_end.is_set():
                 return

@@ -103,7 +103,7 @@ class CatalogRegistry:
         """
         while lacking := self._lacking(changed):
             why = "its identity, key, name or a column's name had been another one for a while"
-            if self._survey.put([row.queued(why) for row in lacking.values()]):
+            if self._survey.put([row.with_snapshot_queued(why) for row in lacking.values()]):
                 self._queued()
             self._survey.refreshed()
 
@@ -123,7 +123,8 @@ class CatalogRegistry:
             if not waiting:
                 return
             told.update(
-                row.table_id for row in self._survey.put([row.queued(row.note or "") for row in waiting.values()])
+                row.table_id
+                for row in self._survey.put([row.with_snapshot_queued(row.note or "") for row in waiting.values()])
             )
 
     def _lacking(self, changed: Mapping[TableInfo, int]) -> dict[str, SourceTable]:

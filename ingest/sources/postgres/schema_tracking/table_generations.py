@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ingest.lake.source_tables import DONE, ENDED, RUNNING, Column, Leaf, SourceTable
+from ingest.lake.source_tables import DONE, ENDED, RUNNING, Column, Partition, SourceTable
 
 _UNLOGGED = "it was unlogged for a while, and its changes are in no log"
 _SHAPE = ("writer", "columns", "leaves", "attributes", "key_id", "published_id")
@@ -45,7 +45,7 @@ def reconcile(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[So
         if not table.published:
             # What comes twice is counted twice where rows have no key, until a snapshot replaces it.
             if table.doubled and before is not None and before.state in (RUNNING, DONE):
-                changes.append(before.queued("several publications send some of it"))
+                changes.append(before.with_snapshot_queued("several publications send some of it"))
             continue
         if before is None:
             changes.append(table.row)
@@ -81,7 +81,7 @@ def reshaped(seen: Iterable[Seen], known: Mapping[str, SourceTable]) -> list[Sou
     """
     found = ((table, row) for table in seen if table.published for row in known.values())
     return [
-        row.queued(why)
+        row.with_snapshot_queued(why)
         for table, row in found
         if row.relation_id == table.row.relation_id and row.state in (RUNNING, DONE)
         if (why := _why_columns(table, row))
@@ -94,8 +94,8 @@ def unlogged(table_ids: Iterable[str], known: Mapping[str, SourceTable]) -> list
     Their rows stay as they are until they are in the log again, and are read anew then.
     """
     rows = [known[table_id] for table_id in table_ids if table_id in known]
-    begun = [row.queued(_UNLOGGED) for row in rows if row.state == RUNNING]
-    return begun + [row.after(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
+    begun = [row.with_snapshot_queued(_UNLOGGED) for row in rows if row.state == RUNNING]
+    return begun + [row.with_changes(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
 
 
 def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
@@ -103,7 +103,7 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
     now = table.row
     why = "it is back" if before.state == ENDED else _why(table, before)
     if why:
-        return replace(before.queued(why), **{name: getattr(now, name) for name in _SHAPE})
+        return replace(before.with_snapshot_queued(why), **{name: getattr(now, name) for name in _SHAPE})
     # A snapshot that is being read compares with what it began with, so nothing is put in its
     # place.
     harmless = {name: getattr(now, name) for name in _SHAPE}
@@ -113,7 +113,7 @@ def _altered(table: Seen, before: SourceTable) -> SourceTable | None:
         harmless["dropped"] = (*(before.dropped or ()), *sorted(gone_columns))
     if before.complete_lsn is None or all(getattr(before, name) == value for name, value in harmless.items()):
         return None
-    return before.after(**harmless)
+    return before.with_changes(**harmless)
 
 
 def _why(table: Seen, before: SourceTable) -> str:
@@ -172,12 +172,12 @@ def _family(kind: str) -> str:
     return "text" if bare == "character varying" else bare
 
 
-def _rewritten(table: Seen, before: Iterable[Leaf]) -> bool:
+def _rewritten(table: Seen, before: Iterable[Partition]) -> bool:
     storage = {leaf.partition_id: leaf.storage for leaf in table.row.leaves}
     return any(storage.get(leaf.partition_id, leaf.storage) != leaf.storage for leaf in before)
 
 
-def _why_leaves(table: Seen, before: Iterable[Leaf]) -> str:
+def _why_leaves(table: Seen, before: Iterable[Partition]) -> str:
     now = {leaf.partition_id: leaf for leaf in table.row.leaves}
     earlier = {leaf.partition_id: leaf for leaf in before}
     for oid in earlier.keys() - now.keys():

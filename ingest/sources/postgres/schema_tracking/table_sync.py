@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import psycopg
 
-from ingest.config.sources_file import PostgresSource, matching
+from ingest.config.sources_file import PostgresSource, matching_pattern
 from ingest.lake import Lake, SourceTable
 from ingest.lake.source_tables import ENDED, QUEUED
 from ingest.sources.postgres.catalog import catalog_tables, publications
@@ -127,12 +127,12 @@ class Survey:
 
     def _publications(self) -> dict[int, str]:
         """Those of all writers that there are, and are to be."""
-        writers = {*range(1, self._source.writers + 1), *self._lake.writers(self._source.name)}
+        writers = {*range(1, self._source.writers + 1), *self._lake.active_writers(self._source.name)}
         return {writer: self._source.publication_of(writer) for writer in writers}
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Puts rows in raw.source_tables; gives those that are there after it."""
-        put = self._lake.tables.put(self._source.name, rows)
+        put = self._lake.tables.upsert(self._source.name, rows)
         for row in put:
             self._tell_columns(row)
         self.known |= {row.table_id: row for row in put}
@@ -150,7 +150,7 @@ class Survey:
                 told = f"of type {now} now, before of {column.type}; its staging view may not read that"
             else:
                 continue
-            pattern = shlex.quote(matching(row.table_name))
+            pattern = shlex.quote(matching_pattern(row.table_name))
             hint = f"`tidemark codegen --source {row.source} --force {pattern}` writes the view again"
             _log.warning("%s: column %s is %s (%s)", row.table_name, column.name, told, hint)
 
@@ -186,7 +186,7 @@ class Survey:
         lsn = catalog_tables.watermark(connection)
         for row in ended:
             _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
-        rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
+        rows = [row.with_changes(state=ENDED, ended_lsn=lsn) for row in ended]
         self.put(rows)
 
     def _report(self, found: Sequence[CatalogTable]) -> None:

@@ -101,14 +101,14 @@ def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkR
             changed = _changed(connection, task)
         file = sink.close()
         if changed or not file.rows:
-            sink.abandon()
+            sink.discard()
         if changed:
             return ChunkResult(task.snapshot_id, task.chunk, problem=CHANGED, detail=changed)
         path = file.path if file.rows else None
         return ChunkResult(task.snapshot_id, task.chunk, path, file.rows, file.size, task.read_lsn)
     except BaseException as error:
         if sink is not None:
-            sink.abandon()
+            sink.discard()
         if not isinstance(error, Failure | ValueError | psycopg.Error | _NoSnapshot):
             raise
         return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))

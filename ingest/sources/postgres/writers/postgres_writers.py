@@ -13,11 +13,11 @@ from typing import Any
 import psycopg
 
 from ingest.common.errors import Failure
-from ingest.common.log_repeats import Repeats, States
+from ingest.common.log_repeats import Repeats, StateLog
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.positions.position import Position, current, format_lsn
+from ingest.positions.position import Position, current_epochs, format_lsn
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.postgres_connection import Connection, connect, impatient, locked_tables
@@ -27,7 +27,7 @@ from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
 # The jobs of a source that fails come here with each new attempt.
-_states = States(_log)
+_states = StateLog(_log)
 
 
 def open_writers(
@@ -55,7 +55,7 @@ def open_writers(
         system = replication_slots.identify(replication)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
         found = replication_slots.states(connection)
-        stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
         positions = {writer: stored[writer] for writer in counting}
         _check_database(connection, replication, positions.values(), found)
         for writer, at in positions.items():
@@ -76,10 +76,10 @@ def open_writers(
                 _log.warning("source %s: slot %s was of no writer of this lake; it is made anew", source.name, slot)
             made = replication_slots.create(dsn, slot, made_for, waiting, seconds)
             if writer in stored:
-                lake.store(stored[writer].moved(made.lsn))  # nothing of its own is in between
+                lake.store_position(stored[writer].advanced_to(made.lsn))  # nothing of its own is in between
             positions[writer] = begin(lake, source, system, writer, made.lsn)
             # From now on it counts.
-            lake.count_writers(source.name, {*lake.writers(source.name), writer})
+            lake.set_active_writers(source.name, {*lake.active_writers(source.name), writer})
             _log.info("%s: slot %s starts at %s", source.name, positions[writer].slot, format_lsn(made.lsn))
             if held is not None:
                 held.close()
@@ -106,7 +106,7 @@ def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, co
     the lake's tables would all seem to have gone.
     """
     stored = stored_positions(lake, source)
-    if counting := [stored[writer] for writer in lake.writers(source.name)]:
+    if counting := [stored[writer] for writer in lake.active_writers(source.name)]:
         dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             _check_database(connection, replication, counting, replication_slots.states(connection))
@@ -123,14 +123,14 @@ def _check_database(
 
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
     """By writer, also of those that have left."""
-    return {writer: position for (_, writer), position in current(lake.positions(source.name)).items()}
+    return {writer: position for (_, writer), position in current_epochs(lake.positions(source.name)).items()}
 
 
 def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> Position:
     """Store a writer's first position."""
     slot = source.slot_of(writer)
     position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
-    lake.store(position)
+    lake.store_position(position)
     return position
 
 
@@ -178,7 +178,7 @@ def _slots_of_others(lake: Lake, source: PostgresSource, system_id: str) -> dict
     """Those of the other sources of a cluster, and whose they are: `shop_2` has one that may have been the second
     writer's of `shop`.
     """
-    found = current(lake.positions())
+    found = current_epochs(lake.positions())
     return {one.slot: of for (of, _), one in found.items() if of != source.name and one.system_id == system_id}
 
 
@@ -205,7 +205,7 @@ def _say_what_is_left_over(
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers
         if is_numbered and name not in known and not found["active"] and replication_slots.is_ours(connection, found):
-            _states.tell(
+            _states.log_change(
                 f"{source.name}, {name}",
                 f"source {source.name}: slot {name} is of none of its writers, and keeps the log; if nobody else reads "
                 f"it, SELECT pg_drop_replication_slot('{name}')",
@@ -220,11 +220,11 @@ def _check_slot(connection: Connection, at: Position, found: dict[str, Any] | No
     except Failure as error:
         if is_run:
             raise
-        _states.tell(f"{at.source}, {at.slot}", str(error), logging.WARNING)
+        _states.log_change(f"{at.source}, {at.slot}", str(error), logging.WARNING)
 
 
 def _say(source: PostgresSource, positions: Mapping[int, Position]) -> None:
     """What was loaded, for whoever reads the log."""
     at = ", ".join(f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items()))
     lowest = min(position.position for position in positions.values())
-    _states.tell(source.name, f"source {source.name}: {at}; all is landed up to {format_lsn(lowest)}")
+    _states.log_change(source.name, f"source {source.name}: {at}; all is landed up to {format_lsn(lowest)}")

@@ -127,7 +127,7 @@ def release(connection: Connection, lake: Lake, source: PostgresSource, wait: Ca
 
 def _release(connection: Connection, lake: Lake, source: PostgresSource) -> None:
     names = _ours(connection, lake, source)
-    everyone = {writer: source.publication_of(writer) for writer in lake.writers(source.name)}
+    everyone = {writer: source.publication_of(writer) for writer in lake.active_writers(source.name)}
     for member in publications.attached(publications.members(connection, everyone)):
         if member.writer in names:
             publications.drop(connection, names[member.writer], member)
@@ -166,7 +166,7 @@ def moved_since(lake: Lake, source: PostgresSource, position: int) -> bool:
 
 def _ours(connection: Connection, lake: Lake, source: PostgresSource) -> dict[int, str]:
     """The publications of writers that count which we may alter: whatever is in them is waited for."""
-    return publications.ours(connection, {w: source.publication_of(w) for w in lake.writers(source.name)})
+    return publications.ours(connection, {w: source.publication_of(w) for w in lake.active_writers(source.name)})
 
 
 def _move(connection: Connection, lake: Lake, source: PostgresSource, member: Member, writer: int) -> str:
@@ -205,7 +205,7 @@ def _tell(lake: Lake, source: PostgresSource, member: Member, seen: Collection[i
     for _ in range(10):
         known = lake.tables.read(source.name).values()
         ours = [row for row in known if row.relation_id == member.oid and row.state != ENDED]
-        rows = [row.after(**changes) for row in ours if row.published_id in seen or row.moving_id in seen]
-        if len(lake.tables.put(source.name, rows)) == len(rows):
+        rows = [row.with_changes(**changes) for row in ours if row.published_id in seen or row.moving_id in seen]
+        if len(lake.tables.upsert(source.name, rows)) == len(rows):
             return
     raise Failure(f"{member.table_name} is being altered by others", f"source {source.name}", "Start the stream again")

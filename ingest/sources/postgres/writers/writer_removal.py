@@ -106,7 +106,7 @@ class Departure:
                     f"source {source.name}",
                     "Have one sources.yml for all processes, and start the stream again",
                 )
-            self._lake.count_writers(source.name, self._lake.writers(source.name) - {writer})
+            self._lake.set_active_writers(source.name, self._lake.active_writers(source.name) - {writer})
             clear_up(connection, self._lake, source, self._position)
         _log.info("source %s: writer %d has left", source.name, writer)
 
@@ -123,7 +123,7 @@ class Departure:
 
     def _gives_away(self, connection: Connection) -> bool:
         """Whether a publication of ours, of a writer that leaves, has a table."""
-        leaving = {writer for writer in self._lake.writers(self._source.name) if writer > self._source.writers}
+        leaving = {writer for writer in self._lake.active_writers(self._source.name) if writer > self._source.writers}
         names = {writer: self._source.publication_of(writer) for writer in leaving}
         members = publications.members(connection, publications.ours(connection, names))
         return any(member.owned for member in members)
@@ -142,6 +142,6 @@ class Departure:
 
     def _published(self, connection: Connection) -> dict[int, int]:
         """The published_id of every table of the source: another one when it was moved, be it there and back."""
-        writers = self._lake.writers(self._source.name)
+        writers = self._lake.active_writers(self._source.name)
         names = {writer: self._source.publication_of(writer) for writer in writers}
         return {oid: one.published_id for oid, one in publications.read(connection, names).items()}

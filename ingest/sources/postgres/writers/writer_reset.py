@@ -34,24 +34,24 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
     ):
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             system = replication_slots.identify(replication)
-        stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
         writers = range(1, source.writers + 1)
         names = _slots(connection, source, system, {w: stored.get(w) for w in {*writers, *counting}})
         _check_may_start_over(connection, source, stored.values(), names)
-        lake.tables.queue(source.name, _NOTE)
+        lake.tables.queue_snapshots(source.name, _NOTE)
         publish(source, connection)
         table_assignment.share_out(connection, lake, source)
         _check_all_moved(connection, source, counting)
         starts = _new_slots(connection, source, settings, names, writers)
         # Again: a snapshot that somebody began meanwhile may be older than the slots.
-        lake.tables.queue(source.name, _NOTE)
+        lake.tables.queue_snapshots(source.name, _NOTE)
         # One that leaves has lost its log too, should it ever come back.
         last = max(starts.values())
         for position in stored_positions(lake, source).values():  # as the old slots left them
-            lake.discard(position)
+            lake.delete_events_from(position)
         for writer in {*starts, *counting}:
             begin(lake, source, system, writer, starts.get(writer, last))
-        lake.count_writers(source.name, writers)
+        lake.set_active_writers(source.name, writers)
 
 
 def start_over_writers(
@@ -68,7 +68,7 @@ def start_over_writers(
         connect(dsn, connect_timeout_seconds=seconds) as connection,
         table_assignment.locked(connection, source, "writers"),
     ):
-        stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
         if unknown := sorted(set(writers) - counting):
             has = ", ".join(map(str, sorted(counting))) or "none yet"
             raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {has}")
@@ -86,7 +86,7 @@ def start_over_writers(
         queued |= _queue(lake, source, connection, lost)
         left = stored_positions(lake, source)
         for writer, start in starts.items():
-            lake.discard(left[writer])
+            lake.delete_events_from(left[writer])
             begin(lake, source, system, writer, start)
     return sorted(queued)
 
@@ -161,4 +161,4 @@ def _queue(lake: Lake, source: PostgresSource, connection: Connection, lost: Map
             or (table.moved_lsn or 0) > since
             or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.leaves)])
         }
-        return set(lake.tables.queue(source.name, _NOTE, names))
+        return set(lake.tables.queue_snapshots(source.name, _NOTE, names))
