@@ -19,7 +19,9 @@ from ingest.pipeline.supervisor import Job, Supervisor, unforeseen
 from ingest.snapshot.snapshotter import Snapshotter
 from ingest.sources import source_kinds
 from ingest.sources.source_jobs import SourceJobs
-from ingest.stream.stream_writer import Hooks, Landing, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.open_batch import Batch
+from ingest.stream.stream_writer import StreamWriter
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class Jobs:
         stream: bool = True,
         snapshot: bool = True,
         writers: Collection[int] | None = None,
-        on_stored: Callable[[Landing], None] = lambda _: None,
+        on_stored: Callable[[Batch], None] = lambda _: None,
         on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._lake = lake
@@ -285,7 +287,7 @@ class Jobs:
         for one in source.streams if stream else ():
             number = 1 if one.departure else one.position.writer
             if self._numbers is None or number in self._numbers:
-                writer = source.writer(one, Hooks(after_store=self._stored), snapshotter)
+                writer = source.writer(one, CommitHooks(after_store=self._stored), snapshotter)
                 writers.append(writer)
                 jobs.append(Job(f"stream {source.name} {one.position.writer}", writer.run, writer.stop))
         if snapshotter:
@@ -294,12 +296,12 @@ class Jobs:
             source.rest()
         return _Opened(source, tuple(writers), snapshotter), jobs
 
-    def _stored(self, landing: Landing) -> None:
+    def _stored(self, batch: Batch) -> None:
         """In a writer's thread. What it landed is visible when the other writers, idle ones too, have reached it."""
-        if landing.rows:
-            for writer in self._of(landing.position.source):
-                writer.announce()
-        self._on_stored(landing)
+        if batch.rows:
+            for writer in self._of(batch.position.source):
+                writer.request_position()
+        self._on_stored(batch)
 
     def _on_change(self, supervisor: Supervisor) -> None:
         """In a supervisor's thread: its source has failed, or has recovered."""

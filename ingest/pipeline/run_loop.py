@@ -21,7 +21,7 @@ from ingest.pipeline.maintenance import maintain
 from ingest.pipeline.supervisor import backoff
 from ingest.project.dbt_project import Outcome, Project, repeated_if_overtaken
 from ingest.sources import source_kinds
-from ingest.stream.stream_writer import Landing
+from ingest.stream.open_batch import Batch
 
 _log = logging.getLogger(__name__)
 
@@ -207,13 +207,13 @@ class Pipeline:
                     raise
                 self._unsettled = True
 
-    def _stored(self, landing: Landing) -> None:
+    def _stored(self, batch: Batch) -> None:
         """In a writer's thread. A position without rows is news only if something waits for it: a snapshot, a new or
         dropped table, rows of another writer, or own rows that were not below the position of their landing.
         """
-        at = landing.position
-        if landing.rows:
-            self._landed[at.source, at.writer] = at.position + landing.is_open
+        at = batch.position
+        if batch.rows:
+            self._landed[at.source, at.writer] = at.position + batch.ends_in_transaction
         unseen = max((p for (source, _), p in list(self._landed.items()) if source == at.source), default=0)
         if unseen > self._seen.get(at.source, 0) or self._unsettled or self._tables() != self._seen_tables:
             self._news.set()

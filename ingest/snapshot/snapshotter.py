@@ -54,8 +54,8 @@ class SnapshotHooks:
 
     after_plan: Callable[[Sequence[Chunk]], None] = _nothing
     after_claim: Callable[[Sequence[Chunk]], None] = _nothing
-    before_land: Callable[[Sequence[Chunk]], None] = _nothing
-    after_land: Callable[[Sequence[Chunk]], None] = _nothing
+    before_commit: Callable[[Sequence[Chunk]], None] = _nothing
+    after_commit: Callable[[Sequence[Chunk]], None] = _nothing
     before_done: Callable[[Sequence[Chunk]], None] = _nothing
 
 
@@ -277,9 +277,9 @@ class Snapshotter:
             self._tell(found, tables)
             good = [read for read in found if not read.problem]
             files = [read.file for read in good if read.file is not None]
-            self._hooks.before_land([read.chunk for read in good])
+            self._hooks.before_commit([read.chunk for read in good])
             self._lake.add(SNAPSHOT_ROWS, files)
-            self._hooks.after_land([read.chunk for read in good])
+            self._hooks.after_commit([read.chunk for read in good])
             counted = lease.finish({(r.chunk.snapshot_id, r.chunk.chunk): Count(r.rows, r.read_lsn) for r in good})
         rows = sum(chunk.row_count or 0 for chunk in counted)
         self.rows += rows

@@ -9,8 +9,10 @@ from ingest.lake import Lake
 from ingest.positions.position import Position
 from ingest.snapshot.snapshot_source import Source as Tables
 from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
-from ingest.stream.snapshot_first_feed import AfterSnapshots
-from ingest.stream.stream_writer import Departure, Feed, Hooks, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.snapshot_first_feed import SnapshotFirstFeed
+from ingest.stream.stream_feed import Feed
+from ingest.stream.stream_writer import ExitCondition, StreamWriter
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Stream:
 
     position: Position
     feed: Callable[[Callable[[], None]], Feed]
-    departure: Departure | None = None
+    departure: ExitCondition | None = None
 
 
 class SourceJobs:
@@ -50,12 +52,12 @@ class SourceJobs:
         # Without tombstones what is there has to be read first, and alone.
         self._alone = not source.soft_deletes
 
-    def writer(self, stream: Stream, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
+    def writer(self, stream: Stream, hooks: CommitHooks, queued: Snapshotter | None) -> StreamWriter:
         """A stream's writer. queued: the snapshotter to be woken when the stream shows what has to be read."""
         feed = stream.feed(queued.wake if queued else lambda: None)
         if self._alone:
             self._tables.survey()
-            feed = AfterSnapshots(feed, self._lake, self.name, queued.given_up if queued else ())
+            feed = SnapshotFirstFeed(feed, self._lake, self.name, queued.given_up if queued else ())
         return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
