@@ -216,7 +216,7 @@ class Jobs:
         snapshotter = self._opened[source].snapshotter if source in self._opened else None
         if snapshotter is None:
             return []
-        return [table for table in tables if table.is_pending and table.table_id not in snapshotter.given_up]
+        return [table for table in tables if table.is_pending and table.table_id not in snapshotter.unreadable]
 
     def _left(self, supervisor: Supervisor, targets: Mapping[str, int]) -> list[str]:
         """What a source has not landed and what it waits for, as text."""

@@ -230,7 +230,7 @@ def test_a_table_in_two_publications_is_named(
     tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
     snapshotter = jobs.snapshot()
     assert "public.a is left out: it is in several publications" in caplog.text
-    assert snapshotter.given_up == {}
+    assert snapshotter.unreadable == {}
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 

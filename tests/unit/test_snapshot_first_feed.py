@@ -44,6 +44,6 @@ def test_without_soft_deletes_a_stream_waits_while_a_table_is_to_be_read(
     stream = Stream(Position("shop", 1, "slot", "1", 1, 0, 0), lambda _: nothing)
     writer = jobs.writer(stream, CommitHooks(), None)
     assert (writer._feed.read(0) is None) is not soft_deletes
-    assert jobs.snapshotter()._alone is not soft_deletes
+    assert jobs.snapshotter()._stream_waits is not soft_deletes
     tables["t"] = ORDERS.after(state=DONE)
     assert writer._feed.read(0) is Feed.batch
