@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from bench.measure import Run, stopwatch
 from ingest.sources.source_jobs import SourceJobs, Stream
-from ingest.stream.stream_writer import Feed, Hooks
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.stream_feed import Feed
 
 
 def snapshot(jobs: SourceJobs, rows: int) -> Run:
@@ -23,7 +24,7 @@ def stream(
     jobs: SourceJobs,
     until: int,
     events: int,
-    hooks: Hooks | None = None,
+    hooks: CommitHooks | None = None,
     wrapped: Callable[[Feed], Feed] = lambda feed: feed,
 ) -> Run:
     """The stream writers, each a thread, up to a position: events.
@@ -32,13 +33,13 @@ def stream(
     """
     jobs.snapshotter()
     jobs.rest()
-    writers = [jobs.writer(_wrapped(each, wrapped), hooks or Hooks(), None) for each in jobs.streams]
+    writers = [jobs.writer(_wrapped(each, wrapped), hooks or CommitHooks(), None) for each in jobs.streams]
     with ThreadPoolExecutor(len(writers)) as pool, stopwatch() as run:
         progress = list(pool.map(lambda writer: writer.run(until=until), writers))
     landed = sum(each.events for each in progress)
     assert landed == events, f"{landed} of {events} events have landed"
     run.amount = events
-    run.stages = {"landings": sum(each.landings for each in progress)}
+    run.stages = {"commits": sum(each.commits for each in progress)}
     return run
 
 

@@ -20,7 +20,9 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake, raw_schema
 from ingest.positions.position import Position, StreamReset
 from ingest.sources.postgres.postgres_source import open_jobs
-from ingest.stream.stream_writer import Feed, Hooks, Landing
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.open_batch import Batch
+from ingest.stream.stream_feed import Feed
 
 ROWS, ROUNDS = 600_000, 30
 COMMITS, COMMITTERS = 15, 8
@@ -86,17 +88,17 @@ def streams(dsn: str, until: int, rows: int, writers: int, apart: bool, lake: st
             items.drop_slot(dsn, source.slot_of(writer))
 
 
-def _apart() -> tuple[Hooks, Callable[[Feed], Feed]]:
+def _apart() -> tuple[CommitHooks, Callable[[Feed], Feed]]:
     idle = threading.Event()
     idle.set()
 
-    def begins(_: Landing) -> None:
+    def begins(_: Batch) -> None:
         idle.clear()
 
-    def ends(_: Landing) -> None:
+    def ends(_: Batch) -> None:
         idle.set()
 
-    return Hooks(begins, ends, begins, ends), lambda feed: Halting(feed, idle)
+    return CommitHooks(begins, ends, begins, ends), lambda feed: Halting(feed, idle)
 
 
 class Halting:
@@ -106,7 +108,7 @@ class Halting:
         self._feed = feed
         self._idle = idle
         self.start, self.acknowledge, self.cancel = feed.start, feed.acknowledge, feed.cancel
-        self.before_landing, self.finish, self.stop = feed.before_landing, feed.finish, feed.stop
+        self.prepare_commit, self.finish, self.stop = feed.prepare_commit, feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """See `Feed`."""

@@ -20,8 +20,8 @@ from ingest.lake.raw_schema import SNAPSHOT_ROWS
 from ingest.lake.source_tables import ENDED
 from ingest.lake.sql_literals import literal
 from ingest.pipeline.catch_up import ProgressTimeout, wait_for_models, wait_for_stream
-from ingest.snapshot.chunk_planning import chunks_of
-from ingest.snapshot.snapshot_source import Source
+from ingest.snapshot.chunk_planning import range_chunks
+from ingest.snapshot.snapshot_source import SnapshotSource
 from ingest.sources import source_kinds
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def verify_tables(
 
 
 def verify_source(
-    lake: Lake, source: Source, of: SourceConfig, patience: ProgressTimeout, table_names: Collection[str] = ()
+    lake: Lake, source: SnapshotSource, of: SourceConfig, patience: ProgressTimeout, table_names: Collection[str] = ()
 ) -> Iterator[TableComparison]:
     """Compares tables (none named: all) of a source.
 
@@ -90,7 +90,7 @@ def verify_source(
     name = of.name
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
-    source.survey()
+    source.sync_catalog()
     wanted = _select_tables(lake, source, name, table_names)
     if not wanted:
         _log.warning("source %s: there is no table to compare", name)
@@ -110,11 +110,11 @@ def verify_source(
         (table, chunk)
         for plan in plans
         for table in [tables[plan.table.table_id]]
-        for chunk in chunks_of(table, str(table.snapshot_id), plan.chunks)
+        for chunk in range_chunks(table, str(table.snapshot_id), plan.chunks)
     ]
     files = _read_source_rows(lake, source, name, work)
     try:
-        source.rest()
+        source.release_resources()
         if plans:
             done = max(table.complete_lsn or 0 for table in wanted)
             wait_for_models(lake, of, source.watermark(), done, patience)
@@ -125,7 +125,7 @@ def verify_source(
         _remove_files(files)
 
 
-def _select_tables(lake: Lake, source: Source, name: str, table_names: Collection[str]) -> list[SourceTable]:
+def _select_tables(lake: Lake, source: SnapshotSource, name: str, table_names: Collection[str]) -> list[SourceTable]:
     known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
     wanted = list(_skip_ineligible(source, [table for table in known if table.state != ENDED]))
     unready = sorted(t.table_name for t in wanted if t.is_pending)
@@ -134,17 +134,17 @@ def _select_tables(lake: Lake, source: Source, name: str, table_names: Collectio
     return wanted
 
 
-def _skip_ineligible(source: Source, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
+def _skip_ineligible(source: SnapshotSource, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
     """Skips tables that can't be captured any more, and logs each."""
     for table in tables:
-        if why := source.obstacle(table):
+        if why := source.ineligibility_reason(table):
             _log.warning("%s is not compared: %s", table.table_name, why)
         else:
             yield table
 
 
 def _read_source_rows(
-    lake: Lake, source: Source, name: str, work: Sequence[tuple[SourceTable, Chunk]]
+    lake: Lake, source: SnapshotSource, name: str, work: Sequence[tuple[SourceTable, Chunk]]
 ) -> dict[str, list[DataFile]]:
     """The source's rows as files, by table_id."""
     files: dict[str, list[DataFile]] = {}

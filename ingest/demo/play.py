@@ -178,7 +178,7 @@ def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[DbtRun]:
 
 
 def _landings(pipeline: Pipeline) -> int:
-    return sum(writer.progress.landings for writer in pipeline.jobs.writers)
+    return sum(writer.progress.commits for writer in pipeline.jobs.writers)
 
 
 def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:

@@ -19,7 +19,9 @@ from ingest.pipeline.supervisor import Job, Supervisor, describe_unexpected
 from ingest.snapshot.snapshotter import Snapshotter
 from ingest.sources import source_kinds
 from ingest.sources.source_jobs import SourceJobs
-from ingest.stream.stream_writer import Hooks, Landing, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.open_batch import Batch
+from ingest.stream.stream_writer import StreamWriter
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +57,7 @@ class Jobs:
         stream: bool = True,
         snapshot: bool = True,
         writers: Collection[int] | None = None,
-        on_stored: Callable[[Landing], None] = lambda _: None,
+        on_stored: Callable[[Batch], None] = lambda _: None,
         on_over: Callable[[], None] = lambda: None,
     ) -> None:
         self._lake = lake
@@ -214,7 +216,7 @@ class Jobs:
         snapshotter = self._opened[source].snapshotter if source in self._opened else None
         if snapshotter is None:
             return []
-        return [table for table in tables if table.is_pending and table.table_id not in snapshotter.given_up]
+        return [table for table in tables if table.is_pending and table.table_id not in snapshotter.unreadable]
 
     def _describe_missing(self, supervisor: Supervisor, targets: Mapping[str, int]) -> list[str]:
         """What of a source is missing in the lake and why, as lines."""
@@ -288,7 +290,7 @@ class Jobs:
             position = source_stream.position
             number = 1 if source_stream.departure else position.writer
             if self._numbers is None or number in self._numbers:
-                writer = source.writer(source_stream, Hooks(after_store=self._on_writer_stored), snapshotter)
+                writer = source.writer(source_stream, CommitHooks(after_store=self._on_writer_stored), snapshotter)
                 writers.append(writer)
                 jobs.append(Job(f"stream {source.name} {position.writer}", writer.run, writer.stop))
         if snapshotter:
@@ -297,12 +299,12 @@ class Jobs:
             source.rest()
         return _Opened(source, tuple(writers), snapshotter), jobs
 
-    def _on_writer_stored(self, landing: Landing) -> None:
+    def _on_writer_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. The batch is visible once all other writers, including idle ones, reach it."""
-        if landing.rows:
-            for writer in self._active_writers(landing.position.source):
-                writer.announce()
-        self._on_stored(landing)
+        if batch.rows:
+            for writer in self._active_writers(batch.position.source):
+                writer.request_position()
+        self._on_stored(batch)
 
     def _on_change(self, supervisor: Supervisor) -> None:
         """Called in a supervisor's thread: its source has failed or recovered."""

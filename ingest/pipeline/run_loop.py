@@ -21,7 +21,7 @@ from ingest.pipeline.maintenance import run_maintenance
 from ingest.pipeline.supervisor import backoff
 from ingest.project.dbt_project import NodeResult, Project, retry_on_concurrent_publish
 from ingest.sources import source_kinds
-from ingest.stream.stream_writer import Landing
+from ingest.stream.open_batch import Batch
 
 _log = logging.getLogger(__name__)
 
@@ -205,13 +205,13 @@ class Pipeline:
                     raise
                 self._awaits_position = True
 
-    def _on_stored(self, landing: Landing) -> None:
+    def _on_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. A position without rows causes a run only if something waits for it: a snapshot,
         a new or dropped table, rows of another writer, or own rows that were not below the position of their batch.
         """
-        at = landing.position
-        if landing.rows:
-            self._committed[at.source, at.writer] = at.position + landing.is_open
+        at = batch.position
+        if batch.rows:
+            self._committed[at.source, at.writer] = at.position + batch.ends_in_transaction
         unseen = max((p for (source, _), p in list(self._committed.items()) if source == at.source), default=0)
         if (
             unseen > self._run_positions.get(at.source, 0)

@@ -1,1 +1,1 @@
-"""The snapshotter: plans a table's chunks, claims them, reads them on Spark's executors, marks the table complete."""
+"""The snapshotter: copies queued tables to `raw.snapshot_rows`, chunk by chunk, on Spark's executors."""

@@ -1,34 +1,50 @@
-"""How the rows of a snapshot are shared out in chunks: how many, of which bounds or keys, and from which moment on each
-may be read. Pure functions.
-"""
+"""Planning: a table's rows as chunks, by ranges or by keys, and the position from which each may be read. Pure."""
 
+import uuid
 from collections.abc import Iterable
 
 from ingest.config.job_settings import JobSettings
 from ingest.lake import Chunk, SourceTable
-from ingest.snapshot.snapshot_source import Bounds
+from ingest.lake.source_tables import RUNNING
+from ingest.snapshot.snapshot_source import Bounds, SnapshotPlan
 
-# From so many bytes for each worker a table is shared out, all workers having as many chunks of it.
+# From this many bytes for each worker a table is divided so that all workers have the same number of chunks.
 WORTH_SHARING_BYTES = 8 << 20
-# Rows that one chunk asks for by their keys.
+# Rows that one chunk reads by their keys.
 KEYS_PER_CHUNK = 1000
 
 
-def earliest(table: SourceTable, chunk: Chunk) -> int:
-    """The moment before which a chunk must not be read: records before the stamp are passed over, whoever reads it."""
+def min_read_lsn(table: SourceTable, chunk: Chunk) -> int:
+    """The lowest LSN at which a chunk may be read: no event before the snapshot LSN is applied to it (rule S2)."""
     return max(table.snapshot_lsn or 0, chunk.not_before or 0)
 
 
 def chunk_count(size: int, settings: JobSettings) -> int:
-    """In how many chunks to read `size` bytes; even ones, so that no worker waits for another."""
+    """The number of chunks for `size` bytes; the same for each worker, so that none waits for another."""
     count = max(1, -(-size // settings.snapshot_chunk_bytes))
     workers = settings.snapshot_workers
     is_shared = size >= workers * WORTH_SHARING_BYTES
     return -(-count // workers) * workers if is_shared else count
 
 
-def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
-    """The chunks of a snapshot, to be read by their bounds."""
+def begin_snapshot(table: SourceTable, plan: SnapshotPlan) -> tuple[SourceTable, list[Chunk]]:
+    """A new snapshot of a queued table, under an id of its own: the table's row, running, and the chunks."""
+    snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
+    row = table.with_changes(
+        state=RUNNING,
+        snapshot_id=snapshot_id,
+        snapshot_lsn=plan.snapshot_lsn,
+        columns=plan.table.columns,
+        leaves=plan.table.leaves,
+        attributes=plan.table.attributes,
+        published_id=plan.table.published_id,
+        dropped=None,
+    )
+    return row, range_chunks(table, snapshot_id, plan.chunks)
+
+
+def range_chunks(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) -> list[Chunk]:
+    """The chunks of a snapshot by their bounds, numbered from 0."""
     return [
         Chunk(
             source=table.source,
@@ -43,14 +59,16 @@ def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) ->
     ]
 
 
-def key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
-    """Chunks, from `number` on, of rows given as (leaf, row_key), to be read at a position or later."""
-    by_leaf: dict[int, list[str]] = {}
+def key_chunks(table: SourceTable, first_chunk: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
+    """Chunks, numbered from `first_chunk`, of rows given as (partition_id, row_key), to be read at `not_before` or
+    later.
+    """
+    keys_of_partition: dict[int, list[str]] = {}
     for partition_id, row_key in rows:
-        by_leaf.setdefault(partition_id, []).append(row_key)
+        keys_of_partition.setdefault(partition_id, []).append(row_key)
     parts = [
         (partition_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
-        for partition_id, keys in by_leaf.items()
+        for partition_id, keys in keys_of_partition.items()
         for start in range(0, len(keys), KEYS_PER_CHUNK)
     ]
     return [
@@ -58,12 +76,12 @@ def key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[
             source=table.source,
             table_id=table.table_id,
             snapshot_id=str(table.snapshot_id),
-            chunk=number + place,
+            chunk=number,
             partition_id=partition_id,
             lower_bound=None,
             upper_bound=None,
             row_keys=keys,
             not_before=not_before,
         )
-        for place, (partition_id, keys) in enumerate(parts)
+        for number, (partition_id, keys) in enumerate(parts, first_chunk)
     ]

@@ -1,7 +1,7 @@
-"""A chunk of a snapshot as an executor knows it: the task, how it went, and the rows that come of it.
+"""A snapshot chunk on a Spark executor: the task that is sent, the result that comes back, and the rows.
 
-A source brings a module with `read_chunk(secret, task, connect_timeout_seconds)`, and tasks for it, as dictionaries.
-Little is imported here: every Python worker of Spark's does it anew.
+A source has a module with `read_chunk(secret, task, connect_timeout_seconds)`, and makes the tasks, as dictionaries.
+This module imports little, because every Python worker of Spark imports it again.
 """
 
 import importlib
@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from ingest.common.records import SNAPSHOT_ROWS
 
-# Why a chunk was not read: its table is no longer the registered one; it may not be read; the snapshot that it was to
-# be read in is gone; the source can't be reached; anything else.
+# Why a chunk was not read: its table is no longer the registered one; a permission is missing; the exported snapshot no
+# longer exists; the source can't be reached; anything else.
 CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
     "changed",
     "forbidden",
@@ -43,9 +43,8 @@ RESULTS = pa.schema(
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """How it went.
-
-    A file (path None if there were no rows), or a problem and what the source said.
+    """How the reading of a chunk went: a file (path None without rows), its rows, its size in bytes and the LSN that it
+    was read at; or a problem, one of those above, and the source's message.
     """
 
     snapshot_id: str
@@ -61,34 +60,34 @@ class ChunkResult:
 def read_share(
     module: str, secret: str, share: Sequence[Task], connect_timeout_seconds: float
 ) -> Iterator[pa.RecordBatch]:
-    """Read tasks one after the other; gives each one's result, a row of `RESULTS`, when it is there."""
+    """Read the tasks of one executor in order; gives the result of each, a row of `RESULTS`, as soon as it is read."""
     read_chunk = importlib.import_module(module).read_chunk
     for task in share:
         yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_timeout_seconds))], RESULTS)
 
 
 class SnapshotRows:
-    """Makes `raw.snapshot_rows` of a chunk's decoded rows, batch by batch.
+    """Makes rows of `raw.snapshot_rows` from a chunk's decoded rows.
 
-    What is the same in all rows, as `task` has it, is laid out once, for the largest batch.
+    The columns that have one value for all rows, which is in `task`, are built once, for the largest table.
     """
 
     def __init__(self, task: Mapping[str, Any], now: datetime) -> None:
-        same = {**task, "ingested_at": now}
-        self._same = {
-            name: pa.scalar(same[name], SNAPSHOT_ROWS.field(name).type)
+        values = {**task, "ingested_at": now}
+        self._scalars = {
+            name: pa.scalar(values[name], SNAPSHOT_ROWS.field(name).type)
             for name in SNAPSHOT_ROWS.names
-            if name in same and name != "columns"
+            if name in values and name != "columns"
         }
         self._repeated: dict[str, pa.Array] = {}
         self._longest = -1
 
     def table(self, row_key: pa.Array, columns: pa.Array) -> pa.Table:
-        """A batch."""
+        """The rows with these keys and columns."""
         rows = len(row_key)
         if rows > self._longest:
             self._longest = rows
-            self._repeated = {name: pa.repeat(value, rows) for name, value in self._same.items()}
-        arrays = {name: each.slice(0, rows) for name, each in self._repeated.items()}
+            self._repeated = {name: pa.repeat(value, rows) for name, value in self._scalars.items()}
+        arrays = {name: array.slice(0, rows) for name, array in self._repeated.items()}
         arrays |= {"row_key": row_key, "columns": columns}
         return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)

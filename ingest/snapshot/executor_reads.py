@@ -1,8 +1,8 @@
-"""Reading the chunks of a snapshot on Spark's executors, each into a Parquet file where the lake keeps its own.
+"""Reads snapshot chunks on Spark's executors, each chunk into a Parquet file in the folder of the lake's table.
 
-Each executor maps the number of its share to rows that tell how each chunk went; the data goes straight to its file,
-and the driver commits what counts. What opens the source is in the function's closure, so it is in no option, plan or
-setting.
+The driver maps the numbers of shares, one for each executor, to rows with the results of their chunks. The data goes
+directly to the files; the driver commits these. The secret that opens the source is in the function's closure, so it is
+in no option, plan or setting of Spark.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,26 +20,28 @@ from ingest.config.job_settings import JobSettings
 from ingest.lake import Chunk
 from ingest.lake.parquet_files import DataFile
 from ingest.snapshot.chunk_task import CHANGED, FAILED, FORBIDDEN, RESULTS, ChunkResult, Task
-from ingest.snapshot.snapshot_source import Read
+from ingest.snapshot.snapshot_source import ChunkOutcome
 
 T = TypeVar("T")
 
 
-def outcome(result: ChunkResult, chunk: Chunk) -> Read:
-    """What a result means for the chunk that it is of."""
+def chunk_outcome(result: ChunkResult, chunk: Chunk) -> ChunkOutcome:
+    """What the result of a chunk means for its snapshot."""
     if result.problem is None:
         file = DataFile(result.path, result.rows, result.size) if result.path else None
-        return Read(chunk, result.rows, result.read_lsn, file)
-    return Read(
+        return ChunkOutcome(chunk, result.rows, result.read_lsn, file)
+    return ChunkOutcome(
         chunk,
         problem=result.detail or result.problem,
-        restart=result.problem == CHANGED,
-        give_up=result.problem in (FORBIDDEN, FAILED),
+        must_restart=result.problem == CHANGED,
+        is_unreadable=result.problem in (FORBIDDEN, FAILED),
     )
 
 
 class ChunkReader:
-    """Has the executors read chunks of one source. module: what has `read_chunk`; secret: what opens the source."""
+    """Reads chunks of one source on the executors. module: the name of the module with `read_chunk`. secret: opens the
+    source.
+    """
 
     def __init__(self, spark: SparkSession, module: str, secret: str, settings: JobSettings) -> None:
         self._spark = spark
@@ -48,32 +50,31 @@ class ChunkReader:
         self._settings = settings
 
     def read(self, weighed: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
-        """The results of tasks weighed in bytes. Raises Failure if the executors don't work, Unavailable if they
-        can't write.
+        """The results of tasks, given with their estimated bytes. Raises Failure if the executors fail, Unavailable if
+        they can't write.
         """
-        shares = share_out(weighed, self._workers(sum(weight for weight, _ in weighed)))
+        shares = balance_chunks(weighed, self._workers(sum(weight for weight, _ in weighed)))
         if not shares:
             return []
         read = _reader(self._module, self._secret, shares, self._settings.connect_timeout_seconds)
-        numbers = self._spark.range(0, len(shares), 1, len(shares))
+        share_numbers = self._spark.range(0, len(shares), 1, len(shares))
         try:
-            return [
-                ChunkResult(**row.asDict()) for row in numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
-            ]
+            rows = share_numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
         except (PySparkException, Py4JJavaError) as error:
-            if found := unavailable(error, str(weighed[0][1]["folder"])):
-                raise found from error
-            # What was raised in Python stands below its traceback.
-            told = str(error).strip().splitlines()[-1:] if isinstance(error, PythonException) else [str(error)]
+            if cause := unavailable(error, str(weighed[0][1]["folder"])):
+                raise cause from error
+            # A Python exception is below its traceback.
+            lines = str(error).strip().splitlines()[-1:] if isinstance(error, PythonException) else [str(error)]
             raise Failure(
-                f"Spark's executors can't read ({one_line(''.join(told))[:500]})",
+                f"Spark's executors can't read ({one_line(''.join(lines))[:500]})",
                 "the snapshot",
-                "Spark's log says more; the package has to be installed on the executors",
+                "See Spark's log; the package has to be installed on the executors",
             ) from error
+        return [ChunkResult(**row.asDict()) for row in rows]
 
     def _workers(self, weight: int) -> int:
-        """How many are read at once. What no claim bounds leaves a core of a local Spark to other statements, such as
-        the one that renews the chunks' lease, and those of the stream.
+        """The number of chunks that are read in parallel. More than one batch of a local Spark leaves a core free for
+        other statements, such as those of the stream and the one that renews the lease of the chunks.
         """
         workers = self._settings.snapshot_workers
         if weight <= self._settings.snapshot_batch_bytes or getattr(self._spark, "_jvm", None) is None:
@@ -81,8 +82,8 @@ class ChunkReader:
         return max(1, min(workers, self._spark.sparkContext.defaultParallelism - 1))
 
 
-def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
-    """Weighed tasks as shares of about the same weight, at most `workers`; each keeps the order."""
+def balance_chunks(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
+    """Tasks with their bytes, divided into at most `workers` shares of about the same size; none is empty."""
     shares: list[list[T]] = [[] for _ in range(workers)]
     load = [0] * workers
     for weight, task in sorted(tasks, key=lambda pair: -pair[0]):
@@ -95,7 +96,7 @@ def share_out(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
 def _reader(
     module: str, secret: str, shares: Sequence[Sequence[Task]], connect_timeout_seconds: float
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """A function for `mapInArrow`: numbers of shares in, results out. What an executor imports is what it needs."""
+    """The function for `mapInArrow`, from numbers of shares to results. It imports only what an executor needs."""
 
     def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from ingest.snapshot.chunk_task import read_share

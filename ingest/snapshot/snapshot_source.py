@@ -1,6 +1,6 @@
-"""What a source gives a snapshotter: its catalogue looked at, queued tables planned, claimed chunks read.
+"""The interface between the snapshotter and a source: catalog sync, planning, and reading chunks.
 
-`postgres_snapshot_source` and `mongodb_snapshot_source` implement it. The snapshotter calls them and knows no database.
+`PostgresTables` and `MongoCollections` implement it. The snapshotter calls it and knows no database.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,15 +10,13 @@ from typing import Protocol
 from ingest.common.errors import Unavailable
 from ingest.lake import Chunk, DataFile, Folder, SourceTable
 
+# Of a chunk: partition id, lower bound (inclusive), upper bound (exclusive); None: open.
 Bounds = tuple[int, str | None, str | None]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a queued table is to be read.
-
-    Its shape, the stamp, and its chunks (leaf, lower bound, upper bound).
-    """
+class SnapshotPlan:
+    """How to read a queued table: its shape as the snapshot sees it, the snapshot LSN, and the bounds of its chunks."""
 
     table: SourceTable
     snapshot_lsn: int
@@ -26,11 +24,12 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Read:
-    """How the reading of a claimed chunk went: its rows, in a file if there are any, and the stamp
-    they were read under; else a problem.
+class ChunkOutcome:
+    """How the reading of a claimed chunk went: the number of its rows, the LSN that they were read at, and their file
+    if there are any; or a problem.
 
-    restart: the table is no longer the one that was begun. give_up: it can't be read, for long.
+    must_restart: the table is no longer the one that the snapshot was begun of. is_unreadable: the table can't be read,
+    and a retry at once would not help. With a problem and neither, the chunk is read again.
     """
 
     chunk: Chunk
@@ -38,53 +37,55 @@ class Read:
     read_lsn: int = 0
     file: DataFile | None = None
     problem: str = ""
-    restart: bool = False
-    give_up: bool = False
+    must_restart: bool = False
+    is_unreadable: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether another try at once is not needed or would not help."""
+        return not self.problem or self.must_restart or self.is_unreadable
 
 
-class Unreachable(Unavailable):
-    """A source can't be reached at the moment. It is tried again, but for the first time."""
+class SourceUnavailable(Unavailable):
+    """The source can't be reached at present. The snapshotter retries, except at its start."""
 
 
-class Busy(Unreachable):
-    """A source can be reached, but its catalogue can't be read at the moment. It is tried again."""
+class CatalogUnavailable(SourceUnavailable):
+    """The source can be reached, but its catalog can't be read at present. The snapshotter retries."""
 
 
-class Source(Protocol):
-    """What a source gives a snapshotter; see `postgres.snapshots.PostgresTables`.
+class SnapshotSource(Protocol):
+    """The tables of one source. One thread calls all methods but `cancel`; each may raise `SourceUnavailable`."""
 
-    All but `cancel` are called by one thread, and may raise `Unreachable`.
-    """
+    def sync_catalog(self) -> None:
+        """Bring raw.source_tables up to date with the source's catalog."""
 
-    def survey(self) -> None:
-        """Bring raw.source_tables up to date with the source's catalogue."""
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:
+        """Plans for queued tables, all with one snapshot LSN; tables that can't be read now have none.
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:
-        """How to read queued tables, all under one snapshot.
-
-        Without those that can't be read now; patient: whether it may wait for whoever writes to the source.
+        patient: whether it may wait until open transactions of the source end.
         """
 
-    def obstacle(self, table: SourceTable) -> str:
-        """Why a table can't be read at present, as the last survey saw it; empty if it can."""
+    def ineligibility_reason(self, table: SourceTable) -> str:
+        """Why a table can't be read at present, as of the last catalog sync; empty if it can."""
 
-    def weight(self, table: SourceTable, chunk: Chunk) -> int:
+    def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:
         """About how many bytes a chunk has."""
 
-    def at_once(self, table: SourceTable) -> bool:
-        """Whether all chunks of a table have to be read under one snapshot."""
+    def requires_single_snapshot(self, table: SourceTable) -> bool:
+        """Whether all chunks of a table have to be read at one LSN."""
 
-    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterable[Read]:
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterable[ChunkOutcome]:
         """Read claimed chunks into files of `folder`."""
 
     def watermark(self) -> int:
         """A position past everything that was committed before the call."""
 
     def cancel(self) -> None:
-        """From another thread: what waits in `plan` gives up."""
+        """End the wait in `plan` or `read`. Called by any thread."""
 
-    def rest(self) -> None:
-        """Nothing is to be read at the moment: let go of what is held at the source."""
+    def release_resources(self) -> None:
+        """Release what is held at the source, such as an exported snapshot, while nothing is to be read."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything and close the connections."""

@@ -1,11 +1,34 @@
-"""The snapshotter: tables that `raw.source_tables` has queued, read chunk by chunk into
-`raw.snapshot_rows`.
+"""The snapshotter: copies the tables that are queued in `raw.source_tables` to `raw.snapshot_rows`, chunk by chunk.
 
-Any number of snapshotters work on one source, in threads, processes or machines; the tables are all
-they share. A snapshot is begun by whoever's conditional change wins, chunks are claimed with
-leases, and what a killed one left is gone on with. Many small tables cost as little as one: they
-are begun, read, landed and marked done together. It never holds up the stream, nor one table
-another.
+Any number of snapshotters work on one source, in threads, processes or machines. They share the two tables below and
+nothing else. Every state is set by a conditional update (rule T5): of several processes that try, one wins.
+
+State of raw.source_tables, a row for each generation of a table:
+
+queued   It needs a snapshot. Set by the catalog sync (a new or altered table), the feed (events that a snapshot may
+         lack), `Lake.forsake` (a failover), a new slot or stream, `tidemark resnapshot`, `_requeue_tables` (altered
+         while it was read), `_has_all_rows` (read at several positions while the stream is paused).
+running  It is read under `snapshot_id`, at `snapshot_lsn`. Set by `_begin_snapshots`.
+done     It is complete for a reader of the log up to `complete_lsn`. Set by `_complete_snapshots`, unless the row was
+         changed meanwhile (rule S4).
+ended    The generation is gone for a reader of the log up to `ended_lsn`. Set by the catalog sync, and when the
+         selection of a MongoDB source changes.
+
+State of raw.snapshot_chunks, a row for each chunk of a snapshot:
+
+queued   It may be claimed. Set by `_begin_snapshots` (all chunks but the first group), `_has_all_rows` (rows to read
+         again by key), the end of a `Lease` (claimed, but not read).
+running  `owner` reads it; it may be claimed again after `lease_until`. Set by `_begin_snapshots` (the first group) and
+         `_claim_chunks`; a `Lease` renews it.
+done     Its rows are committed; `row_count` and `read_lsn` are set. Set by `Lease.finish`, unless another process has
+         claimed it meanwhile.
+
+A snapshot is obsolete when its id is not the table's `snapshot_id`: `_begin_snapshots` deletes the chunks of one that
+lost against another process, retention those of the others. After a kill the done chunks stay, and the leases of the
+others run out (rule S8).
+
+Chunks are read in groups: many small tables are begun, read, committed and completed together. A snapshot delays
+neither the snapshots of other tables nor the stream, unless `stream_waits`.
 """
 
 import logging
@@ -15,7 +38,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import chain
 
@@ -26,335 +49,296 @@ from ingest.lake.chunk_leases import Lease
 from ingest.lake.chunk_table import ChunkStats, make_claimed
 from ingest.lake.incomplete_rows import find_incomplete_rows
 from ingest.lake.raw_schema import SNAPSHOT_ROWS
-from ingest.lake.source_tables import DONE, QUEUED, RUNNING
-from ingest.snapshot.chunk_planning import chunks_of, key_chunks
-from ingest.snapshot.snapshot_source import Busy, Read, Source, Unreachable
+from ingest.lake.source_tables import QUEUED, RUNNING
+from ingest.snapshot.chunk_planning import begin_snapshot, key_chunks
+from ingest.snapshot.running_snapshots import RunningSnapshots, complete_table, is_read_at_snapshot_lsn, select_chunks
+from ingest.snapshot.snapshot_source import CatalogUnavailable, ChunkOutcome, SnapshotSource, SourceUnavailable
 
 _log = logging.getLogger(__name__)
 
-# Chunks of small tables that are read as one group; a statement about them stays of a readable
-# size.
-GROUP_CHUNKS = 200
-# Rows that lack a value and are asked for at a time; the rest follow when those are read.
+# Rows with a missing value that are looked for at a time; the next ones follow when these are read.
 KEYS_AT_ONCE = 100_000
-# What could not be read is tried again now and then: a permission may have been given.
-AGAIN_SECONDS = 60.0
+# Seconds between two tries to read tables that could not be read: a permission may have been granted.
+RETRY_SECONDS = 60.0
+
+# Claimed chunks with their tables, to be read together and committed in one batch.
+Group = list[tuple[SourceTable, Chunk]]
 
 
-def _nothing(chunks: Sequence[Chunk]) -> None:
+def _do_nothing(chunks: Sequence[Chunk]) -> None:
     pass
 
 
 @dataclass
 class SnapshotHooks:
-    """Called around each group of chunks.
+    """Called with the chunks of a group, in the order of the fields.
 
-    What one raises ends the snapshotter as if it had been killed there.
+    An exception from a hook ends the snapshotter as if the process had been killed there.
     """
 
-    after_plan: Callable[[Sequence[Chunk]], None] = _nothing
-    after_claim: Callable[[Sequence[Chunk]], None] = _nothing
-    before_land: Callable[[Sequence[Chunk]], None] = _nothing
-    after_land: Callable[[Sequence[Chunk]], None] = _nothing
-    before_done: Callable[[Sequence[Chunk]], None] = _nothing
-
-
-@dataclass
-class _Work:
-    """The snapshots that are being read: tables by snapshot_id, and their chunks."""
-
-    tables: Mapping[str, SourceTable]
-    chunks: Mapping[str, list[Chunk]] = field(default_factory=dict)
+    after_plan: Callable[[Sequence[Chunk]], None] = _do_nothing
+    after_claim: Callable[[Sequence[Chunk]], None] = _do_nothing
+    before_commit: Callable[[Sequence[Chunk]], None] = _do_nothing
+    after_commit: Callable[[Sequence[Chunk]], None] = _do_nothing
+    before_done: Callable[[Sequence[Chunk]], None] = _do_nothing
 
 
 class Snapshotter:
-    """Takes a source's queued snapshots.
+    """Takes the queued snapshots of a source. `run` it once, in any thread; `stop` and `wake` it from any other.
 
-    `run` it in any thread, once; `stop` and `wake` it from any other.
+    rows: the number of rows that it has committed. unreadable: by table_id, why a table can't be read at present.
     """
 
     def __init__(
         self,
         lake: Lake,
-        source: Source,
+        source: SnapshotSource,
         name: str,
         settings: JobSettings,
         hooks: SnapshotHooks | None = None,
         *,
-        alone: bool = False,
+        stream_waits: bool = False,
     ) -> None:
-        """name: of the source, as in raw.source_tables. alone: the stream waits while snapshots are taken."""
+        """name: of the source, as in raw.source_tables. stream_waits: the stream is paused during snapshots."""
         self.rows = 0
-        self.given_up: dict[str, str] = {}
+        self.unreadable: dict[str, str] = {}
         self._lake = lake
         self._source = source
         self._name = name
         self._settings = settings
         self._hooks = hooks or SnapshotHooks()
-        self._me = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self._alone = alone
+        self._id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._stream_waits = stream_waits
         self._claims = 0
+        # By snapshot_id and number of chunks: the position that the stream has to pass before rows are compared.
         self._awaited: dict[tuple[str, int], int] = {}
-        self._next_chance = time.monotonic() + AGAIN_SECONDS
-        self._begun_at = 0.0
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        self._queue_polled_at = 0.0
         self._repeats, self._problems = Repeats(_log), Repeats(_log)
         self._stop = threading.Event()
         self._wake = threading.Event()
 
     def stop(self) -> None:
-        """End after the chunks at hand."""
+        """End after the chunks that are being read."""
         self._stop.set()
         self._wake.set()
         self._source.cancel()
 
     def wake(self) -> None:
-        """Look at the queue now."""
+        """Look for queued tables now."""
         self._wake.set()
 
     def run(self, until_done: bool = False) -> None:
-        """Take what is queued, and what comes; until_done: end when all is done that can be."""
-        first = True
+        """Take queued snapshots until `stop`; until_done: or until all are taken that can be."""
+        is_first = True
         try:
             while not self._stop.is_set():
                 self._wake.clear()
-                left = self._look(first)
-                first = False
-                if until_done and left == 0:
+                pending = self._poll(is_first)
+                is_first = False
+                if until_done and pending == 0:
                     return
                 seconds = self._settings.catalog_poll_seconds
-                self._wake.wait(min(seconds, 1.0) if left else seconds)
+                self._wake.wait(min(seconds, 1.0) if pending else seconds)
         finally:
             self._source.close()
 
-    def _look(self, first: bool) -> int:
-        """Survey, then do what there is to do; how many tables are not done."""
+    def _poll(self, is_first: bool) -> int:
+        """Sync the catalog, then take snapshots; the number of tables that are still pending."""
         try:
-            self._source.survey()
-            first = False
-            left = self._pass()
-        except Unreachable as error:
-            if first and not isinstance(error, Busy):
+            self._source.sync_catalog()
+            is_first = False
+            pending = self._take_snapshots()
+        except SourceUnavailable as error:
+            if is_first and not isinstance(error, CatalogUnavailable):
                 raise
             self._repeats.occurred(f"source {self._name}: the snapshotter waits: {error}", key=error.what)
             return 1
         self._repeats.over(f"source {self._name}: the snapshotter continues")
-        return left
+        return pending
 
-    def _pass(self) -> int:
-        """Do all there is to do now; how many tables are not done, though they may be yet."""
-        self._begun_at = time.monotonic()
-        group = self._begin(self._queued())
-        while not self._stop.is_set() and (group := group or self._next()):
-            if not self._read(group):
-                break  # what can't be reached is not tried again at once
-            group = self._begin_more()
-        left = self._pending()
-        if not left:
-            self._source.rest()
-        return len(left)
+    def _take_snapshots(self) -> int:
+        """Read group after group until no chunk is free; the number of tables that are still pending."""
+        self._queue_polled_at = time.monotonic()
+        group = self._begin_snapshots(self._queued_tables())
+        while not self._stop.is_set() and (group := group or self._next_group()):
+            if not self._read_group(group):
+                break  # the source can't be reached: no retry at once
+            group = self._begin_more_snapshots()
+        pending = self._pending_tables()
+        if not pending:
+            self._source.release_resources()
+        return len(pending)
 
-    def _next(self) -> list[tuple[SourceTable, Chunk]]:
-        """A group of chunks of what is begun, ours now; what is read is done."""
-        work = self._work()
-        self._finish(work)
-        return self._claim(work)
+    def _next_group(self) -> Group:
+        """Complete the snapshots that are read, then claim chunks of the others."""
+        snapshots = self._running_snapshots()
+        self._complete_snapshots(snapshots)
+        return self._claim_chunks(snapshots)
 
-    def _begin_more(self) -> list[tuple[SourceTable, Chunk]]:
-        """What was queued while others are read is not to wait for their end; looked for now and then."""
-        if time.monotonic() - self._begun_at < self._settings.catalog_poll_seconds:
+    def _begin_more_snapshots(self) -> Group:
+        """Begin the snapshots of tables that were queued while others are read, every `catalog_poll_seconds`."""
+        if time.monotonic() - self._queue_polled_at < self._settings.catalog_poll_seconds:
             return []
-        self._begun_at = time.monotonic()
-        self._source.survey()
-        return self._begin(self._queued(), patient=False)
+        self._queue_polled_at = time.monotonic()
+        self._source.sync_catalog()
+        return self._begin_snapshots(self._queued_tables(), patient=False)
 
-    def _queued(self) -> list[SourceTable]:
-        """What is to be begun. What can't be read is given up, but for a try now and then."""
-        if time.monotonic() >= self._next_chance:
-            self._next_chance = time.monotonic() + AGAIN_SECONDS
-            self.given_up.clear()
-        pending = self._pending()
-        self.given_up |= {t.table_id: why for t in pending if (why := self._source.obstacle(t))}
-        return [t for t in pending if t.state == QUEUED and t.table_id not in self.given_up]
+    def _queued_tables(self) -> list[SourceTable]:
+        """The queued tables without those that can't be read; these are tried again every `RETRY_SECONDS`."""
+        if time.monotonic() >= self._retry_at:
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            self.unreadable.clear()
+        pending = self._pending_tables()
+        self.unreadable |= {t.table_id: why for t in pending if (why := self._source.ineligibility_reason(t))}
+        return [t for t in pending if t.state == QUEUED and t.table_id not in self.unreadable]
 
-    def _pending(self) -> list[SourceTable]:
+    def _pending_tables(self) -> list[SourceTable]:
         tables = self._lake.tables.read(self._name).values()
-        left = [t for t in tables if t.is_pending]
-        return sorted((t for t in left if t.table_id not in self.given_up), key=lambda t: t.table_name)
+        pending = [t for t in tables if t.is_pending and t.table_id not in self.unreadable]
+        return sorted(pending, key=lambda table: table.table_name)
 
-    def _begin(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[tuple[SourceTable, Chunk]]:
-        """Plan snapshots under new ids, then claim the tables for them; gives the chunks that were planned as ours."""
+    def _begin_snapshots(self, queued: Sequence[SourceTable], *, patient: bool = True) -> Group:
+        """Plan snapshots of queued tables and set these to running; gives a first group of their chunks, claimed."""
         plans = self._source.plan(queued, patient=patient) if queued else []
         if not plans:
             return []
-        before = {table.table_id: table for table in queued}
-        chunks: dict[str, list[Chunk]] = {}
-        rows: list[SourceTable] = []
-        for plan in plans:
-            table = before[plan.table.table_id]
-            snapshot_id = f"{table.table_id}-{uuid.uuid4().hex[:12]}"
-            chunks[snapshot_id] = chunks_of(table, snapshot_id, plan.chunks)
-            rows.append(
-                table.with_changes(
-                    state=RUNNING,
-                    snapshot_id=snapshot_id,
-                    snapshot_lsn=plan.snapshot_lsn,
-                    columns=plan.table.columns,
-                    leaves=plan.table.leaves,
-                    attributes=plan.table.attributes,
-                    published_id=plan.table.published_id,
-                    dropped=None,
-                )
-            )
-        work = _Work({str(row.snapshot_id): row for row in rows}, chunks)
-        ours = make_claimed(self._wanted(work), self._owner(), self._settings.chunk_lease_seconds)
-        planned = list({(c.snapshot_id, c.chunk): c for c in chain(*chunks.values(), ours)}.values())
-        # The chunks are there before the tables say so: nobody sees a snapshot without its chunks.
+        tables = {table.table_id: table for table in queued}
+        begun = [begin_snapshot(tables[plan.table.table_id], plan) for plan in plans]
+        rows = [row for row, _ in begun]
+        snapshots = RunningSnapshots.from_rows(rows, chain.from_iterable(chunks for _, chunks in begun))
+        claimed = make_claimed(self._select_chunks(snapshots), self._new_owner(), self._settings.chunk_lease_seconds)
+        chunks = chain(*snapshots.chunks.values(), claimed)
+        planned = list({(chunk.snapshot_id, chunk.chunk): chunk for chunk in chunks}.values())
+        # The chunks first: no process may see a running snapshot without its chunks.
         if planned:
             self._lake.chunks.insert(planned)
         self._hooks.after_plan(planned)
         self._lake.tables.upsert(self._name, rows)
-        # Not by what is as we put it: whoever moves a table to another writer may have changed its row since.
-        won = work.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
-        self._lake.chunks.delete_snapshots(work.tables.keys() - won)
-        for snapshot_id, row in work.tables.items():
+        # Compared by snapshot_id, not by row: a process that moves a table to another writer may have changed the row.
+        won = snapshots.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
+        self._lake.chunks.delete_snapshots(snapshots.tables.keys() - won)
+        for snapshot_id, row in snapshots.tables.items():
             if snapshot_id in won:
-                _log.info("snapshot of %s: %d chunks", row.table_name, len(chunks[snapshot_id]))
-        return self._to_read(work, [chunk for chunk in ours if chunk.snapshot_id in won])
+                _log.info("snapshot of %s: %d chunks", row.table_name, len(snapshots.chunks[snapshot_id]))
+        return self._claimed_group(snapshots, [chunk for chunk in claimed if chunk.snapshot_id in won])
 
-    def _work(self) -> _Work:
-        """What is running, as of now."""
-        tables = {str(t.snapshot_id): t for t in self._pending() if t.state == RUNNING}
-        chunks: dict[str, list[Chunk]] = {snapshot_id: [] for snapshot_id in tables}
-        for chunk in self._lake.chunks.read(tables):
-            chunks[chunk.snapshot_id].append(chunk)
-        return _Work(tables, chunks)
+    def _running_snapshots(self) -> RunningSnapshots:
+        tables = [table for table in self._pending_tables() if table.state == RUNNING]
+        return RunningSnapshots.from_rows(tables, self._lake.chunks.read(str(table.snapshot_id) for table in tables))
 
-    def _claim(self, work: _Work) -> list[tuple[SourceTable, Chunk]]:
-        """A group of chunks that are ours now."""
-        wanted = self._wanted(work)
-        if not wanted:
+    def _claim_chunks(self, snapshots: RunningSnapshots) -> Group:
+        selected = self._select_chunks(snapshots)
+        if not selected:
             return []
-        return self._to_read(work, self._lake.chunks.claim(wanted, self._owner(), self._settings.chunk_lease_seconds))
+        seconds = self._settings.chunk_lease_seconds
+        return self._claimed_group(snapshots, self._lake.chunks.claim(selected, self._new_owner(), seconds))
 
-    def _to_read(self, work: _Work, claimed: Sequence[Chunk]) -> list[tuple[SourceTable, Chunk]]:
+    def _claimed_group(self, snapshots: RunningSnapshots, claimed: Sequence[Chunk]) -> Group:
         if claimed:
             self._hooks.after_claim(claimed)
-        return [(work.tables[chunk.snapshot_id], chunk) for chunk in claimed]
+        return snapshots.pair(claimed)
 
-    def _owner(self) -> str:
-        """Another one for each claim."""
+    def _select_chunks(self, snapshots: RunningSnapshots) -> list[Chunk]:
+        return select_chunks(
+            snapshots,
+            datetime.now(timezone.utc),
+            self._settings.snapshot_batch_bytes,
+            self._source.estimated_bytes,
+            lambda table: self._stream_waits or self._source.requires_single_snapshot(table),
+        )
+
+    def _new_owner(self) -> str:
+        """A name for one claim, different from that of every other claim."""
         self._claims += 1
-        return f"{self._me}:{self._claims}"
+        return f"{self._id}:{self._claims}"
 
-    def _wanted(self, work: _Work) -> list[Chunk]:
-        """A group of chunks that are free, to be landed by one commit."""
-        now = datetime.now(timezone.utc)
-        most = self._settings.snapshot_batch_bytes
-        wanted: list[Chunk] = []
-        weight = 0
-        for snapshot_id, table in work.tables.items():
-            free = [chunk for chunk in work.chunks[snapshot_id] if chunk.is_claimable(now)]
-            whole = self._alone or self._source.at_once(table)
-            if whole and any(c.state == RUNNING and c not in free for c in work.chunks[snapshot_id]):
-                continue
-            for chunk in free:
-                size = self._source.weight(table, chunk)
-                if not whole and wanted and (weight + size > most or len(wanted) >= GROUP_CHUNKS):
-                    break
-                wanted.append(chunk)
-                weight += size
-        return wanted
-
-    def _read(self, group: Sequence[tuple[SourceTable, Chunk]]) -> bool:
-        """Read claimed chunks, land them in one commit, name them done. Whether any came to something: was read, or is
-        not to be tried again as it is.
+    def _read_group(self, group: Group) -> bool:
+        """Read claimed chunks, commit their rows in one batch, mark the chunks done; false if every chunk has to be
+        retried, as when the source can't be reached.
         """
-        began = time.monotonic()
+        started_at = time.monotonic()
         folder = self._lake.commit_folder(SNAPSHOT_ROWS)
-        with Lease(self._lake.chunks, [c for _, c in group], self._settings.chunk_lease_seconds) as lease:
-            found = list(self._source.read(group, folder))
+        with Lease(self._lake.chunks, [chunk for _, chunk in group], self._settings.chunk_lease_seconds) as lease:
+            outcomes = list(self._source.read(group, folder))
             tables = {chunk.snapshot_id: table for table, chunk in group}
-            self._tell(found, tables)
-            good = [read for read in found if not read.problem]
-            files = [read.file for read in good if read.file is not None]
-            self._hooks.before_land([read.chunk for read in good])
-            self._lake.add(SNAPSHOT_ROWS, files)
-            self._hooks.after_land([read.chunk for read in good])
-            counted = lease.mark_done(
-                {(r.chunk.snapshot_id, r.chunk.chunk): ChunkStats(r.rows, r.read_lsn) for r in good}
-            )
-        rows = sum(chunk.row_count or 0 for chunk in counted)
+            self._report_problems(outcomes, tables)
+            self._requeue_tables(outcomes, tables)
+            good = [outcome for outcome in outcomes if not outcome.problem]
+            self._hooks.before_commit([outcome.chunk for outcome in good])
+            self._lake.add(SNAPSHOT_ROWS, [outcome.file for outcome in good if outcome.file is not None])
+            self._hooks.after_commit([outcome.chunk for outcome in good])
+            done = lease.mark_done({(o.chunk.snapshot_id, o.chunk.chunk): ChunkStats(o.rows, o.read_lsn) for o in good})
+        rows = sum(chunk.row_count or 0 for chunk in done)
         self.rows += rows
         self._lake.run_housekeeping()
-        if counted:
-            if len(good) == len(found):
-                self._problems.over(f"source {self._name}: chunks are read again")
-            names = sorted({tables[chunk.snapshot_id].table_name for chunk in counted})
-            many = f"{len(names)} tables" if len(names) > 1 else names[0]
-            took = time.monotonic() - began
-            _log.info("%d rows of %s in %.1f s", rows, many, took)
-        return not found or any(not read.problem or read.restart or read.give_up for read in found)
+        if done:
+            if len(good) == len(outcomes):
+                self._problems.over(f"source {self._name}: chunks can be read again")
+            names = sorted({tables[chunk.snapshot_id].table_name for chunk in done})
+            subject = f"{len(names)} tables" if len(names) > 1 else names[0]
+            _log.info("%d rows of %s in %.1f s", rows, subject, time.monotonic() - started_at)
+        return not outcomes or any(outcome.is_settled for outcome in outcomes)
 
-    def _tell(self, found: Iterable[Read], tables: Mapping[str, SourceTable]) -> None:
-        """Say what went wrong, queue anew what has to be, leave alone what can't be read."""
-        restart: dict[str, SourceTable] = {}
-        for read in found:
-            table = tables[read.chunk.snapshot_id]
-            if read.restart and table.table_id not in restart:
-                _log.warning("the snapshot of %s begins anew: %s", table.table_name, read.problem)
-                restart[table.table_id] = table.with_snapshot_queued(read.problem)
-            elif read.give_up and table.table_id not in self.given_up:
-                _log.error("%s can't be read: %s", table.table_name, read.problem)
-                self.given_up[table.table_id] = read.problem
-            elif read.problem and table.table_id not in self.given_up:
-                problem = f"{table.table_name}, to be tried again: {read.problem}"
-                self._problems.occurred(problem, key=table.table_id)
-        self._lake.tables.upsert(self._name, list(restart.values()))
+    def _report_problems(self, outcomes: Iterable[ChunkOutcome], tables: Mapping[str, SourceTable]) -> None:
+        """Log each problem, once for each table, and remember the tables that can't be read."""
+        restarting: set[str] = set()
+        for outcome in outcomes:
+            table = tables[outcome.chunk.snapshot_id]
+            if outcome.must_restart and table.table_id not in restarting:
+                _log.warning("restarting the snapshot of %s: %s", table.table_name, outcome.problem)
+                restarting.add(table.table_id)
+            elif outcome.is_unreadable and table.table_id not in self.unreadable:
+                _log.error("%s can't be read: %s", table.table_name, outcome.problem)
+                self.unreadable[table.table_id] = outcome.problem
+            elif outcome.problem and table.table_id not in self.unreadable:
+                message = f"{table.table_name} can't be read at present, retrying: {outcome.problem}"
+                self._problems.occurred(message, key=table.table_id)
 
-    def _finish(self, work: _Work) -> None:
-        """Mark tables done whose chunks all are, unless they were queued anew or altered meanwhile."""
-        read = [s for s in work.tables if all(chunk.state == DONE for chunk in work.chunks[s])]
-        complete = [s for s in read if self._is_complete(work.tables[s], work.chunks[s])]
-        if not complete:
+    def _requeue_tables(self, outcomes: Iterable[ChunkOutcome], tables: Mapping[str, SourceTable]) -> None:
+        """Queue new snapshots of the tables that are no longer what their snapshot was begun of."""
+        problems: dict[str, str] = {}
+        for outcome in outcomes:
+            if outcome.must_restart:
+                problems.setdefault(outcome.chunk.snapshot_id, outcome.problem)
+        queued = [tables[key].with_snapshot_queued(problem) for key, problem in problems.items()]
+        self._lake.tables.upsert(self._name, queued)
+
+    def _complete_snapshots(self, snapshots: RunningSnapshots) -> None:
+        """Set tables to done whose rows are all read, unless they were queued or altered meanwhile."""
+        read = [(table, chunks) for table, chunks in snapshots.fully_read() if self._has_all_rows(table, chunks)]
+        if not read:
             return
         complete_lsn = self._source.watermark()
-        self._hooks.before_done([chunk for s in complete for chunk in work.chunks[s]])
-        # What the log doesn't tell is looked for once more; a table that was altered is queued by
-        # this.
-        self._source.survey()
-        rows = [
-            work.tables[snapshot_id].with_changes(
-                state=DONE,
-                complete_lsn=complete_lsn,
-                row_count=sum(chunk.row_count or 0 for chunk in work.chunks[snapshot_id]),
-                note=None,
-            )
-            for snapshot_id in complete
-        ]
-        for row in self._lake.tables.upsert(self._name, rows):
-            _log.info("snapshot of %s is done: %d rows", row.table_name, row.row_count)
+        self._hooks.before_done([chunk for _, chunks in read for chunk in chunks])
+        # DDL that the log does not contain is looked for once more. It queues a table that was altered, and the
+        # conditional update below does not change a row that was queued.
+        self._source.sync_catalog()
+        for row in self._lake.tables.upsert(self._name, [complete_table(*pair, complete_lsn) for pair in read]):
+            _log.info("snapshot of %s is complete: %d rows", row.table_name, row.row_count)
         # A run of the models that was past `complete_lsn` before admits the snapshot at the next position: make one.
         self._source.watermark()
 
-    def _is_complete(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
-        """Whether no row lacks a value, now that all chunks are read; those that do are to be read by their keys.
+    def _has_all_rows(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
+        """Whether the lake has every row with every value, now that all chunks are done.
 
-        Chunks of different moments miss what moved between them, and the stream has to tell what.
+        Chunks that were read at different LSNs miss the rows that moved between them. The stream brings these, but not
+        their unchanged TOAST values; rows with a missing value are planned as chunks by key (rule S8).
         """
-        if all(chunk.read_lsn in (None, table.snapshot_lsn) for chunk in chunks):
+        if is_read_at_snapshot_lsn(table, chunks):
             return True
-        if self._alone:  # nothing tells what moved between them
-            self._lake.tables.upsert(self._name, [table.with_snapshot_queued("it was read at different moments")])
+        if self._stream_waits:  # the stream brings nothing
+            self._lake.tables.upsert(self._name, [table.with_snapshot_queued("it was read at different positions")])
             return False
-        read = (str(table.snapshot_id), len(chunks))
-        if read not in self._awaited:
-            self._awaited[read] = self._source.watermark()
-            _log.info("snapshot of %s was read at different moments: it waits for the stream", table.table_name)
-        stored = self._lake.persisted_position(self._name)
-        if stored is None or stored <= self._awaited[read]:
+        key = (str(table.snapshot_id), len(chunks))
+        if key not in self._awaited:
+            self._awaited[key] = self._source.watermark()
+            _log.info("snapshot of %s was read at different positions: waiting for the stream", table.table_name)
+        persisted = self._lake.persisted_position(self._name)
+        if persisted is None or persisted <= self._awaited[key]:
             return False
-        found = find_incomplete_rows(self._lake.spark, table, self._awaited[read], KEYS_AT_ONCE)
-        if found:
-            _log.info("%d rows of %s are read once more", len(found), table.table_name)
-            self._lake.chunks.insert(key_chunks(table, len(chunks), self._awaited[read], found))
-        return not found
+        rows = find_incomplete_rows(self._lake.spark, table, self._awaited[key], KEYS_AT_ONCE)
+        if rows:
+            _log.info("%d rows of %s are read again by key", len(rows), table.table_name)
+            self._lake.chunks.insert(key_chunks(table, len(chunks), self._awaited[key], rows))
+        return not rows

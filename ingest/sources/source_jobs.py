@@ -7,10 +7,12 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import Source
 from ingest.lake import Lake
 from ingest.positions.position import Position
-from ingest.snapshot.snapshot_source import Source as Tables
+from ingest.snapshot.snapshot_source import SnapshotSource
 from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
-from ingest.stream.snapshot_first_feed import AfterSnapshots
-from ingest.stream.stream_writer import Departure, Feed, Hooks, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.snapshot_first_feed import SnapshotFirstFeed
+from ingest.stream.stream_feed import Feed
+from ingest.stream.stream_writer import ExitCondition, StreamWriter
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Stream:
 
     position: Position
     feed: Callable[[Callable[[], None]], Feed]
-    departure: Departure | None = None
+    departure: ExitCondition | None = None
 
 
 class SourceJobs:
@@ -38,7 +40,7 @@ class SourceJobs:
         source: Source,
         settings: JobSettings,
         streams: Sequence[Stream],
-        tables: Tables,
+        tables: SnapshotSource,
         watermark: Callable[[], int],
     ) -> None:
         self.name = source.name
@@ -48,20 +50,20 @@ class SourceJobs:
         self._settings = settings
         self._tables = tables
         # Without tombstones what is there has to be read first, and alone.
-        self._alone = not source.soft_deletes
+        self._stream_waits = not source.soft_deletes
 
-    def writer(self, stream: Stream, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
+    def writer(self, stream: Stream, hooks: CommitHooks, queued: Snapshotter | None) -> StreamWriter:
         """A stream's writer. queued: the snapshotter to be woken when the stream shows what has to be read."""
         feed = stream.feed(queued.wake if queued else lambda: None)
-        if self._alone:
-            self._tables.survey()
-            feed = AfterSnapshots(feed, self._lake, self.name, queued.given_up if queued else ())
+        if self._stream_waits:
+            self._tables.sync_catalog()
+            feed = SnapshotFirstFeed(feed, self._lake, self.name, queued.unreadable if queued else ())
         return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         """The snapshotter; what there is now is registered, so that it can be waited for."""
-        self._tables.survey()
-        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, alone=self._alone)
+        self._tables.sync_catalog()
+        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, stream_waits=self._stream_waits)
 
     def rest(self) -> None:
         """Nothing is read here: let go of what is held at the source, which may keep it from clearing up."""

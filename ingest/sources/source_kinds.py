@@ -14,7 +14,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Source
 from ingest.lake import Lake
 from ingest.positions.position import format_lsn
-from ingest.snapshot.snapshot_source import Source as Tables
+from ingest.snapshot.snapshot_source import SnapshotSource
 from ingest.sources.mongodb import cluster_time, mongodb_connection, mongodb_source, stream_scope
 from ingest.sources.mongodb import document_views as mongodb_codegen
 from ingest.sources.mongodb import mongodb_checks as mongodb_preflight
@@ -60,7 +60,7 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
     return environment.unavailable(error, where)
 
 
-def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
+def tables(lake: Lake, source: Source, settings: JobSettings) -> SnapshotSource:
     """A source's tables, to be read without a stream."""
     if isinstance(source, PostgresSource):
         return postgres_snapshot_source.PostgresTables(lake, source, settings)

@@ -1,1 +1,1 @@
-"""The stream writer: batches of a source's events are committed to `raw.wal_events`, position by position."""
+"""The stream writer: reads a source's events and commits them to `raw.wal_events` in batches, with their position."""

@@ -1,6 +1,7 @@
-"""Snapshots first and alone: the stream of a source without soft deletes waits while its tables are read.
+"""A feed for sources without soft deletes: the stream is paused while a table of the source waits for its snapshot.
 
-Without tombstones nothing would tell that a row which a snapshot brings late was deleted meanwhile (design rule S5).
+Such a source has no tombstones, so a row that is deleted after a snapshot has read it, and before the snapshot is
+committed, would come back. Snapshots therefore run first and alone (rule S5).
 """
 
 import logging
@@ -10,41 +11,45 @@ from collections.abc import Container
 from ingest.common.records import EventBatch
 from ingest.lake import Lake
 from ingest.positions.position import Position, StreamReset
-from ingest.stream.stream_writer import Feed
+from ingest.stream.stream_feed import Feed
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
-class AfterSnapshots:
-    """A `Feed` that gives what another one has, but nothing while a snapshot of the source is queued or running.
+class SnapshotFirstFeed:
+    """A `Feed` that returns what another feed returns, but nothing while a snapshot of the source is queued or running.
 
-    The other goes on telling the server that it is alive; what it has read waits in its bounded buffer. given_up: the
-    table_ids of what can't be read, by who takes the snapshots; nobody waits for these.
+    The other feed keeps its connection alive meanwhile, and holds what it has read in its bounded queue. unreadable:
+    the table_ids of tables that can't be read at present, as the snapshotter knows them; the stream does not wait for
+    these.
     """
 
-    def __init__(self, feed: Feed, lake: Lake, source: str, given_up: Container[str] = ()) -> None:
-        self._feed, self._lake, self._source, self._given_up = feed, lake, source, given_up
-        self._waits = False
-        self._looked = float("-inf")
-        self.start, self.before_landing = feed.start, feed.before_landing
+    def __init__(self, feed: Feed, lake: Lake, source: str, unreadable: Container[str] = ()) -> None:
+        self._feed, self._lake, self._source, self._unreadable = feed, lake, source, unreadable
+        self._is_paused = False
+        self._polled_at = float("-inf")
+        self.start, self.prepare_commit = feed.start, feed.prepare_commit
         self.cancel, self.finish, self.stop = feed.cancel, feed.finish, feed.stop
 
     def read(self, timeout: float) -> EventBatch | StreamReset | None:
-        """What came next; None: nothing did, or it has to wait."""
-        if time.monotonic() - self._looked >= LOOK_SECONDS:
-            tables = self._lake.tables.read(self._source).values()
-            waits_for = sorted(t.table_name for t in tables if t.is_pending and t.table_id not in self._given_up)
-            if waits_for and not self._waits:
-                _log.info("source %s: the stream waits for a snapshot of %s", self._source, ", ".join(waits_for))
-            self._waits = bool(waits_for)
-            self._looked = time.monotonic()
-        if self._waits:
+        """The next events; None if there are none, or while the stream is paused."""
+        if time.monotonic() - self._polled_at >= POLL_SECONDS:
+            self._poll()
+        if self._is_paused:
             time.sleep(timeout)
             return None
         return self._feed.read(timeout)
 
     def acknowledge(self, position: Position) -> None:
-        """`position` is stored."""
+        """See `Feed`."""
         self._feed.acknowledge(position)
+
+    def _poll(self) -> None:
+        tables = self._lake.tables.read(self._source).values()
+        pending = sorted(t.table_name for t in tables if t.is_pending and t.table_id not in self._unreadable)
+        if pending and not self._is_paused:
+            _log.info("source %s: the stream waits for the snapshots of %s", self._source, ", ".join(pending))
+        self._is_paused = bool(pending)
+        self._polled_at = time.monotonic()

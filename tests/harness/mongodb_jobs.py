@@ -20,7 +20,8 @@ from ingest.sources.mongodb import mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer, start_over
 from ingest.sources.mongodb.snapshot.mongodb_snapshot_source import MongoCollections
 from ingest.sources.mongodb.stream_scope import Scope
-from ingest.stream.stream_writer import Hooks, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.stream_writer import StreamWriter
 from tests.harness import postgres_jobs
 
 Client = MongoClient[dict[str, Any]]
@@ -64,7 +65,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         """What `tidemark resnapshot --all` does."""
         start_over(self.lake, self.source, self.settings)
 
-    def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
+    def writer(self, hooks: CommitHooks | None = None, writer: int = 1) -> StreamWriter:
         assert writer == 1
         position = self.position()
         feed = MongoFeed(self.lake, self.source, self.settings, position)

@@ -23,7 +23,8 @@ from ingest.sources.postgres.slots.replication_slots import Held
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from ingest.sources.postgres.writers.postgres_writers import open_writers
 from ingest.sources.postgres.writers.writer_reset import start_over
-from ingest.stream.stream_writer import Hooks, Progress, StreamWriter
+from ingest.stream.batch_committer import CommitHooks, Progress
+from ingest.stream.stream_writer import StreamWriter
 
 Row = tuple[str | None, ...]
 
@@ -74,12 +75,12 @@ class PostgresJobs:
         query = f"SELECT count(*) FROM raw.wal_events WHERE source = '{self.source.name}'"
         return int(self.lake.spark.sql(query).collect()[0][0])
 
-    def writer(self, hooks: Hooks | None = None, writer: int = 1) -> StreamWriter:
+    def writer(self, hooks: CommitHooks | None = None, writer: int = 1) -> StreamWriter:
         position = self.positions()[writer]
         feed = PostgresFeed(self.lake, self.source, self.settings, position)
         return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
-    def stream(self, hooks: Hooks | None = None) -> Progress:
+    def stream(self, hooks: CommitHooks | None = None) -> Progress:
         """Stream all that is committed by now."""
         writer = self.writer(hooks)
         return writer.run(until=self.watermark())
@@ -104,7 +105,7 @@ class PostgresJobs:
         self.stream()
 
     @contextmanager
-    def streaming(self, hooks: Hooks | None = None) -> Iterator[StreamWriter]:
+    def streaming(self, hooks: CommitHooks | None = None) -> Iterator[StreamWriter]:
         """With the stream running in a thread; what ends it before is raised."""
         writer = self.writer(hooks)
         failures: list[BaseException] = []

@@ -5,7 +5,8 @@ import threading
 from collections.abc import Callable
 
 from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
-from ingest.stream.stream_writer import Hooks, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.stream_writer import StreamWriter
 from tests.harness.kill_points import Killed
 from tests.harness.postgres_jobs import PostgresJobs
 
@@ -19,7 +20,7 @@ class RandomKills:
         self._running: list[StreamWriter | Snapshotter] = []
         self._failures: list[BaseException] = []
         makers: list[Callable[[], StreamWriter | Snapshotter]] = [
-            lambda: jobs.writer(Hooks(*[self._maybe] * 4)),
+            lambda: jobs.writer(CommitHooks(*[self._maybe] * 4)),
             *[lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5))] * randomly.randint(1, 2),
         ]
         self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]

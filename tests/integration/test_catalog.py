@@ -24,7 +24,9 @@ from ingest.sources.postgres.postgres_connection import Connection, Link, connec
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.schema_tracking.table_sync import Survey
 from ingest.sources.postgres.writers.writer_reset import start_over
-from ingest.stream.stream_writer import Hooks, Landing, Progress, StreamWriter
+from ingest.stream.batch_committer import CommitHooks, Progress
+from ingest.stream.open_batch import Batch
+from ingest.stream.stream_writer import StreamWriter
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once
 from tests.harness.postgres_jobs import PostgresJobs
@@ -39,11 +41,11 @@ def orders(database: Database) -> Database:
     return database
 
 
-def released(landed: threading.Semaphore) -> Callable[[Landing], None]:
+def released(landed: threading.Semaphore) -> Callable[[Batch], None]:
     """A hook that says that rows were landed."""
 
-    def tell(landing: Landing) -> None:
-        if landing.rows:
+    def tell(batch: Batch) -> None:
+        if batch.rows:
             landed.release()
 
     return tell
@@ -199,7 +201,7 @@ def parts(database: Database) -> Database:
 def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed = threading.Semaphore(0)
-    with jobs.streaming(Hooks(after_land=lambda _: landed.release())):
+    with jobs.streaming(CommitHooks(after_commit=lambda _: landed.release())):
         parts.execute("update p set n = -1 where id = 1")
         assert landed.acquire(timeout=60)
         parts.execute("alter table p rename to q")
@@ -220,7 +222,7 @@ def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: Postgr
     jobs.settle()
     full = "alter table other replica identity full"
     landed = threading.Semaphore(0)
-    with jobs.streaming(Hooks(after_land=lambda _: landed.release())):
+    with jobs.streaming(CommitHooks(after_commit=lambda _: landed.release())):
         for statement in (
             "update p set n = -n",  # the stream has heard of both, of p_us last
             "alter table p rename n to m; update p set m = 6 where region = 'eu'",
@@ -254,7 +256,7 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
     jobs = PostgresJobs(lake, new_source(publication=publication), settings)
     jobs.settle()
     landed = threading.Semaphore(0)
-    with jobs.streaming(Hooks(after_land=released(landed))):
+    with jobs.streaming(CommitHooks(after_commit=released(landed))):
         with parts.connect(autocommit=False) as reader:
             reader.execute("select count(*) from p").fetchall()
             detach = threading.Thread(
@@ -453,12 +455,12 @@ def test_events_streamed_without_a_key_are_read_again_with_the_key(
 
 
 @contextmanager
-def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Landing], None]) -> Iterator[Future[Progress]]:
+def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Batch], None]) -> Iterator[Future[Progress]]:
     """The stream, which looks at nothing but what it lands."""
     position = jobs.positions()[1]
     settings = jobs.settings.model_copy(update={"catalog_poll_seconds": 300.0})
     feed = PostgresFeed(jobs.lake, jobs.source, settings, position)
-    writer = StreamWriter(jobs.lake, feed, position, settings, Hooks(after_store=after_store))
+    writer = StreamWriter(jobs.lake, feed, position, settings, CommitHooks(after_store=after_store))
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit(writer.run)
 
@@ -469,7 +471,7 @@ def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orde
     full, default = (f"alter table orders replica identity {identity}" for identity in ("full", "default"))
     landed = threading.Semaphore(0)
 
-    def end(landing: Landing) -> None:
+    def end(batch: Batch) -> None:
         landed.release()
         if orders.execute("select 1 from orders where id = 77"):
             orders.execute(full)
@@ -493,9 +495,9 @@ def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Po
     jobs.settle()
     landed, is_read = threading.Semaphore(0), threading.Event()
 
-    def end(landing: Landing) -> None:
+    def end(batch: Batch) -> None:
         landed.release()
-        if is_read.is_set() and landing.rows:
+        if is_read.is_set() and batch.rows:
             raise Killed
 
     with streamed_until_killed(jobs, end) as running:
@@ -567,7 +569,7 @@ def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(
     database.execute(f"{table}; insert into x values (11, 1), (12, 1)")
     jobs.settle()
     landed = threading.Semaphore(0)
-    with jobs.streaming(Hooks(after_store=released(landed))):
+    with jobs.streaming(CommitHooks(after_store=released(landed))):
         database.execute("alter table p attach partition x for values from (10) to (20)")
         database.execute("update x set n = 77 where id = 11; insert into x values (13, 1); delete from x where id = 12")
         assert landed.acquire(timeout=60)
@@ -624,7 +626,7 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
             return batch
 
     feed = Watched(jobs.lake, jobs.source, quiet, position)
-    writer = StreamWriter(jobs.lake, feed, position, quiet, Hooks(after_store=released(landed)))
+    writer = StreamWriter(jobs.lake, feed, position, quiet, CommitHooks(after_store=released(landed)))
     with ThreadPoolExecutor(1) as pool, orders.connect(autocommit=False) as locking:
         running = pool.submit(writer.run)
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
@@ -688,7 +690,7 @@ def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
     jobs.settle()
     landed = threading.Semaphore(0)
     snapshots = set()
-    with jobs.streaming(Hooks(after_store=released(landed))):
+    with jobs.streaming(CommitHooks(after_store=released(landed))):
         database.execute("update s.orders set n = 2")
         assert landed.acquire(timeout=60)
         database.execute("alter schema s rename to t")
@@ -708,7 +710,7 @@ def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJo
     orders.execute("create table other (id int primary key)")
     jobs.settle()
     landed = threading.Semaphore(0)
-    with orders.connect(autocommit=False) as locking, jobs.streaming(Hooks(after_store=released(landed))):
+    with orders.connect(autocommit=False) as locking, jobs.streaming(CommitHooks(after_store=released(landed))):
         orders.execute("update orders set n = 0 where id = 1")
         assert landed.acquire(timeout=60)
         locking.execute("lock table other in access exclusive mode")  # as VACUUM FULL does, for hours
@@ -733,7 +735,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
         looks[oid] += 1
         return table_of(connection, oid)
 
-    with jobs.streaming(Hooks(after_store=released(landed))):
+    with jobs.streaming(CommitHooks(after_store=released(landed))):
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
         assert landed.acquire(timeout=60)
         orders.execute("alter table orders drop constraint orders_pkey; insert into orders values (77, 'x', 7)")

@@ -33,7 +33,7 @@ def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
     done = finished(tmp_path, *TIDEMARK, "snapshot", "--until-caught-up", DBT_PROFILES_DIR=profiles)
     assert done.returncode == 0, done.stderr
     shown = done.stderr.splitlines()
-    assert f"snapshot of {ESCAPED} is done: 1 rows" in done.stderr
+    assert f"snapshot of {ESCAPED} is complete: 1 rows" in done.stderr
     assert all(re.match(r"(?!00:00:00)\d\d:\d\d:\d\d ", line) for line in shown), shown
     written = (tmp_path / "logs/tidemark.log").read_text().splitlines()
     assert all(re.match(r"\d{4}-\d\d-\d\d ", line) for line in written), written

@@ -147,5 +147,5 @@ def test_executors_that_are_not_let_in_are_tried_again_with_pauses(
     with caplog.at_level(logging.WARNING), jobs.streaming():
         snapshotter.run(until_done=True)
     assert waited
-    assert caplog.text.count("to be tried again: can't connect to Postgres (too many connections") == 1
+    assert caplog.text.count("retrying: can't connect to Postgres (too many connections") == 1
     jobs.assert_equal("public.orders")

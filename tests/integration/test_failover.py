@@ -13,7 +13,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.devservers.embedded_servers import PostgresServer
 from ingest.lake import Lake
-from ingest.stream.stream_writer import Hooks
+from ingest.stream.batch_committer import CommitHooks
 from tests.conftest import TEST_SETTINGS, Database
 from tests.harness.kill_points import Killed, kill
 from tests.harness.postgres_jobs import PostgresJobs
@@ -91,7 +91,7 @@ def land_half(jobs: PostgresJobs, accounts: Database) -> str:
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(after_land=kill))
+        jobs.stream(CommitHooks(after_commit=kill))
     assert jobs.landed() > 0
     return before
 

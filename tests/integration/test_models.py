@@ -265,7 +265,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
             raise KilledJob
 
     with pytest.raises(KilledJob):
-        jobs.snapshot(SnapshotHooks(after_land=die_after_two))
+        jobs.snapshot(SnapshotHooks(after_commit=die_after_two))
     database.execute("update big set id = id + 1000 where id in (31, 41)")
     database.execute("update big set filler = repeat('g', 700) where id = 51")
     database.execute("update big set id = 2021 where id = 21")

@@ -32,7 +32,7 @@ from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.mongodb import cluster_time
 from ingest.sources.mongodb.mongodb_checks import check
 from ingest.sources.mongodb.mongodb_connection import SNAPSHOT_TOO_OLD, CannotConnect
-from ingest.stream.stream_writer import Hooks
+from ingest.stream.batch_committer import CommitHooks
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.postgres_jobs import in_chunks
@@ -135,7 +135,7 @@ def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo
 
     jobs.stream()
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(before_land=call_once(change)))
+        jobs.snapshot(SnapshotHooks(before_commit=call_once(change)))
     jobs.stream()
     jobs.assert_same(mongo, *names(jobs, "a"))
 
@@ -153,7 +153,7 @@ def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
 
     with jobs.streaming():
         pass
-    snapshotter = jobs.snapshotter(SnapshotHooks(before_land=call_once(delete)))
+    snapshotter = jobs.snapshotter(SnapshotHooks(before_commit=call_once(delete)))
     snapshotter.run(until_done=True)
     jobs.stream()
     assert len(list(jobs.lake_documents(*names(jobs, "a")))) == 5
@@ -195,7 +195,7 @@ def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
             shop.a.insert_one({"_id": n, "text": str(n % 10) * 600_000}, session=session)
     before = len(jobs.events())
     with pytest.raises(Killed):
-        jobs.stream(Hooks(before_store=kill))
+        jobs.stream(CommitHooks(before_store=kill))
     assert jobs.landed() > before
     assert len(jobs.events()) == before
     jobs.stream()
@@ -518,7 +518,7 @@ def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
 
     try:
         with jobs.streaming():
-            jobs.snapshot(SnapshotHooks(after_land=call_once(end_history)))
+            jobs.snapshot(SnapshotHooks(after_commit=call_once(end_history)))
     finally:
         old = window["minSnapshotHistoryWindowInSeconds"]
         mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": old})
@@ -547,7 +547,7 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
         assert jobs.table(*names(jobs, "late")).state == RUNNING
 
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(after_land=call_once(begin_it_anew)))
+        jobs.snapshot(SnapshotHooks(after_commit=call_once(begin_it_anew)))
     jobs.stream()
     jobs.assert_same(mongo, *names(jobs, "a", "late"))
 
@@ -644,7 +644,7 @@ def test_a_killed_snapshot_reads_nothing_again(
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(after_land=kill))
+        jobs.snapshot(SnapshotHooks(after_commit=kill))
     shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
     shop.a.delete_one({"_id": 2})
     shop.a.delete_one({"_id": 149})

@@ -20,7 +20,7 @@ from ingest.snapshot.executor_reads import ChunkReader
 from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.postgres.postgres_source import open_jobs
 from ingest.sources.postgres.slots import replication_slots
-from ingest.stream.stream_writer import Hooks
+from ingest.stream.batch_committer import CommitHooks
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs, in_chunks
@@ -51,13 +51,13 @@ Hook = Callable[[object], None]
 
 def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
     """Does `work` once, after the first group of chunks was landed."""
-    return SnapshotHooks(after_land=call_once(work))
+    return SnapshotHooks(after_commit=call_once(work))
 
 
 # Rows that change while they are read
 
 
-PLACES = ("after_plan", "after_claim", "before_land", "after_land")
+PLACES = ("after_plan", "after_claim", "before_commit", "after_commit")
 
 
 def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, accounts: Database) -> None:
@@ -199,10 +199,10 @@ def test_a_locked_table_is_named_by_a_process_that_starts(
 @pytest.mark.parametrize(
     "place",
     [
-        "after_land",
+        "after_commit",
         *(
             pytest.param(place, marks=pytest.mark.slow(reason="as between landing and naming it done, which is in CI"))
-            for place in ("after_plan", "after_claim", "before_land", "before_done")
+            for place in ("after_plan", "after_claim", "before_commit", "before_done")
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_one_paused_past_its_lease_does_not_count(
         while not jobs.lake.chunks.claim(jobs.lake.chunks.read([snapshot_id]), "another", 0.1):
             pass
 
-    paused = jobs.snapshotter(SnapshotHooks(before_land=call_once(lambda: another(None))))
+    paused = jobs.snapshotter(SnapshotHooks(before_commit=call_once(lambda: another(None))))
     paused.run(until_done=True)
     table = jobs.table("public.accounts")
     (chunk,) = jobs.lake.chunks.read([str(table.snapshot_id)])
@@ -367,7 +367,7 @@ def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, acco
             snapshots[name].add(chunk.snapshot_id)
 
     with chunked.streaming():
-        chunked.snapshot(SnapshotHooks(after_land=rewrite))
+        chunked.snapshot(SnapshotHooks(after_commit=rewrite))
     chunked.settle()
     *kept, dropped = rewrites
     chunked.assert_equal("public.accounts", *(f"public.{name}" for name in kept))
@@ -411,7 +411,7 @@ def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: Postgres
             claims.append(None)
 
     with chunked.streaming():
-        chunked.snapshot(SnapshotHooks(after_claim=exchange, before_land=exchange_back))
+        chunked.snapshot(SnapshotHooks(after_claim=exchange, before_commit=exchange_back))
     chunked.settle()
     chunked.assert_equal("public.accounts")
 
@@ -435,7 +435,7 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
             raise Killed
 
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(after_land=kill_second))
+        jobs.snapshot(SnapshotHooks(after_commit=kill_second))
     database.execute("delete from t where place <= 5")
     database.execute("vacuum t")
     database.execute("update t set pad = repeat('q', 1000) where place between 40 and 44")
@@ -456,7 +456,7 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs,
 @pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_anew")
 def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: PostgresJobs, accounts: Database) -> None:
     """At each moment one that is gone then, and one that is made anew at once; all are read together."""
-    places = ("after_plan", "after_claim", "before_land", "before_done")
+    places = ("after_plan", "after_claim", "before_commit", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
     dropped = {f"{kind}_{place}": place for place in places for kind in ("gone", "anew")}
     copy_accounts(accounts, *dropped)
@@ -580,7 +580,7 @@ def test_many_small_tables_are_begun_landed_and_done_together(jobs: PostgresJobs
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
     groups: list[list[Chunk]] = []
-    jobs.snapshot(SnapshotHooks(after_land=lambda chunks: groups.append(list(chunks))))
+    jobs.snapshot(SnapshotHooks(after_commit=lambda chunks: groups.append(list(chunks))))
     assert [len(group) for group in groups] == [30]
     assert {t.state for t in lake_tables(jobs)} == {DONE}
     assert len({t.complete_lsn for t in lake_tables(jobs)}) == 1
@@ -593,7 +593,7 @@ def lake_tables(jobs: PostgresJobs) -> list[Any]:
 @pytest.mark.slow(reason="what a stop leaves; that a kill loses nothing is in CI")
 def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
-    snapshotter._hooks.after_land = lambda _: snapshotter.stop()
+    snapshotter._hooks.after_commit = lambda _: snapshotter.stop()
     snapshotter.run(until_done=True)
     table = chunked.table("public.accounts")
     assert table.state == RUNNING
@@ -651,10 +651,10 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     landings: list[str] = []
     snapshotter = jobs.snapshotter(
         SnapshotHooks(
-            before_land=call_once(lambda: delete(None)), after_land=lambda _: landings.append("snapshot_rows")
+            before_commit=call_once(lambda: delete(None)), after_commit=lambda _: landings.append("snapshot_rows")
         )
     )
-    writer = jobs.writer(jobs.streams[0], Hooks(after_land=after_stream), snapshotter)
+    writer = jobs.writer(jobs.streams[0], CommitHooks(after_commit=after_stream), snapshotter)
     thread = threading.Thread(target=writer.run)
     thread.start()
     snapshotter.run(until_done=True)
@@ -718,7 +718,7 @@ def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs,
         accounts.execute("create table later (id int primary key); insert into later values (1)")
 
     hooks = SnapshotHooks(
-        after_claim=call_once(lambda: add(None)), after_land=lambda chunks: landed.extend(c.table_id for c in chunks)
+        after_claim=call_once(lambda: add(None)), after_commit=lambda chunks: landed.extend(c.table_id for c in chunks)
     )
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with chunked.streaming():
@@ -819,7 +819,7 @@ def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
 ) -> None:
     jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(after_land=kill))
+        jobs.snapshot(SnapshotHooks(after_commit=kill))
     accounts.execute("create table other (id int)")
     with accounts.connect(autocommit=False) as busy, ThreadPoolExecutor(1) as pool:
         busy.execute("insert into other values (1)")

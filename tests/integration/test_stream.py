@@ -12,7 +12,8 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import current_epochs, parse_lsn
-from ingest.stream.stream_writer import Hooks, Landing
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.open_batch import Batch
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs
@@ -147,11 +148,11 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     seen: list[tuple[int, int]] = []
 
-    def look(landing: Landing) -> None:
-        seen.append((landing.rows, len(jobs.events())))
+    def look(batch: Batch) -> None:
+        seen.append((batch.rows, len(jobs.events())))
 
-    progress = jobs.stream(Hooks(after_land=look))
-    assert progress.landings > 1  # those that wait for a commit are joined
+    progress = jobs.stream(CommitHooks(after_commit=look))
+    assert progress.commits > 1  # those that wait for a commit are joined
     assert {visible for _, visible in seen} == {0}
     events = jobs.events()
     assert [e["commit_index"] for e in events] == list(range(20000))
@@ -161,14 +162,14 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
 # Where it goes on
 
 
-@pytest.mark.parametrize("place", ["before_land", "after_land", "before_store", "after_store"])
+@pytest.mark.parametrize("place", ["before_commit", "after_commit", "before_store", "after_store"])
 def test_after_a_kill_every_record_comes_again_with_its_pair(
     jobs: PostgresJobs, accounts: Database, place: str
 ) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = balance + 1 where id <= 50")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(**{place: kill}))
+        jobs.stream(CommitHooks(**{place: kill}))
     accounts.execute("update accounts set balance = balance + 1 where id <= 50")
     jobs.settle()
     assert len(jobs.events()) == 100
@@ -191,7 +192,7 @@ def test_a_key_changed_after_a_kill_gives_no_event_another_position(
     jobs.settle()
     database.execute("begin; update things set n = 1; insert into notes values ('a'); commit")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(after_land=kill))
+        jobs.stream(CommitHooks(after_commit=kill))
     database.execute(statement)
     jobs.settle()
     pairs = (
@@ -211,7 +212,7 @@ def test_a_publication_that_is_dropped_under_the_stream_ends_it(jobs: PostgresJo
         accounts.execute("update accounts set balance = 1")
 
     with pytest.raises(Failure, match=r"publication.*(is gone|does not exist)"):
-        jobs.writer(Hooks(after_land=call_once(drop))).run()
+        jobs.writer(CommitHooks(after_commit=call_once(drop))).run()
 
 
 def test_a_slot_may_have_any_name_that_the_server_allows(
@@ -234,7 +235,7 @@ def test_half_a_landed_transaction_comes_again_after_a_kill(
     jobs.open()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(after_land=kill))
+        jobs.stream(CommitHooks(after_commit=kill))
     assert jobs.events() == []
     assert jobs.landed() > 0
     jobs.settle()
@@ -251,7 +252,7 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
     jobs.settle()
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(after_land=kill))
+        jobs.stream(CommitHooks(after_commit=kill))
     accounts.drop_slot(source.slot)
     jobs.resnapshot()
     accounts.execute("delete from accounts where id > 1000")
@@ -290,7 +291,7 @@ def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Da
     before = slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"]
     accounts.execute("update accounts set balance = 1")
     with pytest.raises(Killed):
-        jobs.stream(Hooks(before_store=kill))
+        jobs.stream(CommitHooks(before_store=kill))
     assert slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"] == before
     progress = jobs.stream()
     confirmed = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
@@ -300,7 +301,7 @@ def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Da
 def test_an_idle_database_moves_the_slot(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     moved = threading.Event()
-    with jobs.streaming(Hooks(after_store=lambda _: moved.set())):
+    with jobs.streaming(CommitHooks(after_store=lambda _: moved.set())):
         accounts.execute("create table unlogged_elsewhere (id int)")
         target = jobs.watermark()
         while slot_lag(accounts, jobs.source.slot, target) > 0:
@@ -323,7 +324,7 @@ def test_a_cut_connection_is_made_again(jobs: PostgresJobs, accounts: Database) 
     )
     accounts.execute("update accounts set balance = 1")
     reached = threading.Event()
-    with jobs.streaming(Hooks(before_land=cut, after_store=lambda _: reached.set())) as writer:
+    with jobs.streaming(CommitHooks(before_commit=cut, after_store=lambda _: reached.set())) as writer:
         assert reached.wait(60)
         accounts.execute("update accounts set balance = 2")
         target = jobs.watermark()
@@ -346,7 +347,7 @@ def test_a_connection_that_only_we_know_to_be_cut_is_made_again(
     jobs = PostgresJobs(lake, new_source(dsn=dsn), settings)
     jobs.settle()
     stored = threading.Event()
-    with jobs.streaming(Hooks(after_store=lambda _: stored.set())) as writer:
+    with jobs.streaming(CommitHooks(after_store=lambda _: stored.set())) as writer:
         accounts.execute("update accounts set balance = 1")
         assert stored.wait(60)
         relay.cut()
@@ -369,7 +370,7 @@ def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Dat
     accounts.execute("update accounts set balance = 1")
     pids: set[int] = set()
 
-    def slowly(_: Landing) -> None:
+    def slowly(_: Batch) -> None:
         with psycopg.connect(dsn, autocommit=True) as connection:
             for _tenth in range(30):
                 row = connection.execute(
@@ -379,7 +380,7 @@ def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Dat
                 assert row is not None
                 pids.add(row[0])
 
-    jobs.stream(Hooks(before_land=slowly))
+    jobs.stream(CommitHooks(before_commit=slowly))
     assert len(pids) == 1
     assert None not in pids
 
@@ -416,7 +417,7 @@ def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> Non
     jobs.open()
     started = threading.Event()
     accounts.execute("update accounts set balance = 1")
-    with jobs.streaming(Hooks(after_store=lambda _: started.set())):
+    with jobs.streaming(CommitHooks(after_store=lambda _: started.set())):
         assert started.wait(60)
         with pytest.raises(Failure, match="in use by process"):
             jobs.stream()

@@ -22,7 +22,7 @@ from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, QUEUED, SourceTable
 from ingest.pipeline import catch_up
 from ingest.pipeline.catch_up import ProgressTimeout
-from ingest.snapshot.snapshot_source import Plan
+from ingest.snapshot.snapshot_source import SnapshotPlan
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
@@ -167,7 +167,7 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
     read: list[str] = []
     name, jobs = pipeline.source.name, PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
 
-    def planned(plan: Callable[..., list[Plan]], queued: Sequence[SourceTable]) -> list[Plan]:
+    def planned(plan: Callable[..., list[SnapshotPlan]], queued: Sequence[SourceTable]) -> list[SnapshotPlan]:
         read.extend(table.table_name for table in queued)
         return plan(queued)
 

@@ -29,7 +29,8 @@ from ingest.sources.postgres.writers import table_assignment, writer_removal
 from ingest.sources.postgres.writers.postgres_writers import open_writers
 from ingest.sources.postgres.writers.writer_removal import Departure
 from ingest.sources.postgres.writers.writer_reset import start_over_writers
-from ingest.stream.stream_writer import Hooks, StreamWriter
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.stream_writer import StreamWriter
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.pgbench import pgbench, pgbench_tables
@@ -54,7 +55,7 @@ def jobs(lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSet
 
 
 def stream(
-    jobs: PostgresJobs, *, writers: int | None = None, only: int | None = None, hooks: Hooks | None = None
+    jobs: PostgresJobs, *, writers: int | None = None, only: int | None = None, hooks: CommitHooks | None = None
 ) -> None:
     """What is committed by now, one writer after the other; with another number of them from now on."""
     if writers is not None:
@@ -63,7 +64,7 @@ def stream(
     target = opened.watermark()
     for one in opened.streams:
         if only in (None, one.position.writer):
-            opened.writer(one, hooks or Hooks(), None).run(until=target)
+            opened.writer(one, hooks or CommitHooks(), None).run(until=target)
     opened.rest()
 
 
@@ -147,7 +148,7 @@ def test_a_writer_that_is_behind_leaves_when_it_has_landed_all(jobs: PostgresJob
     settle(jobs)
     tables.execute("update c set v = 1")
     with pytest.raises(Killed):
-        stream(jobs, writers=1, only=2, hooks=Hooks(before_store=kill))
+        stream(jobs, writers=1, only=2, hooks=CommitHooks(before_store=kill))
     assert jobs.lake.active_writers(jobs.source.name) == {1, 2}
     assert shared(jobs)["public.c"] == 1
     tables.execute("update c set v = 2")
@@ -229,7 +230,7 @@ def test_a_table_in_two_publications_is_named(
     tables.execute(f'alter publication "{jobs.source.publication_of(2)}" add table a')
     snapshotter = jobs.snapshot()
     assert "public.a is left out: it is in several publications" in caplog.text
-    assert snapshotter.given_up == {}
+    assert snapshotter.unreadable == {}
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 
@@ -397,7 +398,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     opened.snapshotter().run(until_done=True)
     target = opened.watermark()
     (first,) = [one for one in opened.streams if one.position.writer == 1]
-    opened.writer(first, Hooks(), None).run(until=target)
+    opened.writer(first, CommitHooks(), None).run(until=target)
     assert jobs.table("public.d").complete_lsn is not None
     with pytest.raises(UsageError, match="no writer 4"):
         start_over_writers(jobs.lake, jobs.source, jobs.settings, [4])
@@ -549,7 +550,7 @@ def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
             target = opened.watermark()
             with contextlib.ExitStack() as threads:
                 for one in opened.streams:
-                    writer = opened.writer(one, Hooks(*[maybe_die] * 4), None)
+                    writer = opened.writer(one, CommitHooks(*[maybe_die] * 4), None)
                     threads.enter_context(_in_a_thread(writer, target))
             opened.rest()
             now = jobs.lake.persisted_position(jobs.source.name) or 0

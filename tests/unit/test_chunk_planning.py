@@ -6,7 +6,7 @@ import pytest
 
 from ingest.config.job_settings import JobSettings
 from ingest.lake.source_tables import SourceTable
-from ingest.snapshot.chunk_planning import KEYS_PER_CHUNK, chunk_count, chunks_of, earliest, key_chunks
+from ingest.snapshot.chunk_planning import KEYS_PER_CHUNK, chunk_count, key_chunks, min_read_lsn, range_chunks
 
 MIB = 1 << 20
 TABLE = SourceTable(
@@ -31,7 +31,7 @@ def test_chunks_are_as_many_for_each_worker(size: int, workers: int, expected: i
 
 
 def test_chunks_are_numbered_in_the_order_of_their_bounds() -> None:
-    first, second = chunks_of(TABLE, "s", [(500, None, "7"), (501, "7", None)])
+    first, second = range_chunks(TABLE, "s", [(500, None, "7"), (501, "7", None)])
     assert (first.chunk, first.partition_id, first.lower_bound, first.upper_bound) == (0, 500, None, "7")
     assert (second.chunk, second.partition_id, second.lower_bound, second.upper_bound) == (1, 501, "7", None)
 
@@ -46,10 +46,10 @@ def test_keys_are_asked_for_by_leaf_and_a_thousand_at_a_time() -> None:
     ]
     asked = [(chunk.partition_id, key) for chunk in chunks for key in chunk.row_keys or ()]
     assert asked == rows
-    assert {earliest(TABLE, chunk) for chunk in chunks} == {30}
+    assert {min_read_lsn(TABLE, chunk) for chunk in chunks} == {30}
 
 
 def test_a_chunk_is_read_at_its_table_s_stamp_or_later() -> None:
-    (chunk,) = chunks_of(TABLE, "s", [(500, None, None)])
-    assert earliest(TABLE, chunk) == 10
-    assert earliest(replace(TABLE, snapshot_lsn=None), chunk) == 0
+    (chunk,) = range_chunks(TABLE, "s", [(500, None, None)])
+    assert min_read_lsn(TABLE, chunk) == 10
+    assert min_read_lsn(replace(TABLE, snapshot_lsn=None), chunk) == 0

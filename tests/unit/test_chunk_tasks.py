@@ -2,7 +2,7 @@
 
 import json
 
-from ingest.snapshot.executor_reads import share_out
+from ingest.snapshot.executor_reads import balance_chunks
 from ingest.sources.postgres.snapshot.table_chunk_reader import ChunkTask, unpack
 
 
@@ -39,10 +39,10 @@ def test_a_task_arrives_as_it_was_sent() -> None:
 
 def test_heavy_chunks_are_spread_and_light_ones_fill_up() -> None:
     weighed = [(1, task(0)), (100, task(1)), (60, task(2)), (50, task(3))]
-    shares = share_out(weighed, 2)
+    shares = balance_chunks(weighed, 2)
     assert [[t.chunk for t in share] for share in shares] == [[1, 0], [2, 3]]
 
 
 def test_there_are_no_empty_shares() -> None:
-    assert share_out([], 4) == []
-    assert len(share_out([(0, task(0))], 4)) == 1
+    assert balance_chunks([], 4) == []
+    assert len(balance_chunks([(0, task(0))], 4)) == 1

@@ -12,7 +12,7 @@ from ingest.config.sources_file import MongoSource
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable
 from ingest.positions.position import Position
 from ingest.sources.source_jobs import SourceJobs, Stream
-from ingest.stream.stream_writer import Hooks
+from ingest.stream.batch_committer import CommitHooks
 
 ORDERS = SourceTable("shop", "t", "shop.orders", 5, "d", ("_id",), (), (), state=RUNNING)
 
@@ -33,7 +33,7 @@ class Feed:
 def test_without_soft_deletes_a_stream_waits_while_a_table_is_to_be_read(
     soft_deletes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ingest.stream.snapshot_first_feed.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("ingest.stream.snapshot_first_feed.POLL_SECONDS", 0.0)
     tables = {"t": ORDERS}
     lake: Any = SimpleNamespace(tables=SimpleNamespace(read=lambda _: tables))
     source = MongoSource(
@@ -42,8 +42,8 @@ def test_without_soft_deletes_a_stream_waits_while_a_table_is_to_be_read(
     nothing: Any = Feed()
     jobs = SourceJobs(lake, source, JobSettings(), [], nothing, lambda: 0)
     stream = Stream(Position("shop", 1, "slot", "1", 1, 0, 0), lambda _: nothing)
-    writer = jobs.writer(stream, Hooks(), None)
+    writer = jobs.writer(stream, CommitHooks(), None)
     assert (writer._feed.read(0) is None) is not soft_deletes
-    assert jobs.snapshotter()._alone is not soft_deletes
+    assert jobs.snapshotter()._stream_waits is not soft_deletes
     tables["t"] = ORDERS.with_changes(state=DONE)
     assert writer._feed.read(0) is Feed.batch

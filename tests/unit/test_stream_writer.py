@@ -1,86 +1,107 @@
-"""The order in which a stream writer lands, stores and acknowledges; how large a landing gets (rules T4, W1, W2)."""
+"""The loop of a stream writer: what it commits, when it ends, what it drops (rules T4, W1, W2, W5)."""
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from ingest.common.records import EVENTS, EventBatch
+from ingest.common.errors import Failure
+from ingest.common.records import EventBatch
 from ingest.config.job_settings import JobSettings
-from ingest.lake import DataFile, Folder
-from ingest.positions.position import Position
+from ingest.positions.position import StreamReset
 from ingest.stream.stream_writer import StreamWriter
-
-START = Position("shop", 1, "slot", "1", 1, 10, 10)
-MEBIBYTE = 1 << 20
+from tests.unit.stream_parts import MEBIBYTE, START, Recorder, events
 
 
-class Recorder:
-    """A lake and a feed that note what they are told, in its order. The feed gives some batches, then nothing."""
-
-    def __init__(self, folder: Path, batches: Sequence[EventBatch]) -> None:
-        self.told: list[tuple[Any, ...]] = []
-        self._folder = folder
-        self._batches = list(batches)
-        self._is_taken = threading.Event()
-
-    def read(self, _: float) -> EventBatch | None:
-        return self._batches.pop(0) if self._batches else None
-
-    def acknowledge(self, position: Position) -> None:
-        self.told.append(("acknowledged", position.position))
-
-    def before_landing(self) -> bool:
-        return True
-
-    def file_folder(self, _: str) -> Folder:
-        return Folder(str(self._folder))
-
-    def add(self, _: str, files: Sequence[DataFile]) -> None:
-        self.told += [("landed", file.rows) for file in files]
-
-    def store(self, position: Position) -> None:
-        self.told.append(("stored", position.position))
-
-    def __getattr__(self, _: str) -> Any:
-        return lambda *_: None
+def writer(recorder: Any, **settings: Any) -> StreamWriter:
+    return StreamWriter(recorder, recorder, START, JobSettings(**settings))
 
 
-def batch(rows: int, position: int, *, is_open: bool = False, size: int = 10) -> EventBatch:
-    empty: dict[str, Any] = dict.fromkeys(EVENTS.names)
-    row = {**empty, "source": "shop", "row_key": "x" * size}
-    return EventBatch(pa.Table.from_pylist([row] * rows, EVENTS), position, in_transaction=is_open)
+def streamed(folder: Path, received: Sequence[EventBatch], until: int, **settings: Any) -> list[tuple[str, int]]:
+    recorder = Recorder(folder, received)
+    writer(recorder, **settings).run(until=until)
+    return recorder.calls
 
 
-def streamed(folder: Path, batches: Sequence[EventBatch], **settings: Any) -> list[tuple[Any, ...]]:
-    recorder: Any = Recorder(folder, batches)
-    StreamWriter(recorder, recorder, START, JobSettings(**settings)).run(until=batches[-1].position - 1)  # type: ignore[operator]
-    told: list[tuple[Any, ...]] = recorder.told
-    return told
-
-
-def test_events_are_landed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
-    told = streamed(tmp_path, [batch(3, 20), batch(2, 30)], commit_interval_seconds=0.01)
-    assert sum(each[1] for each in told if each[0] == "landed") == 5
-    landed = stored = 0
-    for what, number in told:
-        if what == "landed":
-            landed += number
-        elif what == "stored":
-            assert landed >= {20: 3, 30: 5}[number]
+def test_events_are_committed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
+    calls = streamed(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
+    assert sum(number for call, number in calls if call == "commit") == 5
+    committed = stored = 0
+    for call, number in calls:
+        if call == "commit":
+            committed += number
+        elif call == "store":
+            assert committed >= {20: 3, 30: 5}[number]
             stored = number
         else:
             assert number <= stored
-    assert (stored, told[-1]) == (30, ("acknowledged", 30))
+    assert (stored, calls[-1]) == (30, ("acknowledge", 30))
 
 
 @pytest.mark.timeout(60)
-def test_a_transaction_lands_in_parts_of_a_bounded_size(tmp_path: Path) -> None:
-    """No part waits for the time of a landing, nor for the end of the transaction."""
-    parts = [batch(1, 10, is_open=True, size=MEBIBYTE // 2) for _ in range(8)]
-    told = streamed(tmp_path, [*parts, batch(1, 40)], commit_max_bytes=MEBIBYTE, commit_interval_seconds=3600)
-    assert [number for what, number in told if what == "stored"] == [40]
-    assert [number for what, number in told if what == "landed"] == [2, 2, 2, 2, 1]
+def test_a_transaction_is_committed_in_batches_of_a_bounded_size(tmp_path: Path) -> None:
+    """No batch waits for the commit interval, nor for the end of the transaction."""
+    parts = [events(1, 10, in_transaction=True, size=MEBIBYTE // 2) for _ in range(8)]
+    received = [*parts, events(1, 40)]
+    recorder = Recorder(tmp_path, received)
+    commits: list[int] = []
+    recorder.add = lambda _, files: commits.extend(file.rows for file in files)  # type: ignore[method-assign]
+    writer(recorder, commit_max_bytes=MEBIBYTE, commit_interval_seconds=3600).run(until=39)
+    assert [number for call, number in recorder.calls if call == "store"] == [40]
+    assert commits == [2, 2, 2, 2, 1]
+
+
+@pytest.mark.timeout(60)
+def test_an_idle_writer_stores_its_position_on_request(tmp_path: Path) -> None:
+    idle = Recorder(tmp_path, [events(0, 20)])
+    stream = writer(idle, idle_position_seconds=3600)
+    stream.request_position()
+    stream.run(until=19)
+    assert idle.calls == [("store", 20), ("acknowledge", 20)]
+
+
+@pytest.mark.timeout(60)
+def test_a_stopped_writer_commits_what_the_feed_still_has(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [events(1, 20), events(1, 30)])
+    stream = writer(recorder, commit_interval_seconds=3600)
+    stream.stop()
+    stream.run()
+    assert recorder.calls == [("commit", 2), ("store", 30), ("acknowledge", 30)]
+
+
+@pytest.mark.timeout(60)
+def test_what_must_not_be_committed_is_dropped(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [events(1, 20)])
+    recorder.prepare_commit = lambda: False  # type: ignore[method-assign]
+    stream = writer(recorder, commit_interval_seconds=3600)
+    stream.stop()
+    stream.run()
+    assert recorder.calls == []
+
+
+@pytest.mark.timeout(60)
+def test_after_a_restart_events_are_not_committed_twice(tmp_path: Path) -> None:
+    received: list[Any] = [events(3, 20, in_transaction=True), StreamReset(10, 1), events(3, 20), events(1, 30)]
+    recorder = Recorder(tmp_path, received)
+    stream = writer(recorder, commit_interval_seconds=3600)
+    assert stream.run(until=29).events == 4
+    assert sum(number for call, number in recorder.calls if call == "commit") == 4
+
+
+@pytest.mark.timeout(60)
+def test_a_failover_discards_what_is_past_the_stored_position(tmp_path: Path) -> None:
+    received: list[Any] = [events(3, 20), StreamReset(15, 2), events(1, 30)]
+    recorder = Recorder(tmp_path, received)
+    discarded: list[Any] = []
+    recorder.forsake = discarded.append  # type: ignore[attr-defined]
+    stored = writer(recorder, commit_interval_seconds=3600).run(until=29).position
+    assert [(position.position, position.timeline) for position in discarded] == [(15, 1)]
+    assert (stored.position, stored.timeline) == (30, 2)
+
+
+@pytest.mark.timeout(60)
+def test_a_failover_before_a_stored_position_ends_the_writer(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, [StreamReset(5, 2)])  # type: ignore[list-item]
+    with pytest.raises(Failure, match="the server failed over during a commit"):
+        writer(recorder).run()

@@ -205,7 +205,7 @@ class MongoFeed:
         """What waits for the source gives up."""
         self._cancelled.set()
 
-    def before_landing(self) -> bool:
+    def prepare_commit(self) -> bool:
         """Nothing to look at: an event names its collection by itself."""
         return True
 

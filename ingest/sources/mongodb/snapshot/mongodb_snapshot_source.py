@@ -13,10 +13,10 @@ from pymongo.errors import OperationFailure, PyMongoError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
-from ingest.snapshot.chunk_planning import chunk_count, earliest
+from ingest.snapshot.chunk_planning import chunk_count, min_read_lsn
 from ingest.snapshot.chunk_task import NO_SNAPSHOT, Task
-from ingest.snapshot.executor_reads import ChunkReader, outcome
-from ingest.snapshot.snapshot_source import Bounds, Plan, Read, Unreachable
+from ingest.snapshot.executor_reads import ChunkReader, chunk_outcome
+from ingest.snapshot.snapshot_source import Bounds, ChunkOutcome, SnapshotPlan, SourceUnavailable
 from ingest.sources.mongodb import collection_catalog, mongodb_connection, mongodb_server, raw_cursor
 from ingest.sources.mongodb import stream_scope as scopes
 from ingest.sources.mongodb.change_stream.change_stream_feed import check_deployment
@@ -51,72 +51,72 @@ class MongoCollections:
             lake.spark, "ingest.sources.mongodb.snapshot.collection_chunk_reader", self._uri, settings
         )
 
-    def survey(self) -> None:
-        """See `Source`."""
+    def sync_catalog(self) -> None:
+        """See `SnapshotSource`."""
         with self._reachable() as client:
             self._survey.all(client)
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002
-        """See `Source`. It waits for nobody, patient or not."""
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
+        """See `SnapshotSource`. It waits for nobody, patient or not."""
         with self._reachable() as client:
             at = self._at = mongodb_server.operation_time(client)
             planned = [self._planned(client, at, table) for table in queued if table.table_id in self._survey.seen]
             return [plan for plan in planned if plan]
 
-    def obstacle(self, table: SourceTable) -> str:
-        """See `Source`. A collection that has gone is none: it will be ended."""
+    def ineligibility_reason(self, table: SourceTable) -> str:
+        """See `SnapshotSource`. A collection that has gone is none: it will be ended."""
         return self._survey.obstacles.get(table.table_id, "")
 
-    def weight(self, table: SourceTable, chunk: Chunk) -> int:  # noqa: ARG002  # of all chunks of a table the same
-        """See `Source`."""
+    def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:  # noqa: ARG002  # of all chunks of a table the same
+        """See `SnapshotSource`."""
         return self._weights.get(table.table_id, self._settings.snapshot_chunk_bytes)
 
-    def at_once(self, table: SourceTable) -> bool:  # noqa: ARG002
-        """See `Source`. Every document has its `_id`."""
+    def requires_single_snapshot(self, table: SourceTable) -> bool:  # noqa: ARG002
+        """See `SnapshotSource`. Every document has its `_id`."""
         return False
 
-    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
-        """See `Source`."""
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[ChunkOutcome]:
+        """See `SnapshotSource`."""
         if self._at is None:
             with self._reachable() as client:
                 self._at = mongodb_server.operation_time(client)
         if any(table.table_id not in self._survey.seen for table, _ in chunks):
-            self.survey()  # another process may have begun what was made since
+            self.sync_catalog()  # another process may have begun what was made since
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         tasks = []
         for table, chunk in chunks:
             collection = self._survey.seen.get(table.table_id)
             if collection is None:
-                yield Read(chunk, problem="the collection was dropped or renamed", restart=True)
+                yield ChunkOutcome(chunk, problem="the collection was dropped or renamed", must_restart=True)
             else:
-                at = max(self._at, earliest(table, chunk))
-                tasks.append((self.weight(table, chunk), _task(table, chunk, collection, at, folder)))
+                at = max(self._at, min_read_lsn(table, chunk))
+                tasks.append((self.estimated_bytes(table, chunk), _task(table, chunk, collection, at, folder)))
         for result in self._reader.read(tasks):
             if result.problem == NO_SNAPSHOT:
-                self.rest()
-            yield outcome(result, claimed[result.snapshot_id, result.chunk])
+                self.release_resources()
+            yield chunk_outcome(result, claimed[result.snapshot_id, result.chunk])
 
     def watermark(self) -> int:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         with self._reachable() as client:
             return mongodb_server.watermark(client, self._level)
 
-    def rest(self) -> None:
-        """See `Source`: what is read next is read at the time of then."""
+    def release_resources(self) -> None:
+        """See `SnapshotSource`: what is read next is read at the time of then."""
         self._at = None
 
     def cancel(self) -> None:
-        """See `Source`. Nothing waits."""
+        """See `SnapshotSource`. Nothing waits."""
 
     def close(self) -> None:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         if self._client is not None:
             self._client.close()
             self._client = None
 
     @contextmanager
     def _reachable(self) -> Iterator[Client]:
-        """The client; what says that the deployment can't be reached becomes `Unreachable`."""
+        """The client; what says that the deployment can't be reached becomes `SourceUnavailable`."""
         try:
             if self._client is None:
                 client = mongodb_connection.client(self._uri, self._settings.connect_timeout_seconds)
@@ -124,11 +124,11 @@ class MongoCollections:
                 self._client = client
             yield self._client
         except mongodb_connection.CannotConnect as error:
-            raise Unreachable(error.what, error.where, error.fix) from None
+            raise SourceUnavailable(error.what, error.where, error.fix) from None
         except PyMongoError as error:
             if not mongodb_connection.passes(error):
                 raise
-            raise Unreachable(
+            raise SourceUnavailable(
                 f"MongoDB doesn't answer ({mongodb_connection.said(error)})", mongodb_connection.place(self._uri)
             ) from None
 
@@ -142,10 +142,10 @@ class MongoCollections:
             client.close()
             raise
 
-    def _planned(self, client: Client, at: int, table: SourceTable) -> Plan | None:
+    def _planned(self, client: Client, at: int, table: SourceTable) -> SnapshotPlan | None:
         """None: it can't be; the next survey names what it is."""
         try:
-            return Plan(table, at, self._chunks(client, self._survey.seen[table.table_id], table))
+            return SnapshotPlan(table, at, self._chunks(client, self._survey.seen[table.table_id], table))
         except OperationFailure as error:
             if mongodb_connection.passes(error):
                 raise

@@ -120,7 +120,7 @@ class PostgresFeed:
         self._decoder.changed = {}
         return self._selected(batch)
 
-    def before_landing(self) -> bool:
+    def prepare_commit(self) -> bool:
         """By what the lake says now, tables are to be read anew that what was read is missing from.
 
         Later would be too late: nobody looks again at what was landed by a process that was killed. False, if it is
@@ -164,7 +164,7 @@ class PostgresFeed:
         """Read no more from the socket; what was read may still be taken."""
         self._reader.finish()
         self._is_ending = True
-        self.before_landing()
+        self.prepare_commit()
 
     def stop(self) -> None:
         """Tell the source what is stored, and end."""

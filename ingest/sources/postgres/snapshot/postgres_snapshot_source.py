@@ -17,10 +17,10 @@ import psycopg
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Chunk, Folder, Lake, SourceTable
-from ingest.snapshot.chunk_planning import chunk_count, earliest
+from ingest.snapshot.chunk_planning import chunk_count, min_read_lsn
 from ingest.snapshot.chunk_task import NO_SNAPSHOT, UNREACHABLE
-from ingest.snapshot.executor_reads import ChunkReader, outcome
-from ingest.snapshot.snapshot_source import Bounds, Busy, Plan, Read, Unreachable
+from ingest.snapshot.executor_reads import ChunkReader, chunk_outcome
+from ingest.snapshot.snapshot_source import Bounds, CatalogUnavailable, ChunkOutcome, SnapshotPlan, SourceUnavailable
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Connection, Link, place
@@ -56,13 +56,13 @@ class PostgresTables:
             lake.spark, "ingest.sources.postgres.snapshot.table_chunk_reader", self._dsn, settings
         )
 
-    def survey(self) -> None:
-        """See `Source`."""
+    def sync_catalog(self) -> None:
+        """See `SnapshotSource`."""
         with self._reachable():
             self._survey.all()
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:
-        """See `Source`.
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:
+        """See `SnapshotSource`.
 
         Under the snapshot a table has to look as it does now: else a newer is made.
         """
@@ -73,7 +73,7 @@ class PostgresTables:
         except replication_slots.GivenUp:
             return []
 
-    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[Plan]:
+    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[SnapshotPlan]:
         held = self._hold(wanted, waiting)
         for _ in range(3):
             found = self._alike(held, wanted)
@@ -84,14 +84,14 @@ class PostgresTables:
             self._survey.all()
         found = [i for i in self._alike(held, wanted) if self._survey.seen[i].published]
         tables = self._survey.tables
-        return [Plan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
+        return [SnapshotPlan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
 
-    def obstacle(self, table: SourceTable) -> str:
-        """See `Source`. What keeps a table from being read is one for all its generations."""
+    def ineligibility_reason(self, table: SourceTable) -> str:
+        """See `SnapshotSource`. What keeps a table from being read is one for all its generations."""
         return self._survey.obstacles.get(table.relation_id, "")
 
-    def weight(self, table: SourceTable, chunk: Chunk) -> int:
-        """See `Source`: its part of the leaf's size, as of the last survey."""
+    def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:
+        """See `SnapshotSource`: its part of the leaf's size, as of the last survey."""
         if chunk.row_keys is not None:
             return 0
         found = self._survey.tables.get(table.table_id)
@@ -101,20 +101,20 @@ class PostgresTables:
                 return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
         return 0
 
-    def at_once(self, table: SourceTable) -> bool:
-        """See `Source`.
+    def requires_single_snapshot(self, table: SourceTable) -> bool:
+        """See `SnapshotSource`.
 
         Rows without a key are counted, so a row must not be seen from two moments.
         """
         return table.key_columns is None
 
-    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[Read]:
-        """See `Source`."""
+    def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[ChunkOutcome]:
+        """See `SnapshotSource`."""
         try:
             with self._reachable():
                 held = self._hold({})
                 # What is held may be of a table that another process began later.
-                if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
+                if held.lsn < max((min_read_lsn(table, chunk) for table, chunk in chunks), default=0):
                     held = self._renew({}, self._give_up_if_cancelled)
         except replication_slots.GivenUp:
             return
@@ -122,62 +122,64 @@ class PostgresTables:
         for table, chunk in chunks:
             if problem := self._lost(table, chunk, held):
                 del claimed[chunk.snapshot_id, chunk.chunk]
-                yield Read(chunk, problem=problem, restart=True)
+                yield ChunkOutcome(chunk, problem=problem, must_restart=True)
         tasks = [
-            (self.weight(table, chunk), self._task(table, chunk, held, folder).pack())
+            (self.estimated_bytes(table, chunk), self._task(table, chunk, held, folder).pack())
             for table, chunk in chunks
             if (chunk.snapshot_id, chunk.chunk) in claimed
         ]
         for result in self._reader.read(tasks):
             if result.problem in (NO_SNAPSHOT, UNREACHABLE):
-                self.rest()
-            yield outcome(result, claimed[result.snapshot_id, result.chunk])
+                self.release_resources()
+            yield chunk_outcome(result, claimed[result.snapshot_id, result.chunk])
 
     def _lost(self, table: SourceTable, chunk: Chunk, held: Held) -> str:
         """Why a chunk can't be read under a snapshot of the server; empty if it can."""
-        if held.lsn < earliest(table, chunk):
+        if held.lsn < min_read_lsn(table, chunk):
             return "the cluster failed over, and has not come to the snapshot that was begun"
-        if self.at_once(table) and table.snapshot_lsn != held.lsn:
+        if self.requires_single_snapshot(table) and table.snapshot_lsn != held.lsn:
             return "its snapshot was lost, and it has no key"
         if chunk.partition_id not in self._survey.published:
             return "it is not published any more, so nothing says which of its rows may be read"
         return ""
 
     def watermark(self) -> int:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         with self._reachable():
             return catalog_tables.watermark(self._link.get())
 
-    def rest(self) -> None:
-        """See `Source`: an open snapshot keeps the source from clearing up."""
+    def release_resources(self) -> None:
+        """See `SnapshotSource`: an open snapshot keeps the source from clearing up."""
         if self._held is not None:
             self._held.close()
             self._held = None
 
     def cancel(self) -> None:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """See `Source`."""
-        self.rest()
+        """See `SnapshotSource`."""
+        self.release_resources()
         self._link.close()
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:
-        """What says that the connection is lost becomes `Unreachable`; the next call connects again."""
+        """What says that the connection is lost becomes `SourceUnavailable`; the next call connects again."""
         try:
             yield
         except CannotConnect as error:
-            raise Unreachable(error.what, error.where, error.fix) from None
+            raise SourceUnavailable(error.what, error.where, error.fix) from None
         except PASSING as error:
-            raise Busy(
+            raise CatalogUnavailable(
                 f"the catalogue can't be read at the moment ({self._link.why(error)})", place(self._dsn)
             ) from None
         except psycopg.OperationalError as error:
             self._link.close()
-            self.rest()
-            raise Unreachable(f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)) from None
+            self.release_resources()
+            raise SourceUnavailable(
+                f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)
+            ) from None
 
     def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> table_chunk_reader.ChunkTask:
         return table_chunk_reader.ChunkTask(
@@ -227,7 +229,7 @@ class PostgresTables:
     def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> Held:
         """A snapshot in place of the one at hand, which stays until it is there. waiting: see `slots.create`."""
         made = replication_slots.create(self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds)
-        self.rest()
+        self.release_resources()
         self._held = made
         return made
 

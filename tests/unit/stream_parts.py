@@ -1,0 +1,57 @@
+"""Parts for tests of the stream writer: received events, closed batches, a lake and a feed that record their calls."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ingest.common.records import EVENTS, EventBatch
+from ingest.lake import DataFile, Folder
+from ingest.positions.position import Position
+from ingest.stream.open_batch import Batch
+
+START = Position("shop", 1, "slot", "1", 1, 10, 10)
+MEBIBYTE = 1 << 20
+
+
+class Recorder:
+    """A lake and a feed; `calls` has what they were called for, in order. The feed returns `received`, then nothing."""
+
+    def __init__(self, folder: Path, received: Sequence[EventBatch] = ()) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self._folder = folder
+        self._received = list(received)
+
+    def read(self, _: float) -> EventBatch | None:
+        return self._received.pop(0) if self._received else None
+
+    def acknowledge(self, position: Position) -> None:
+        self.calls.append(("acknowledge", position.position))
+
+    def prepare_commit(self) -> bool:
+        return True
+
+    def file_folder(self, _: str) -> Folder:
+        return Folder(str(self._folder))
+
+    def add(self, _: str, files: Sequence[DataFile]) -> None:
+        self.calls.append(("commit", sum(file.rows for file in files)))
+
+    def store(self, position: Position) -> None:
+        self.calls.append(("store", position.position))
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_: None
+
+
+def events(rows: int, position: int | None, *, in_transaction: bool = False, size: int = 10, **more: Any) -> EventBatch:
+    """Received events. size: bytes of each."""
+    row = {**dict.fromkeys(EVENTS.names), "source": "shop", "row_key": "x" * size}
+    return EventBatch(pa.Table.from_pylist([row] * rows, EVENTS), position, in_transaction=in_transaction, **more)
+
+
+def batch(rows: int, position: int, *, ends_in_transaction: bool = False) -> Batch:
+    """A closed batch of one file, or of none."""
+    files = (DataFile(f"{position}.parquet", rows, rows),) if rows else ()
+    return Batch(START.advanced_to(position), files, ends_in_transaction)
