@@ -53,7 +53,7 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
 
     where: the lake, used if the error names no folder.
     """
-    if isinstance(error, psycopg.Error) and postgres_connection.is_cut(error):
+    if isinstance(error, psycopg.Error) and postgres_connection.is_connection_lost(error):
         return Unavailable(f"the connection to Postgres was cut ({one_line(str(error))})")
     if isinstance(error, PyMongoError) and mongodb_connection.passes(error):
         return Unavailable(f"the connection to MongoDB was cut ({mongodb_connection.said(error)})")

@@ -20,7 +20,7 @@ from ingest.positions.position import Restart
 from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import Connection, Link, connect
+from ingest.sources.postgres.postgres_connection import Connection, LazyConnection, connect
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.schema_tracking.table_sync import Survey
 from ingest.sources.postgres.writers.writer_reset import start_over
@@ -280,7 +280,7 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "60s")
     jobs.settle()
     dsn = jobs.source.dsn.get_secret_value()
-    link = Link(dsn, 10.0, lambda _: None)
+    link = LazyConnection(dsn, 10.0, lambda _: None)
     with orders.connect(autocommit=False) as altering, connect(dsn) as other, ThreadPoolExecutor() as pool:
         altering.execute("lock table orders in access exclusive mode")
         look = pool.submit(Survey(jobs.lake, jobs.source, link).all)

@@ -266,7 +266,7 @@ def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
     database.execute("create table a (id int primary key)")
     database.execute(f"select pg_create_physical_replication_slot('{source.slot}')")
     (error,) = of_level("error", check(source, settings))
-    assert error.startswith("the replication slot is of physical replication, not of pgoutput")
+    assert error.startswith("the replication slot uses physical replication, not pgoutput")
     database.drop_slot(source.slot)
 
     database.execute(f"select pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")

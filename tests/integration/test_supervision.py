@@ -58,9 +58,9 @@ def test_a_source_that_fails_does_not_stop_the_others(
         failed = lake.error(broken.name)
         if run.changes and not mended:  # published, though two of three sources fail
             assert failed is not None
-            assert "is of test_decoding, not of pgoutput" in failed[0]
+            assert "uses test_decoding, not pgoutput" in failed[0]
             said = {source.name: source.problem for source in read(lake, pipeline.settings).sources}
-            assert "is of test_decoding, not of pgoutput" in said[broken.name]
+            assert "uses test_decoding, not pgoutput" in said[broken.name]
             assert "no primary of a replica set answers" in said[away.name]
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)
@@ -82,12 +82,12 @@ def test_the_command_ends_with_the_error_of_a_source(
     good, broken = new_source(), new_source()
     database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
     both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
-    with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
+    with pytest.raises(Failure, match=f"not pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
     PostgresJobs(lake, good, settings).assert_equal("public.t")
     # Alone it ends the command at once, as no source is left that runs.
     alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
-    with pytest.raises(Failure, match="not of pgoutput"), alone.running():
+    with pytest.raises(Failure, match="not pgoutput"), alone.running():
         alone.wait()
 
 

@@ -15,7 +15,7 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import Position
 from ingest.sources.postgres.catalog.catalog_tables import watermark
-from ingest.sources.postgres.postgres_connection import CannotConnect, cannot_connect, connect
+from ingest.sources.postgres.postgres_connection import CannotConnect, connect, connection_error
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.slots import replication_slots
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
@@ -39,7 +39,7 @@ def open_jobs(
     (None: all); if there is one, the tables are shared out among the writers. wait: sleeps some seconds while
     other processes or open transactions hold it up; true: stop waiting.
 
-    Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
+    Raises Cancelled; Failure when the source can't be reached or the log of one of those is lost.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     try:
@@ -51,7 +51,7 @@ def open_jobs(
                 except CannotConnect as error:  # a move took longer than the server waits: another time
                     _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
     except psycopg.OperationalError as error:  # cut while it was talked to
-        raise cannot_connect(dsn, error) from None
+        raise connection_error(dsn, error) from None
 
     def one(position: Position) -> Stream:
         leaves = position.writer > source.writers
@@ -82,6 +82,6 @@ def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str
         with connect(
             source.dsn.get_secret_value(), connect_timeout_seconds=settings.connect_timeout_seconds
         ) as connection:
-            return replication_slots.open_transactions(connection)
+            return replication_slots.find_open_transactions(connection)
     except (TidemarkError, psycopg.Error):
         return []

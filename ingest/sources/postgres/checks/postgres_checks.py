@@ -18,7 +18,7 @@ from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.checks.publication_checks import check_publications
 from ingest.sources.postgres.checks.table_checks import check_tables
-from ingest.sources.postgres.postgres_connection import Connection, connect, place
+from ingest.sources.postgres.postgres_connection import Connection, connect, describe_endpoint
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 
 
@@ -60,7 +60,7 @@ SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in
 
 
 def _check_server(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
-    where = place(source.dsn.get_secret_value())
+    where = describe_endpoint(source.dsn.get_secret_value())
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     version, wal_level, standby, timeout = row
@@ -97,14 +97,14 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
         yield Finding(
             "error",
             f"all {most} of max_wal_senders are in use",
-            place(dsn),
+            describe_endpoint(dsn),
             "Raise max_wal_senders and restart the server, or end another reader",
         )
         return
     try:
         seconds = settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            replication_slots.identify(replication)
+            replication_slots.identify_server(replication)
     except Failure as error:
         ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()
         found = findings.of(error)
@@ -117,7 +117,7 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
             "warning",
             f"{used} of {most} max_wal_senders are in use; writers need {source.writers}, and each process that takes "
             "snapshots one",
-            place(dsn),
+            describe_endpoint(dsn),
             "Raise max_wal_senders and restart the server",
         )
 
@@ -132,7 +132,7 @@ def _senders(connection: Connection) -> tuple[int, int]:
 
 def _slots(source: PostgresSource, connection: Connection) -> dict[str, dict[str, object] | None]:
     names = [source.slot_of(writer) for writer in range(1, source.writers + 1)]
-    return {name: replication_slots.state(connection, name) for name in names}
+    return {name: replication_slots.read_slot(connection, name) for name in names}
 
 
 def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Finding]:
@@ -143,7 +143,7 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
             yield Finding("ok", "the slot will be made", where)
             continue
         try:
-            slot_continuity.usable(connection, found, name, source.name)
+            slot_continuity.check_slot_usable(connection, found, name, source.name)
         except Failure as error:
             yield findings.of(error)
             continue
@@ -173,6 +173,6 @@ def _check_room_for_slots(source: PostgresSource, connection: Connection, missin
         "error" if used + missing > most else "warning",
         f"{used} of {most} max_replication_slots are in use; writers need {missing} more, and each process that takes "
         "snapshots one",
-        place(source.dsn.get_secret_value()),
+        describe_endpoint(source.dsn.get_secret_value()),
         "Drop a slot that nobody uses, or raise max_replication_slots and restart the server",
     )

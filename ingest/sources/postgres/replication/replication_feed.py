@@ -19,7 +19,7 @@ from ingest.lake import Lake
 from ingest.positions.position import Position, Restart, current, format_lsn
 from ingest.sources.postgres.pgoutput.decoder import Decoder
 from ingest.sources.postgres.pgoutput.messages import TableInfo
-from ingest.sources.postgres.postgres_connection import Connection, Link, connect
+from ingest.sources.postgres.postgres_connection import Connection, LazyConnection, connect
 from ingest.sources.postgres.replication.replication_reader import SILENCE_SECONDS, Pipe, Reader
 from ingest.sources.postgres.schema_tracking.relation_registry import CatalogRegistry
 from ingest.sources.postgres.schema_tracking.table_sync import Survey
@@ -65,7 +65,9 @@ class PostgresFeed:
         self._looked = time.monotonic()
         # Whether the server sent anything since then.
         self._has_heard = False
-        self._link = Link(self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings))
+        self._link = LazyConnection(
+            self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings)
+        )
         survey = Survey(lake, source, self._link)
         self._registry = CatalogRegistry(source.name, source.selects, self._link, survey, queued, self._cancelled.wait)
         self._decoder = Decoder(source.name, position.writer, self._registry)
@@ -95,7 +97,7 @@ class PostgresFeed:
             return None
         try:
             return self._take(timeout)
-        except replication_slots.GivenUp:  # what it stands in the middle of is not landed, and comes again
+        except replication_slots.Cancelled:  # what it stands in the middle of is not landed, and comes again
             self._has_given_up = True
             return None
 
@@ -128,14 +130,14 @@ class PostgresFeed:
         """
         try:
             self._judge()
-        except replication_slots.GivenUp:
+        except replication_slots.Cancelled:
             self._has_given_up = True
             self._registry.left(self._changed)
             return False
         return True
 
     def _judge(self) -> None:
-        """Changes that a snapshot may have, or lack, as it has not begun yet, are looked at again. Raises GivenUp."""
+        """Changes that a snapshot may have, or lack, as it has not begun yet, are looked at again. Raises Cancelled."""
         if not self._changed:
             return
         self._registry.refresh()
@@ -191,15 +193,15 @@ class PostgresFeed:
         try:
             with connect(self._dsn, connect_timeout_seconds=seconds) as connection:
                 if self._walsender is not None:
-                    replication_slots.end_reader(connection, self._stored.slot, self._walsender)
-                found = replication_slots.when_free(connection, self._stored.slot, self._stored.source)
+                    replication_slots.terminate_walsender(connection, self._stored.slot, self._walsender)
+                found = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have streamed from it until now.
                 stored = current(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
-                system = slot_continuity.check(connection, replication, self._stored, found)
-            self._silence_seconds = replication_slots.sender_timeout(replication) or SILENCE_SECONDS
+                system = slot_continuity.check_continuity(connection, replication, self._stored, found)
+            self._silence_seconds = replication_slots.read_sender_timeout(replication) or SILENCE_SECONDS
         except BaseException:
             replication.close()
             raise

@@ -21,9 +21,9 @@ from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.pgoutput.messages import Relation, TableInfo
-from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Link
+from ingest.sources.postgres.postgres_connection import TRANSIENT_ERRORS, CannotConnect, LazyConnection
 from ingest.sources.postgres.schema_tracking.table_sync import Survey
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class CatalogRegistry:
         self,
         source: str,
         selects: Callable[[str], bool],
-        link: Link,
+        link: LazyConnection,
         survey: Survey,
         queued: Callable[[], None],
         wait: Callable[[float], bool],
@@ -55,7 +55,7 @@ class CatalogRegistry:
         self._repeats = Repeats(_log)
 
     def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
-        """See `Registry`. Asks again for as long as the source can't be reached; GivenUp, if nobody waits any more."""
+        """See `Registry`. Retries while the source can't be reached; raises Cancelled if the job is stopped."""
         now = self._look(relation.oid)
         known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
         info = describe(self._source, relation, now, known, again=again)
@@ -154,18 +154,19 @@ class CatalogRegistry:
         }
 
     def _look(self, oid: int) -> CatalogTable | None:
-        """The catalogue's table, once the lake knows what has become of it. Raises GivenUp."""
+        """The catalogue's table, once the lake knows what has become of it. Raises Cancelled."""
         while True:
             try:
                 now = catalog_tables.table_of(self._link.get(), oid)
                 if now is not None and self._survey.one(now):
                     self._queued()
-                self._repeats.over(f"source {self._source}: the catalogue can be read again")
+                self._repeats.over(f"source {self._source}: the catalog can be read again")
                 return now
-            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
+            except (CannotConnect, psycopg.OperationalError, *TRANSIENT_ERRORS) as error:
                 if self._wait(1.0):
-                    raise GivenUp from error
-                message = f"source {self._source}: the catalogue can't be read at the moment ({self._link.why(error)})"
+                    raise Cancelled from error
+                why = self._link.describe_error(error)
+                message = f"source {self._source}: the catalog can't be read at the moment ({why})"
                 self._repeats.occurred(message, key="look")
 
 

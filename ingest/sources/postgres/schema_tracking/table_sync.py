@@ -20,10 +20,10 @@ from ingest.lake.source_tables import ENDED, QUEUED
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.publications import Published
-from ingest.sources.postgres.postgres_connection import Connection, Link
+from ingest.sources.postgres.postgres_connection import Connection, LazyConnection
 from ingest.sources.postgres.postgres_types import cast
 from ingest.sources.postgres.schema_tracking.table_generations import Seen, gone, reconcile, reshaped, unlogged
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,11 @@ class Survey:
     """
 
     def __init__(
-        self, lake: Lake, source: PostgresSource, link: Link, wait: Callable[[float], bool] = table_assignment.sleep
+        self,
+        lake: Lake,
+        source: PostgresSource,
+        link: LazyConnection,
+        wait: Callable[[float], bool] = table_assignment.sleep,
     ) -> None:
         self.published: Mapping[int, Published] = {}
         self.is_stale = True
@@ -60,7 +64,7 @@ class Survey:
         found = catalog_tables.tables(connection, self._source.selects)
         usable = [table for table in found if not table.problem]
         names = self._publications()
-        with suppress(GivenUp):  # the job ends; what there is has to be looked at all the same
+        with suppress(Cancelled):  # the job ends; what there is has to be looked at all the same
             self._publish(connection, usable, names)
         self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}

@@ -23,10 +23,16 @@ from ingest.snapshot.executor_reads import ChunkReader, outcome
 from ingest.snapshot.snapshot_source import Bounds, Busy, Plan, Read, Unreachable
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Connection, Link, place
+from ingest.sources.postgres.postgres_connection import (
+    TRANSIENT_ERRORS,
+    CannotConnect,
+    Connection,
+    LazyConnection,
+    describe_endpoint,
+)
 from ingest.sources.postgres.schema_tracking.table_sync import Survey
 from ingest.sources.postgres.slots import replication_slots
-from ingest.sources.postgres.slots.replication_slots import Held
+from ingest.sources.postgres.slots.replication_slots import ExportedSnapshot
 from ingest.sources.postgres.snapshot import table_chunk_reader
 from ingest.sources.postgres.writers.postgres_writers import check_database
 
@@ -44,12 +50,14 @@ class PostgresTables:
         lake: Lake,
         source: PostgresSource,
         settings: JobSettings,
-        held: Held | None = None,
+        held: ExportedSnapshot | None = None,
     ) -> None:
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
-        self._link = Link(self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings))
+        self._link = LazyConnection(
+            self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings)
+        )
         self._cancelled = threading.Event()
         self._survey = Survey(lake, source, self._link, self._cancelled.wait)
         self._reader = ChunkReader(
@@ -70,7 +78,7 @@ class PostgresTables:
         try:
             with self._reachable():
                 return self._plan(wanted, self._give_up_if_cancelled if patient else _give_up)
-        except replication_slots.GivenUp:
+        except replication_slots.Cancelled:
             return []
 
     def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[Plan]:
@@ -116,7 +124,7 @@ class PostgresTables:
                 # What is held may be of a table that another process began later.
                 if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
                     held = self._renew({}, self._give_up_if_cancelled)
-        except replication_slots.GivenUp:
+        except replication_slots.Cancelled:
             return
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
@@ -133,7 +141,7 @@ class PostgresTables:
                 self.rest()
             yield outcome(result, claimed[result.snapshot_id, result.chunk])
 
-    def _lost(self, table: SourceTable, chunk: Chunk, held: Held) -> str:
+    def _lost(self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot) -> str:
         """Why a chunk can't be read under a snapshot of the server; empty if it can."""
         if held.lsn < earliest(table, chunk):
             return "the cluster failed over, and has not come to the snapshot that was begun"
@@ -170,16 +178,21 @@ class PostgresTables:
             yield
         except CannotConnect as error:
             raise Unreachable(error.what, error.where, error.fix) from None
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             raise Busy(
-                f"the catalogue can't be read at the moment ({self._link.why(error)})", place(self._dsn)
+                f"the catalogue can't be read at the moment ({self._link.describe_error(error)})",
+                describe_endpoint(self._dsn),
             ) from None
         except psycopg.OperationalError as error:
             self._link.close()
             self.rest()
-            raise Unreachable(f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)) from None
+            raise Unreachable(
+                f"the connection was cut ({' '.join(str(error).split())})", describe_endpoint(self._dsn)
+            ) from None
 
-    def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> table_chunk_reader.ChunkTask:
+    def _task(
+        self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot, folder: Folder
+    ) -> table_chunk_reader.ChunkTask:
         return table_chunk_reader.ChunkTask(
             source=table.source,
             table_name=table.table_name,
@@ -212,32 +225,32 @@ class PostgresTables:
             planned += zip([leaf.partition_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
-    def _alike(self, held: Held, wanted: Mapping[str, int]) -> list[str]:
+    def _alike(self, held: ExportedSnapshot, wanted: Mapping[str, int]) -> list[str]:
         """Of the wanted tables those that the snapshot sees with the storage and columns of now."""
         tables = self._survey.tables
         return [i for i in wanted if i in tables and _same_in(held.connection, tables[i])]
 
-    def _hold(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> Held:
+    def _hold(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> ExportedSnapshot:
         """The snapshot at hand, or one made now if it is older than the queueing of these tables."""
         held = self._held
-        if held is None or held.connection.broken or not held.covers(wanted):
+        if held is None or held.connection.broken or not held.includes(wanted):
             return self._renew(wanted, waiting or self._give_up_if_cancelled)
         return held
 
-    def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> Held:
+    def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> ExportedSnapshot:
         """A snapshot in place of the one at hand, which stays until it is there. waiting: see `slots.create`."""
-        made = replication_slots.create(self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds)
+        made = replication_slots.create_slot(self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds)
         self.rest()
         self._held = made
         return made
 
     def _give_up_if_cancelled(self) -> None:
         if self._cancelled.is_set():
-            raise replication_slots.GivenUp
+            raise replication_slots.Cancelled
 
 
 def _give_up() -> None:
-    raise replication_slots.GivenUp
+    raise replication_slots.Cancelled
 
 
 def _same_in(connection: Connection, table: CatalogTable) -> bool:

@@ -23,7 +23,7 @@ from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.publications import Member
 from ingest.sources.postgres.postgres_connection import CannotConnect, Connection
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T", int, str)
@@ -52,7 +52,7 @@ def locked(
 ) -> Iterator[None]:
     """While this is open no other process does `what` to the same source.
 
-    wait: waits so many seconds for another to end, true if it is to give up. Raises GivenUp then.
+    wait: waits so many seconds for another to end, true if it is to give up. Raises Cancelled then.
     """
     key = [f"tidemark {what} of {source.slot}"]
     since, said = time.monotonic(), _SAY_SECONDS
@@ -64,7 +64,7 @@ def locked(
             message = "source %s: has waited %d s for process %s of the server, which sees to its %s"
             _log.warning(message, source.name, waited, by, what)
         if wait(_TRY_SECONDS):
-            raise GivenUp
+            raise Cancelled
     try:
         yield
     finally:
