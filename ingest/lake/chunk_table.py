@@ -22,8 +22,8 @@ from ingest.lake.sql_literals import literal
 class Chunk:
     """One row of raw.snapshot_chunks.
 
-    Bounds are block numbers of the leaf's file, or a document's `_id`; the upper one exclusive, None: open. row_keys:
-    the rows with these keys, in place of a range. not_before: the least stamp that it may be read
+    Bounds are block numbers of the partition's file, or a document's `_id`; the upper one exclusive, None: open.
+    row_keys: the rows with these keys, in place of a range. not_before: the least stamp that it may be read
     under; read_lsn: the one that it was.
     """
 

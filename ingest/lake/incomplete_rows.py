@@ -12,7 +12,7 @@ from ingest.lake.sql_literals import literal
 
 
 def lacking(spark: SparkSession, table: SourceTable, below: int, most: int) -> list[tuple[int, str]]:
-    """(leaf, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed
+    """(partition, row_key) of up to `most` rows of a running snapshot that have to be read once more, by what is landed
     below a position.
 
     Those that an update reached without all its values, and that nothing complete precedes: no row of the snapshot,

@@ -140,7 +140,7 @@ TABLES: Mapping[str, Table] = {
             "replica_identity": "STRING",
             "key_columns": "ARRAY<STRING>",
             "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING, altered: BIGINT>>",
-            "leaves": "ARRAY<STRUCT<partition_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
+            "partitions": "ARRAY<STRUCT<partition_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
             "writer": "INT",
             "state": "STRING",
             "snapshot_id": "STRING",
@@ -215,7 +215,7 @@ def _migrate(spark: SparkSession, name: str, table: Table) -> None:
 
 
 def _missing(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
-    """The columns to be added, and the fields of items of lists: `leaves.element.attached STRING`."""
+    """The columns to be added, and the fields of items of lists: `partitions.element.attached STRING`."""
     missing = []
     for field_ in wanted:
         if field_.name not in present.names:

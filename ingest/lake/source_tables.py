@@ -32,7 +32,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Leaf:
+class Partition:
     """A leaf partition, or the table itself.
 
     Oid, `schema.name`, storage id (another one after a rewrite). attached: the transactions that
@@ -66,7 +66,7 @@ class SourceTable:
     replica_identity: str
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
-    leaves: tuple[Leaf, ...]
+    partitions: tuple[Partition, ...]
     writer: int = 1
     state: str = QUEUED
     snapshot_id: str | None = None
@@ -176,7 +176,7 @@ def _may_follow(row: SourceTable, before: SourceTable | None) -> bool:
 def _value(table: SourceTable, name: str) -> str:
     value = getattr(table, name)
     if isinstance(value, tuple):
-        value = [vars(item) if isinstance(item, Column | Leaf) else item for item in value]
+        value = [vars(item) if isinstance(item, Column | Partition) else item for item in value]
     return f"CAST({literal(value)} AS {TABLES[SOURCE_TABLES].columns[name]})"
 
 
@@ -189,5 +189,5 @@ def _table(row: Row) -> SourceTable:
     found["key_columns"] = None if found["key_columns"] is None else tuple(found["key_columns"])
     found["dropped"] = None if found["dropped"] is None else tuple(found["dropped"])
     found["columns"] = tuple(Column(**column) for column in found["columns"] or ())
-    found["leaves"] = tuple(Leaf(**leaf) for leaf in found["leaves"] or ())
+    found["partitions"] = tuple(Partition(**leaf) for leaf in found["partitions"] or ())
     return SourceTable(**found)

@@ -44,7 +44,7 @@ def chunks_of(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds]) ->
 
 
 def key_chunks(table: SourceTable, number: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
-    """Chunks, from `number` on, of rows given as (leaf, row_key), to be read at a position or later."""
+    """Chunks, from `number` on, of rows given as (partition, row_key), to be read at a position or later."""
     by_leaf: dict[int, list[str]] = {}
     for partition_id, row_key in rows:
         by_leaf.setdefault(partition_id, []).append(row_key)

@@ -17,7 +17,7 @@ Bounds = tuple[int, str | None, str | None]
 class Plan:
     """How a queued table is to be read.
 
-    Its shape, the stamp, and its chunks (leaf, lower bound, upper bound).
+    Its shape, the stamp, and its chunks (partition, lower bound, upper bound).
     """
 
     table: SourceTable

@@ -199,7 +199,7 @@ class Snapshotter:
                     snapshot_id=snapshot_id,
                     snapshot_lsn=plan.snapshot_lsn,
                     columns=plan.table.columns,
-                    leaves=plan.table.leaves,
+                    leaves=plan.table.partitions,
                     attributes=plan.table.attributes,
                     published_id=plan.table.published_id,
                     dropped=None,

@@ -42,7 +42,7 @@ class PostgresJobs:
 
     def watermark(self) -> int:
         with connect(self.source.dsn.get_secret_value()) as connection:
-            return catalog_tables.watermark(connection)
+            return catalog_tables.emit_marker(connection)
 
     def open(self) -> None:
         """Make slot and publication, so that what is committed from here on is streamed."""

@@ -25,7 +25,7 @@ from ingest.lake.chunk_table import Count
 from ingest.lake.iceberg_commit import Committer
 from ingest.lake.raw_schema import CHUNKS, EVENTS, POSITIONS
 from ingest.lake.sorted_rows import ROWS_AT_ONCE, in_order
-from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Leaf
+from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Partition
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position
 
@@ -231,14 +231,14 @@ def table(source: str, table_id: str = "t1") -> SourceTable:
         replica_identity="d",
         key_columns=("b", "a"),
         columns=(Column("a", 1, "integer"), Column("b", 2, "text")),
-        leaves=(Leaf(5, "public.odd", 7),),
+        partitions=(Partition(5, "public.odd", 7),),
         published_id=3,
     )
 
 
 def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
     row = table(name)
-    counted = replace(row, table_id="t2", key_columns=None, columns=(), leaves=())
+    counted = replace(row, table_id="t2", key_columns=None, columns=(), partitions=())
     assert lake.tables.put(name, [row, counted]) == [row, counted]
     assert lake.tables.read(name) == {"t1": row, "t2": counted}
 
@@ -330,11 +330,11 @@ def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: 
     lake.tables.put(name, [old])
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN published_id")
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN columns.element.altered")
-    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
+    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN partitions.element.attached")
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Leaf(5, "public.odd", 7, "8 9"),)}
+    learnt = {"columns": (Column("a", 1, "integer", 9),), "partitions": (Partition(5, "public.odd", 7, "8 9"),)}
     (changed,) = newer.tables.put(name, [old.after(published_id=4, **learnt)])
     assert newer.tables.read(name) == {"t1": changed}
 

@@ -466,6 +466,6 @@ def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: PostgresJobs
     slot = jobs.source.slot
     accounts.drop_slot(slot)
     accounts.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [slot])
-    with pytest.raises(Failure, match="the replication slot is of test_decoding"):
+    with pytest.raises(Failure, match="the replication slot uses test_decoding"):
         jobs.resnapshot()
     assert slot_row(accounts, slot)["plugin"] == "test_decoding"

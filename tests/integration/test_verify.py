@@ -52,7 +52,7 @@ def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, Verdict]:
 def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
-    """Though a snapshot of it is to be taken, as its columns are others by now."""
+    """Though a snapshot of it is to be taken, as its columns have changed by now."""
     database.execute("create table orders (id int primary key, n int); create table other (id int primary key)")
     database.execute(f"create publication given for table orders, other; alter role {role} replication")
     database.execute(f"grant select on orders, other to {role}")

@@ -1,5 +1,5 @@
-"""A Postgres source's jobs: the slots exist before anything is read; the snapshot that the making of the last one
-exported is the first tables'.
+"""A Postgres source's jobs. The slots exist before a snapshot starts; the first tables are read under the exported
+snapshot of the slot that was created last.
 """
 
 import logging
@@ -14,7 +14,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import Position
-from ingest.sources.postgres.catalog.catalog_tables import watermark
+from ingest.sources.postgres.catalog.catalog_tables import emit_marker
 from ingest.sources.postgres.postgres_connection import CannotConnect, connect, connection_error
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.slots import replication_slots
@@ -35,9 +35,9 @@ def open_jobs(
     running: Collection[int] | None = None,
     wait: Callable[[float], bool] = table_assignment.sleep,
 ) -> SourceJobs:
-    """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
-    (None: all); if there is one, the tables are shared out among the writers. wait: sleeps some seconds while
-    other processes or open transactions hold it up; true: stop waiting.
+    """The jobs. Missing publications and slots are created. running: the writers to run in this process (None: all); if
+    there is one, the tables are assigned to the writers. wait: sleeps some seconds while other processes or open
+    transactions block; true: stop waiting.
 
     Raises Cancelled; Failure when the source can't be reached or the log of one of those is lost.
     """
@@ -54,17 +54,17 @@ def open_jobs(
         raise connection_error(dsn, error) from None
 
     def one(position: Position) -> Stream:
-        leaves = position.writer > source.writers
+        is_removed = position.writer > source.writers
         cancelled = threading.Event()
         return Stream(
             position,
             partial(PostgresFeed, lake, source, settings, position, cancelled=cancelled),
-            Departure(lake, source, settings, position, cancelled.wait) if leaves else None,
+            Departure(lake, source, settings, position, cancelled.wait) if is_removed else None,
         )
 
     def now() -> int:
         with connect(dsn, connect_timeout_seconds=seconds) as connection:
-            return watermark(connection)
+            return emit_marker(connection)
 
     return SourceJobs(
         lake,

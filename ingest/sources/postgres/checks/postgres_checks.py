@@ -1,7 +1,6 @@
-"""`tidemark check` on a Postgres source: all that would keep it from being replicated, at once.
+"""`tidemark check` for a Postgres source: all problems that prevent its replication, at once.
 
-Changes nothing on the source. Each finding names the server, table, publication or slot that it is
-about, and what to do.
+Read-only. Each finding names the server, table, publication or slot, and what to do.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -23,7 +22,7 @@ from ingest.sources.postgres.slots import replication_slots, slot_continuity
 
 
 def check(source: PostgresSource, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
-    """What is found of the source: server, role, tables, publications and slots, in this order.
+    """The findings about server, role, tables, publications and slots, in this order.
 
     needed: the names of the tables that definitions read.
     """
@@ -35,13 +34,13 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
         return [findings.of(error)]
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
-        return [Finding("error", f"the check was cut off ({text})", f"source {source.name}")]
+        return [Finding("error", f"the check was interrupted ({text})", f"source {source.name}")]
 
 
 def _check(
     source: PostgresSource, settings: JobSettings, connection: Connection, needed: Collection[str]
 ) -> Iterator[Finding]:
-    found = catalog_tables.tables(connection, source.selects)
+    found = catalog_tables.read_tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
     yield from check_tables(source, connection, found, needed)
@@ -75,7 +74,7 @@ def _check_server(source: PostgresSource, settings: JobSettings, connection: Con
     if standby:
         yield Finding(
             "error",
-            "the server is a standby, on which no watermark can be written",
+            "the server is a standby, where no logical message can be written",
             where,
             "Point the DSN at the primary",
         )
@@ -83,14 +82,14 @@ def _check_server(source: PostgresSource, settings: JobSettings, connection: Con
         yield Finding(
             "warning",
             f"wal_sender_timeout is {timeout} ms, and status_interval_seconds {settings.status_interval_seconds:g}: "
-            "the server may take the stream for dead",
+            "the server may end the stream as unresponsive",
             where,
             "Raise wal_sender_timeout, or lower status_interval_seconds",
         )
 
 
 def _check_replication(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
-    """Whether the role may open a replication connection: by trying, the only way to know."""
+    """Check whether the role may open a replication connection. Only trying tells."""
     dsn = source.dsn.get_secret_value()
     used, most = _senders(connection)
     if used >= most:
@@ -98,7 +97,7 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
             "error",
             f"all {most} of max_wal_senders are in use",
             describe_endpoint(dsn),
-            "Raise max_wal_senders and restart the server, or end another reader",
+            "Raise max_wal_senders and restart the server, or stop another reader",
         )
         return
     try:
@@ -140,7 +139,7 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
     for name, found in states.items():
         where = f"source {source.name}, slot {name}"
         if found is None:
-            yield Finding("ok", "the slot will be made", where)
+            yield Finding("ok", "the slot will be created", where)
             continue
         try:
             slot_continuity.check_slot_usable(connection, found, name, source.name)
@@ -150,14 +149,14 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
         if found["wal_status"] == "unreserved":
             yield Finding(
                 "warning",
-                "the slot is about to be invalidated: it keeps more log than the server allows",
+                "the slot is about to be invalidated: it retains more WAL than the server allows",
                 where,
                 "Start `tidemark stream`, or raise max_slot_wal_keep_size",
             )
         elif found["active"]:
             yield Finding("ok", f"the slot is being read by process {found['active_pid']}", where)
         else:
-            yield Finding("ok", "the slot is there and free", where)
+            yield Finding("ok", "the slot exists and is not in use", where)
     yield from _check_room_for_slots(source, connection, list(states.values()).count(None))
 
 
@@ -174,5 +173,5 @@ def _check_room_for_slots(source: PostgresSource, connection: Connection, missin
         f"{used} of {most} max_replication_slots are in use; writers need {missing} more, and each process that takes "
         "snapshots one",
         describe_endpoint(source.dsn.get_secret_value()),
-        "Drop a slot that nobody uses, or raise max_replication_slots and restart the server",
+        "Drop an unused slot, or raise max_replication_slots and restart the server",
     )

@@ -145,7 +145,7 @@ def publish(
     while True:
         try:
             with with_lock_timeout(connection):
-                usable = [t for t in catalog_tables.tables(connection, source.selects) if not t.problem]
+                usable = [t for t in catalog_tables.read_tables(connection, source.selects) if not t.problem]
                 names = {writer: source.publication_of(writer) for writer in range(1, source.writers + 1)}
                 publications.make(connection, names, usable)
             return usable

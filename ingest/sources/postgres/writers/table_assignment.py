@@ -111,7 +111,7 @@ def add(
         held = Counter({writer: 0 for writer in names if writer <= source.writers})
         held.update(m.writer for m in publications.members(connection, names) if m.writer in held)
         for table in tables:
-            if held and table.owned and not publications.holds(published, table):
+            if held and table.is_owned and not publications.holds(published, table):
                 writer = min(held, key=lambda one: (held[one], one))
                 publications.add(connection, names[writer], table)
                 held[writer] += 1
@@ -195,7 +195,7 @@ def _move(connection: Connection, lake: Lake, source: PostgresSource, member: Me
         return error.diag.message_primary or str(error)
     # Also to a row that was registered since, by who had looked before.
     seen = {member.published_id, moving_id}
-    moved_lsn = catalog_tables.watermark(connection)
+    moved_lsn = catalog_tables.emit_marker(connection)
     _tell(lake, source, member, seen, published_id=moving_id, moving_id=None, moved_lsn=moved_lsn, writer=writer)
     return ""
 

@@ -119,7 +119,7 @@ class Departure:
             # What another one that leaves is still to give away would look as if somebody else moved tables.
             if publications.read(connection, self._publication) or self._gives_away(connection):
                 return None
-            return catalog_tables.watermark(connection)
+            return catalog_tables.emit_marker(connection)
 
     def _gives_away(self, connection: Connection) -> bool:
         """Whether a publication of ours, of a writer that leaves, has a table."""

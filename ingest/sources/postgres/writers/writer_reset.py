@@ -163,6 +163,6 @@ def _queue(lake: Lake, source: PostgresSource, connection: Connection, lost: Map
             for table in lake.tables.read(source.name).values()
             if table.writer in lost
             or (table.moved_lsn or 0) > since
-            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.leaves)])
+            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.partitions)])
         }
         return set(lake.tables.queue(source.name, _NOTE, names))
