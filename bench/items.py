@@ -8,7 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from ingest.positions.position import parse_lsn
-from ingest.sources.postgres.catalog.catalog_tables import watermark
+from ingest.sources.postgres.catalog.catalog_tables import emit_marker
 
 _COLUMNS = """
     id bigint primary key, customer int not null, status text not null, amount numeric(12, 2) not null,
@@ -47,7 +47,7 @@ def insert_one_by_one(connection: psycopg.Connection[Any], table: str, rows: int
 
 def end(connection: psycopg.Connection[Any]) -> int:
     """A position past all that is committed."""
-    return watermark(connection)
+    return emit_marker(connection)
 
 
 def pgbench_address(dsn: str) -> list[str]:

@@ -17,10 +17,10 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.positions.position import Position
 from ingest.sources.mongodb import cluster_time, mongodb_server
-from ingest.sources.mongodb.mongodb_connection import client as connected
-from ingest.sources.mongodb.mongodb_connection import place
+from ingest.sources.mongodb.mongodb_connection import connect as connected
+from ingest.sources.mongodb.mongodb_connection import describe_endpoint
 from ingest.sources.mongodb.mongodb_source import open_jobs
-from ingest.sources.mongodb.stream_scope import WRITER, Scope
+from ingest.sources.mongodb.stream_scope import WRITER, StreamScope
 
 DATABASE = "bench"
 DOCUMENTS, CHANGES = 2_000_000, 300_000
@@ -36,7 +36,7 @@ def results(benched: Place) -> Iterator[Result]:
         _insert(client[DATABASE]["items"], documents)
         start = mongodb_server.operation_time(client)
         _insert(client[DATABASE]["changes"], changes)
-        until = mongodb_server.watermark(client, mongodb_server.CLUSTER)
+        until = mongodb_server.emit_marker(client, mongodb_server.CLUSTER)
     part: dict[str, Any] = {"uri": uri, "documents": documents}
     sides = {
         "ours": Side("bench.mongodb:tidemark_snapshot", {**part, "lake": benched.new_folder("lake")}),
@@ -108,7 +108,7 @@ def bare_watch(uri: str, start: int, changes: int) -> Iterator[Run]:
     """`for change in watch()`, from the same moment, to as many changes."""
     with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
         while True:
-            at = cluster_time.timestamp(start)
+            at = cluster_time.to_timestamp(start)
             with stopwatch() as run, client.watch(start_at_operation_time=at, full_document="whenAvailable") as stream:
                 for _ in range(changes):
                     stream.next()

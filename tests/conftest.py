@@ -64,7 +64,7 @@ class Database:
     def slot_released(self, slot: str) -> None:
         """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""
         with self.connect() as connection:
-            replication_slots.when_free(connection, slot, self.name)
+            replication_slots.wait_until_free(connection, slot, self.name)
 
     def lock_awaited(self, table: str) -> None:
         """Waits until somebody waits for a lock on `table`."""

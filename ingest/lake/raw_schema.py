@@ -136,7 +136,7 @@ TABLES: Mapping[str, Table] = {
             "replica_identity": "STRING",
             "key_columns": "ARRAY<STRING>",
             "columns": "ARRAY<STRUCT<name: STRING, attnum: INT, type: STRING, altered: BIGINT>>",
-            "leaves": "ARRAY<STRUCT<partition_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
+            "partitions": "ARRAY<STRUCT<partition_id: BIGINT, name: STRING, storage: BIGINT, attached: STRING>>",
             "writer": "INT",
             "state": "STRING",
             "snapshot_id": "STRING",

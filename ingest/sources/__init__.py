@@ -1,1 +1,1 @@
-"""The source databases, and the one place that knows which kinds of them there are."""
+"""The source databases, and `source_kinds`, the only module that knows all kinds of them."""

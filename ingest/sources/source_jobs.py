@@ -1,4 +1,4 @@
-"""A source's jobs, put together of what its kind brings: stream writers and a snapshotter, made but not started."""
+"""The jobs of a source, built from the parts of its kind: stream writers and a snapshotter, created but not started."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from ingest.stream.stream_writer import ExitCondition, StreamWriter
 
 @dataclass(frozen=True)
 class Stream:
-    """One writer's stream.
+    """The stream of one writer.
 
-    position: where it goes on. feed: makes its feed, of what is to be called when it shows something that has to be
-    read. departure: of a writer that is to leave.
+    position: where it starts. feed: creates its feed; the argument is called when the feed has queued a snapshot.
+    departure: of a writer that is being removed.
     """
 
     position: Position
@@ -31,7 +31,8 @@ class Stream:
 class SourceJobs:
     """The jobs of one source.
 
-    streams: those of its writers. tables: what snapshots read. watermark: a position past all that is committed by now.
+    streams: of its writers. tables: the snapshot source. watermark: returns a position past everything committed before
+    the call.
     """
 
     def __init__(
@@ -49,11 +50,11 @@ class SourceJobs:
         self._lake = lake
         self._settings = settings
         self._tables = tables
-        # Without tombstones what is there has to be read first, and alone.
-        self._stream_waits = not source.soft_deletes
+        # Without tombstones, snapshots must be complete before the stream starts.
+        self._alone = not source.soft_deletes
 
-    def writer(self, stream: Stream, hooks: CommitHooks, queued: Snapshotter | None) -> StreamWriter:
-        """A stream's writer. queued: the snapshotter to be woken when the stream shows what has to be read."""
+    def writer(self, stream: Stream, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
+        """The stream writer of a stream. queued: the snapshotter to wake when the stream has queued a snapshot."""
         feed = stream.feed(queued.wake if queued else lambda: None)
         if self._stream_waits:
             self._tables.sync_catalog()
@@ -61,10 +62,10 @@ class SourceJobs:
         return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        """The snapshotter; what there is now is registered, so that it can be waited for."""
-        self._tables.sync_catalog()
-        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, stream_waits=self._stream_waits)
+        """The snapshotter. The existing tables are registered first, so that callers can wait for their snapshots."""
+        self._tables.survey()
+        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, alone=self._alone)
 
     def rest(self) -> None:
-        """Nothing is read here: let go of what is held at the source, which may keep it from clearing up."""
+        """Release the source's resources, such as an exported snapshot, as no snapshot is taken here."""
         self._tables.close()

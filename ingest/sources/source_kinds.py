@@ -1,4 +1,4 @@
-"""What each kind of source brings to the commands: the one place that knows them all."""
+"""Dispatches the commands' calls by kind of source: the only module that knows all kinds."""
 
 from collections.abc import Callable, Collection
 
@@ -35,8 +35,8 @@ def jobs(
     running: Collection[int] | None,
     wait: Callable[[float], bool],
 ) -> SourceJobs:
-    """The jobs of a source. running: the writers that this process is to run (None: all). wait: sleeps some seconds;
-    true: stop waiting. Raises Failure if the source can't be reached, or its log is lost.
+    """The jobs of a source. running: the writers to run in this process (None: all). wait: sleeps some seconds; true:
+    stop waiting. Raises Failure if the source can't be reached, or its log is lost.
     """
     if isinstance(source, PostgresSource):
         return postgres_source.open_jobs(lake, source, settings, running=running, wait=wait)
@@ -53,29 +53,29 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
 
     where: the lake, used if the error names no folder.
     """
-    if isinstance(error, psycopg.Error) and postgres_connection.is_cut(error):
-        return Unavailable(f"the connection to Postgres was cut ({one_line(str(error))})")
-    if isinstance(error, PyMongoError) and mongodb_connection.passes(error):
-        return Unavailable(f"the connection to MongoDB was cut ({mongodb_connection.said(error)})")
+    if isinstance(error, psycopg.Error) and postgres_connection.is_connection_lost(error):
+        return Unavailable(f"the connection to Postgres was lost ({one_line(str(error))})")
+    if isinstance(error, PyMongoError) and mongodb_connection.is_transient(error):
+        return Unavailable(f"the connection to MongoDB was lost ({mongodb_connection.describe_error(error)})")
     return environment.unavailable(error, where)
 
 
-def tables(lake: Lake, source: Source, settings: JobSettings) -> SnapshotSource:
-    """A source's tables, to be read without a stream."""
+def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
+    """A source's tables for the snapshotter, in a process without a stream."""
     if isinstance(source, PostgresSource):
         return postgres_snapshot_source.PostgresTables(lake, source, settings)
-    return mongodb_snapshots.MongoCollections(lake, source, settings, stream_scope.given(lake, source))
+    return mongodb_snapshots.MongoCollections(lake, source, settings, stream_scope.configured_scope(lake, source))
 
 
 def check(source: Source, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
-    """What would keep a source from being replicated. needed: the names of the tables that definitions read."""
+    """The findings about a source's replication. needed: the names of the tables that definitions read."""
     if isinstance(source, PostgresSource):
         return postgres_checks.check(source, settings, needed)
     return mongodb_preflight.check(source, settings, needed)
 
 
 def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
-    """The stream begins anew, and all tables are queued."""
+    """Reset the stream, and queue all tables."""
     if isinstance(source, PostgresSource):
         writer_reset.start_over(lake, source, settings)
     else:
@@ -83,19 +83,19 @@ def start_over(lake: Lake, source: Source, settings: JobSettings) -> None:
 
 
 def start_over_writers(lake: Lake, source: Source, settings: JobSettings, writers: Collection[int]) -> list[str]:
-    """Some of a source's writers begin anew; gives the tables that are queued for it."""
+    """Reset some of a source's writers; the names of the tables that are queued for it."""
     if isinstance(source, PostgresSource):
         return writer_reset.start_over_writers(lake, source, settings, writers)
-    raise UsageError("it has one writer", f"source {source.name}", "Use --all")
+    raise UsageError("the source has one writer only", f"source {source.name}", "Use --all")
 
 
 def position_text(source: Source, position: int) -> str:
-    """A position in a source's log, for people."""
-    return format_lsn(position) if isinstance(source, PostgresSource) else cluster_time.readable(position)
+    """A position in a source's log as text, for messages."""
+    return format_lsn(position) if isinstance(source, PostgresSource) else cluster_time.format_position(position)
 
 
-def views(source: Source, settings: JobSettings, record: Record) -> SourceViews:
-    """A source's staging views. record: of those that are there."""
+def views(source: Source, settings: JobSettings, record: Record) -> Found:
+    """A source's staging views. record: of the existing ones."""
     if isinstance(source, PostgresSource):
         return table_views.views(source, settings, record)
     return mongodb_codegen.views(source, settings, record)

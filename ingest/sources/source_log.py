@@ -53,9 +53,9 @@ def _asked_postgres(
     with connect(
         source.dsn.get_secret_value(), connect_timeout_seconds=settings.settings.connect_timeout_seconds
     ) as connection:
-        now = replication_slots.current_lsn(connection)
+        now = replication_slots.read_current_lsn(connection)
         for at in stored:
-            found = replication_slots.state(connection, at.slot)
+            found = replication_slots.read_slot(connection, at.slot)
             if found and found["restart_lsn"]:
                 retained = max(retained, now - parse_lsn(found["restart_lsn"]))
             problems += (wrong := _slot_problems(connection, found, at))
@@ -94,7 +94,7 @@ def _newest_landed(lake: Lake, at: Position) -> datetime | None:
 
 def _slot_problems(connection: Connection, found: dict[str, Any] | None, at: Position) -> list[str]:
     try:
-        slot_continuity.usable(connection, found, at.slot, at.source)
+        slot_continuity.check_slot_usable(connection, found, at.slot, at.source)
     except TidemarkError as error:
         return [str(error)]
     if found and found["wal_status"] == "unreserved":

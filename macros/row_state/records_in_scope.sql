@@ -99,7 +99,7 @@
     and not scope.is_ended
 {%- endmacro %}
 
-{#- The last truncate of each table, and of each leaf of a partitioned one (`partition_id`; null is the whole table). -#}
+{#- The last truncate of each table, and of each partition of a partitioned one (`partition_id`; null is the whole table). -#}
 {% macro truncates_in_scope(events, batch) -%}
     select
         events.source,

@@ -158,11 +158,11 @@ COLUMNS = (
             said="{t}: " + told,
         )
         for alteration, told in {
-            "alter table {t} alter n type numeric(12, 4)": "column n is of type numeric(12,4) now, before of integer",
-            "alter table {t} rename n to m": "column n is not published under this name any more",
-            "alter table {t} drop n": "column n is not published under this name any more",
+            "alter table {t} alter n type numeric(12, 4)": "column n is now of type numeric(12,4), before of integer",
+            "alter table {t} rename n to m": "column n is no longer published under this name",
+            "alter table {t} drop n": "column n is no longer published under this name",
             "drop table {t}; create table {t} (id int primary key, n text)": (
-                "column n is of type text now, before of integer"
+                "column n is now of type text, before of integer"
             ),
         }.items()
     ),

@@ -122,7 +122,7 @@ LEFT_OUT = (
             'create schema "public.{t}"; create table "public.{t}".b (id int primary key)',
             'create table "{t}.b" (id int primary key)',
         ),
-        said="public.{t}.b is left out: its name is that of another table too",
+        said="public.{t}.b is left out: another table has the same unquoted name",
         first=Outcome.LEFT_OUT,
     ),
     _left_out(

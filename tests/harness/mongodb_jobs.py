@@ -51,8 +51,8 @@ class MongoJobs(postgres_jobs.PostgresJobs):
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at", "columns")
 
     def watermark(self) -> int:
-        with mongodb_connection.client(self.source.uri.get_secret_value(), 5) as client:
-            return mongodb_server.watermark(client, Scope.of(self.position().slot).level)
+        with mongodb_connection.connect(self.source.uri.get_secret_value(), 5) as client:
+            return mongodb_server.emit_marker(client, StreamScope.parse(self.position().slot).level)
 
     def position(self) -> Any:
         return open_writer(self.lake, self.source, self.settings)
@@ -72,7 +72,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        collections = MongoCollections(self.lake, self.source, self.settings, Scope.of(self.position().slot))
+        collections = MongoCollections(self.lake, self.source, self.settings, StreamScope.parse(self.position().slot))
         return Snapshotter(self.lake, collections, self.source.name, self.settings, hooks)
 
     def lake_documents(self, name: str) -> Counter[Document]:

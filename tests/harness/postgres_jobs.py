@@ -19,7 +19,7 @@ from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.postgres_connection import connect, copy_out
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
-from ingest.sources.postgres.slots.replication_slots import Held
+from ingest.sources.postgres.slots.replication_slots import ExportedSnapshot
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from ingest.sources.postgres.writers.postgres_writers import open_writers
 from ingest.sources.postgres.writers.writer_reset import start_over
@@ -36,14 +36,14 @@ class PostgresJobs:
     lake: Lake
     source: PostgresSource
     settings: JobSettings
-    held: Held | None = field(default=None, repr=False)
+    held: ExportedSnapshot | None = field(default=None, repr=False)
 
     # What a replay may bring otherwise.
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at",)
 
     def watermark(self) -> int:
         with connect(self.source.dsn.get_secret_value()) as connection:
-            return catalog_tables.watermark(connection)
+            return catalog_tables.emit_marker(connection)
 
     def open(self) -> None:
         """Make slot and publication, so that what is committed from here on is streamed."""

@@ -20,9 +20,9 @@ from ingest.positions.position import StreamReset
 from ingest.snapshot.snapshotter import SnapshotHooks
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import Connection, Link, connect
+from ingest.sources.postgres.postgres_connection import Connection, LazyConnection, connect
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
-from ingest.sources.postgres.schema_tracking.table_sync import Survey
+from ingest.sources.postgres.schema_tracking.table_sync import CatalogSync
 from ingest.sources.postgres.writers.writer_reset import start_over
 from ingest.stream.batch_committer import CommitHooks, Progress
 from ingest.stream.open_batch import Batch
@@ -80,16 +80,16 @@ def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Po
 def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) -> None:
     ((oid,),) = orders.execute("select 'orders'::regclass::oid::bigint")
     with connect(orders.dsn) as looking, ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
-        before = catalog_tables.table_of(looking, oid)
+        before = catalog_tables.read_table(looking, oid)
         altering.execute(FILLED)
-        look = pool.submit(catalog_tables.table_of, looking, oid)
+        look = pool.submit(catalog_tables.read_table, looking, oid)
         orders.lock_awaited("orders")
         altering.commit()
         after = look.result(60)
     assert before is not None
     assert after is not None
     assert [c.name for c in after.columns] == ["id", "note", "n", "c"]
-    assert after.leaves[0].storage != before.leaves[0].storage
+    assert after.partitions[0].storage != before.partitions[0].storage
 
 
 @pytest.mark.slow(reason="as a partition that was, which is in CI")
@@ -282,16 +282,16 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "60s")
     jobs.settle()
     dsn = jobs.source.dsn.get_secret_value()
-    link = Link(dsn, 10.0, lambda _: None)
+    link = LazyConnection(dsn, 10.0, lambda _: None)
     with orders.connect(autocommit=False) as altering, connect(dsn) as other, ThreadPoolExecutor() as pool:
         altering.execute("lock table orders in access exclusive mode")
-        look = pool.submit(Survey(jobs.lake, jobs.source, link).all)
+        look = pool.submit(CatalogSync(jobs.lake, jobs.source, link).sync_all)
         orders.lock_awaited("orders")
         orders.execute(
             f'create table later (id int primary key); alter publication "{jobs.source.publication}" add table later'
         )
         ((oid,),) = orders.execute("select 'later'::regclass::oid::bigint")
-        later = catalog_tables.table_of(other, oid)
+        later = catalog_tables.read_table(other, oid)
         assert later is not None
         assert jobs.lake.tables.upsert(jobs.source.name, [later.row(jobs.source.name)])
         altering.commit()
@@ -729,7 +729,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
 ) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog_tables.table_of
+    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog_tables.read_table
 
     def counted(connection: Connection, oid: int) -> CatalogTable | None:
         looks[oid] += 1
@@ -785,7 +785,7 @@ def test_tables_whose_names_are_written_alike_are_left_out_and_named(
     orders.execute('create schema "public.a"; create table "public.a".b (id int primary key)')
     orders.execute('create table "a.b" (id int primary key)')
     jobs.settle()
-    assert "public.a.b is left out: its name is that of another table too" in caplog.text
+    assert "public.a.b is left out: another table has the same unquoted name" in caplog.text
     jobs.assert_equal("public.orders")
 
 

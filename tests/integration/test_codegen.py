@@ -228,7 +228,7 @@ def make_typed_table(connection: Connection) -> None:
 
 def staged(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
     """The generated view of each table, on rows as COPY prints them; equal ones counted."""
-    tables = catalog_tables.tables(connection, source.selects)
+    tables = catalog_tables.read_tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, multiplicity int"

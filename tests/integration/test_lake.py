@@ -330,7 +330,7 @@ def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: 
     lake.tables.upsert(name, [old])
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN published_id")
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN columns.element.altered")
-    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN leaves.element.attached")
+    lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN partitions.element.attached")
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}

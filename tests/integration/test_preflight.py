@@ -44,8 +44,8 @@ def test_a_source_that_is_ready_has_no_errors_and_nothing_is_made(
     assert {finding.level for finding in findings} == {"ok"}
     assert matching(findings, "2 of 2 tables can be read")
     assert matching(findings, "1 view left out: public.v")
-    assert matching(findings, "the publication will be made")
-    assert matching(findings, "the slot will be made")
+    assert matching(findings, "the publication will be created")
+    assert matching(findings, "the slot will be created")
     assert database.execute("select from pg_publication") == []
     mine = "select from pg_replication_slots where database = current_database()"
     assert database.execute(mine) == []
@@ -70,7 +70,7 @@ def test_a_name_that_is_not_utf8_is_told_of_wherever_it_is(
         connection.execute(b'create schema other; create table other."caf\xe9" (id int primary key)')
     try:
         (finding,) = check(new_source(dsn=dsn), settings)
-        assert matching([finding], f"a name is not valid UTF-8: the catalogue of database {name}")
+        assert matching([finding], f"a name is not valid UTF-8: the catalog of database {name}")
     finally:
         database.execute(f"drop database {name}")
 
@@ -167,7 +167,7 @@ def test_patterns_that_select_nothing_are_told(
     assert warnings[0].startswith("it selects no table: ")
     assert "pattern 'public.Good'" in warnings[0]
     assert "A view has no changes in the log" in warnings[1]
-    assert "Name the partitioned table" in warnings[2]
+    assert "Select the partitioned table" in warnings[2]
     (error,) = of_level("error", check(new_source(tables=("other.*",)), settings))
     assert error.startswith("no table is selected by other.*: ")
 
@@ -186,11 +186,11 @@ def test_a_publication_that_does_not_suit_is_told_in_full(
     findings = check(new_source(publication="given"), settings)
     errors, warnings = of_level("error", findings), of_level("warning", findings)
     assert len(errors) == 2
-    assert errors[0].startswith("the publication sends partitions under their root")
-    assert errors[1].startswith("the publication does not send every delete and truncate: ")
+    assert errors[0].startswith("the publication publishes partitions under their root")
+    assert errors[1].startswith("the publication does not publish every delete and truncate: ")
     assert warnings[2].startswith("not published: public.c: ")
     assert 'ALTER PUBLICATION "given" ADD TABLE ONLY "public"."c"' in warnings[2]
-    assert "only rows are replicated for which (id > 7)" in warnings[0]
+    assert "a row filter applies: (id > 7)" in warnings[0]
     assert "columns are not published: v" in warnings[1]
 
 
@@ -266,11 +266,11 @@ def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
     database.execute("create table a (id int primary key)")
     database.execute(f"select pg_create_physical_replication_slot('{source.slot}')")
     (error,) = of_level("error", check(source, settings))
-    assert error.startswith("the replication slot is of physical replication, not of pgoutput")
+    assert error.startswith("the replication slot uses physical replication, not pgoutput")
     database.drop_slot(source.slot)
 
     database.execute(f"select pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
-    assert matching(check(source, settings), "the slot is there and free")
+    assert matching(check(source, settings), "the slot exists and is not in use")
     reading = psycopg.connect(make_conninfo(database.dsn, replication="database"), autocommit=True)
     with contextlib.closing(reading) as reader:
         start = f"START_REPLICATION SLOT {source.slot} LOGICAL 0/0 "
@@ -334,7 +334,7 @@ def test_a_table_with_a_generated_column_is_published_without_it(
     source = new_source(publication="given")
     assert {finding.level for finding in check(source, settings)} == {"ok"}
     with connect(database.dsn) as connection:
-        (table,) = catalog_tables.tables(connection, source.selects)
+        (table,) = catalog_tables.read_tables(connection, source.selects)
         published = publications.read(connection, {1: "given"})
     assert publications.sends(published, table)
     assert published[table.oid].columns == ("id", "price")
@@ -363,24 +363,24 @@ _ADVISED = {
     ),
     "no publication": (
         "create table a (id int primary key); grant select on a to {role}",
-        "there is no publication",
+        "the publication does not exist",
     ),
     "all tables under their root": (
         _PARTS + "grant select on parts, parts_1 to {role}; "
         "create publication given for all tables with (publish_via_partition_root)",
-        "the publication sends partitions under their root",
+        "the publication publishes partitions under their root",
     ),
     "a table under its root": (
         _PARTS + "grant select on parts, parts_1 to {role}; "
         "create publication given for table parts with (publish_via_partition_root)",
-        "the publication sends partitions under their root",
+        "the publication publishes partitions under their root",
     ),
     "not every operation": (
         (
             "create table a (id int primary key); grant select on a to {role}; "
             "create publication given for table a with (publish = 'insert')"
         ),
-        "the publication does not send every",
+        "the publication does not publish every",
     ),
     "unlogged": (
         (

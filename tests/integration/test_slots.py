@@ -34,22 +34,22 @@ def full(database: Database) -> Iterator[list[str]]:
 def test_a_temporary_slot_waits_until_there_is_room_for_it(
     database: Database, full: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(replication_slots, "_ROOM_SECONDS", 0)
+    monkeypatch.setattr(replication_slots, "_FREE_SLOT_POLL_SECONDS", 0)
     calls = count()
 
     def waiting() -> None:
         if next(calls) == 2:
             database.execute("select pg_drop_replication_slot(%s)", [full.pop()])
 
-    replication_slots.create(database.dsn, None, {}, waiting).close()
-    assert caplog.text.count("all max_replication_slots are in use") == 1
+    replication_slots.create_slot(database.dsn, None, {}, waiting).close()
+    assert caplog.text.count("no free replication slot") == 1
     assert next(calls) > 2
 
 
 def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[str]) -> None:
     assert full
     with pytest.raises(Failure, match="replication slots are in use.*raise max_replication_slots"):
-        replication_slots.create(database.dsn, "one_more", {})
+        replication_slots.create_slot(database.dsn, "one_more", {})
 
 
 def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
@@ -61,7 +61,7 @@ def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
         with (
             table_assignment.locked(one, source, "tables"),
             caplog.at_level(logging.WARNING),
-            pytest.raises(replication_slots.GivenUp),
+            pytest.raises(replication_slots.Cancelled),
             table_assignment.locked(other, source, "tables", lambda _: next(tries) == 3),
         ):
             pass
@@ -76,9 +76,9 @@ def test_a_slot_is_known_whatever_encoding_its_database_has(database: Database) 
     database.execute(sql.SQL("create database {} encoding 'LATIN1' locale 'C' template template0").format(identifier))
     slot = f"{database.name}_latin1"
     with connect(make_conninfo(database.dsn, dbname=name)) as connection:
-        replication_slots.create(connection.info.dsn, slot, {}).close()
-        found = replication_slots.state(connection, slot)
+        replication_slots.create_slot(connection.info.dsn, slot, {}).close()
+        found = replication_slots.read_slot(connection, slot)
         assert found is not None
-        assert replication_slots.is_ours(connection, found)
-        replication_slots.drop(connection, slot, "shop")
+        assert replication_slots.is_writer_slot(connection, found)
+        replication_slots.drop_slot(connection, slot, "shop")
     database.execute(sql.SQL("drop database {} with (force)").format(identifier))

@@ -755,18 +755,18 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
-    publication, create = jobs.source.publication, replication_slots.create
+    publication, create = jobs.source.publication, replication_slots.create_slot
 
     def take_out(_: object) -> None:
         accounts.execute(f'alter table accounts add x int; alter publication "{publication}" drop table accounts')
 
     once = call_once(lambda: take_out(None))
 
-    def late(*arguments: Any) -> replication_slots.Held:
+    def late(*arguments: Any) -> replication_slots.ExportedSnapshot:
         once(None)
         return create(*arguments)
 
-    monkeypatch.setattr(replication_slots, "create", late)
+    monkeypatch.setattr(replication_slots, "create_slot", late)
     jobs.queue("public.accounts")
     jobs.snapshot()
     assert jobs.table("public.accounts").state == QUEUED

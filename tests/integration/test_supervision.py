@@ -82,12 +82,12 @@ def test_the_command_ends_with_the_error_of_a_source(
     good, broken = new_source(), new_source()
     database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
     both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
-    with pytest.raises(Failure, match=f"not of pgoutput: source {broken.name}"), both.running():
+    with pytest.raises(Failure, match=f"not pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
     PostgresJobs(lake, good, settings).assert_equal("public.t")
     # Alone it ends the command at once, as no source is left that runs.
     alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
-    with pytest.raises(Failure, match="not of pgoutput"), alone.running():
+    with pytest.raises(Failure, match="not pgoutput"), alone.running():
         alone.wait()
 
 

@@ -52,7 +52,7 @@ def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, TableCompariso
 def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
-    """Though a snapshot of it is to be taken, as its columns are others by now."""
+    """Though a snapshot of it is to be taken, as its columns have changed by now."""
     database.execute("create table orders (id int primary key, n int); create table other (id int primary key)")
     database.execute(f"create publication given for table orders, other; alter role {role} replication")
     database.execute(f"grant select on orders, other to {role}")
@@ -295,4 +295,4 @@ def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: Sourc
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")
     assert "of log for a slot, above wal_retention_warning_bytes (1.0MiB)" in problem()
     database.drop_slot(pipeline.source.slot)
-    assert "the replication slot is gone" in problem()
+    assert "the replication slot does not exist" in problem()

@@ -388,13 +388,13 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
     token = str(Token(jobs.lake.persisted_position(jobs.source.name) or 0))
     tables.execute("update a set v = 7; update c set v = 7")
     tables.drop_slot(jobs.source.slot_of(2))
-    with pytest.raises(Failure, match="slot is gone.*`--writer N` instead of `--all`"):
+    with pytest.raises(Failure, match="slot does not exist.*`--writer N` instead of `--all`"):
         open_jobs(jobs.lake, jobs.source, jobs.settings)
-    with pytest.raises(Failure, match="slot is gone"):
+    with pytest.raises(Failure, match="slot does not exist"):
         open_jobs(jobs.lake, jobs.source, jobs.settings, running=[2])
     tables.execute("create table d (id int primary key, v int); insert into d values (1, 1)")
     opened = open_jobs(jobs.lake, jobs.source, jobs.settings, running=[1])
-    assert "slot is gone" in caplog.text
+    assert "slot does not exist" in caplog.text
     opened.snapshotter().run(until_done=True)
     target = opened.watermark()
     (first,) = [one for one in opened.streams if one.position.writer == 1]

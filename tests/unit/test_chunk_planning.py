@@ -10,7 +10,7 @@ from ingest.snapshot.chunk_planning import KEYS_PER_CHUNK, chunk_count, key_chun
 
 MIB = 1 << 20
 TABLE = SourceTable(
-    "shop", "a" * 16, "public.orders", 500, "d", ("id",), columns=(), leaves=(), snapshot_id="s", snapshot_lsn=10
+    "shop", "a" * 16, "public.orders", 500, "d", ("id",), columns=(), partitions=(), snapshot_id="s", snapshot_lsn=10
 )
 
 

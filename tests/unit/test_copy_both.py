@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
-from ingest.sources.postgres.replication.copy_both import Refused, SocketStream
+from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
+from ingest.sources.postgres.replication.copy_both import ReplicationError, SocketStream
 
 STARTED = b"W" + struct.pack(">IbH", 7, 0, 0)
 
@@ -29,7 +29,7 @@ def ends() -> Iterator[tuple[Any, socket.socket]]:
         yield SimpleNamespace(pgconn=SimpleNamespace(socket=ours.fileno())), server
 
 
-def messages(held: list[Payloads]) -> list[bytes]:
+def messages(held: list[PayloadOffsets]) -> list[bytes]:
     return [bytes(run.buffer[at:end]) for run in held for at, end in zip(run.start, run.end, strict=True)]
 
 
@@ -40,7 +40,7 @@ def test_the_command_is_sent_and_what_came_with_its_answer_is_kept(
     server.sendall(STARTED + data(b"first"))
     stream = SocketStream(connection, "START", 5)
     assert server.recv(100) == b"Q" + struct.pack(">I", 10) + b"START\0"
-    held: list[Payloads] = []
+    held: list[PayloadOffsets] = []
     assert stream.receive(held, 5) == 5
     assert messages(held) == [b"first"]
     stream.close()
@@ -51,7 +51,7 @@ def test_a_large_message_is_received_into_one_buffer(ends: tuple[Any, socket.soc
     server.sendall(STARTED)
     stream = SocketStream(connection, "START", 5)
     payload = b"w" * (24 << 20)
-    held: list[Payloads] = []
+    held: list[PayloadOffsets] = []
     buffers: list[bytearray] = []
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(server.sendall, data(payload) + data(b"next"))
@@ -76,7 +76,7 @@ def test_messages_come_whole_and_in_order(ends: tuple[Any, socket.socket], seed:
     sizes = [0, 1, 30, 200, 70_000, 1_500_000]
     sent = [choose.choice(heads) + choose.randbytes(choose.choice(sizes)) for _ in range(40)]
     wire = memoryview(b"".join(map(data, sent)) + b"N" + struct.pack(">I", 4))
-    held: list[Payloads] = []
+    held: list[PayloadOffsets] = []
     size = 0
     while sum(map(len, held)) < len(sent):
         cut = choose.choice([1, 3, 5, 100, 5000, 100_000])
@@ -115,7 +115,7 @@ def test_an_error_of_the_server_is_told(ends: tuple[Any, socket.socket]) -> None
     connection, server = ends
     fields = b"SERROR\0C42704\0Mslot does not exist\0\0"
     server.sendall(b"E" + struct.pack(">I", len(fields) + 4) + fields)
-    with pytest.raises(Refused, match="slot does not exist") as refused:
+    with pytest.raises(ReplicationError, match="slot does not exist") as refused:
         SocketStream(connection, "START", 5)
     assert refused.value.sqlstate == "42704"
 

@@ -121,7 +121,7 @@ def test_batches_are_bounded() -> None:
     ],
 )
 def test_rows_of_another_shape_are_refused(wire: bytes, width: int) -> None:
-    with pytest.raises(Failure, match=r"not rows of the columns asked for: shop\."):
+    with pytest.raises(Failure, match=r"rows that do not have the requested columns: shop\."):
         list(decode([wire], [f"c{i}" for i in range(width)], source="shop"))
 
 

@@ -11,8 +11,8 @@ from ingest.common.errors import Failure
 from ingest.common.records import EVENTS, EventBatch
 from ingest.sources.postgres.pgoutput import message_batch
 from ingest.sources.postgres.pgoutput.decoder import Decoder
-from ingest.sources.postgres.pgoutput.messages import Relation, TableInfo
-from ingest.sources.postgres.pgoutput.payload_buffer import PADDING, Payloads
+from ingest.sources.postgres.pgoutput.messages import Relation, TableIdentity
+from ingest.sources.postgres.pgoutput.payload_buffer import PADDING, PayloadOffsets
 
 # --- Messages as the server sends them ------------------------------------------------------------
 
@@ -112,17 +112,17 @@ class Catalogue:
         self.whole = False
         self.asked: list[Relation] = []
 
-    def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
+    def describe(self, relation: Relation, *, again: bool = False) -> TableIdentity:
         assert not again
         self.asked.append(relation)
         default = () if relation.identity == "f" else relation.identity_columns
         key = self.keys.get(relation.oid, default or None)
         name = f"{relation.schema}.{relation.name}"
-        return TableInfo(f"id{relation.oid}", name, relation.oid, relation.oid if self.whole else 0, key)
+        return TableIdentity(f"id{relation.oid}", name, relation.oid, relation.oid if self.whole else 0, key)
 
 
 def decode(*payloads: bytes, catalogue: Catalogue | None = None, **at: int) -> EventBatch:
-    return Decoder("shop", 1, catalogue or Catalogue(), **at).feed([Payloads.of(payloads)])
+    return Decoder("shop", 1, catalogue or Catalogue(), **at).feed([PayloadOffsets.from_messages(payloads)])
 
 
 def events(batch: EventBatch) -> list[Event]:
@@ -325,7 +325,14 @@ def test_an_event_says_where_and_when_it_was_made() -> None:
     catalogue = Catalogue()
     (event,) = (
         Decoder("shop", 3, catalogue)
-        .feed([Payloads.of([begin(2**40, 9, 1_000_001), T1, insert(1, "1", "x", lsn=77), commit(2**40)])], now)
+        .feed(
+            [
+                PayloadOffsets.from_messages(
+                    [begin(2**40, 9, 1_000_001), T1, insert(1, "1", "x", lsn=77), commit(2**40)]
+                )
+            ],
+            now,
+        )
         .events.to_pylist(maps_as_pydicts="strict")
     )
     assert event == {
@@ -426,7 +433,7 @@ def test_position(payloads: list[bytes], position: int | None, transactions: int
     assert (batch.position, batch.transactions) == (position, transactions)
     decoder = Decoder("shop", 1, Catalogue())
     for payload in payloads:
-        batch = decoder.feed([Payloads.of([payload])])
+        batch = decoder.feed([PayloadOffsets.from_messages([payload])])
     assert batch.position == position
 
 
@@ -447,7 +454,7 @@ def test_a_transaction_may_span_feeds() -> None:
         [truncate(1), insert(1, "3", "c"), commit(100, 108), begin(108, xid=6), insert(1, "4", "")],
         [commit(108, 120)],
     ]
-    batches = [decoder.feed([Payloads.of(feed)]) for feed in feeds]
+    batches = [decoder.feed([PayloadOffsets.from_messages(feed)]) for feed in feeds]
     rows = [
         (row["commit_lsn"], row["commit_index"], row["xid"], row["op"]) for batch in batches for row in events(batch)
     ]
@@ -491,11 +498,13 @@ def test_messages_take_no_ordinal_and_are_handed_on() -> None:
 
 def test_payloads_may_lie_apart_in_several_buffers() -> None:
     sent = [begin(1), T1, insert(1, "1", "a"), insert(1, "2", "b"), commit(1)]
-    apart = Payloads(bytearray(b"?" + b"??".join(sent) + bytes(PADDING)))
+    apart = PayloadOffsets(bytearray(b"?" + b"??".join(sent) + bytes(PADDING)))
     for message in sent:
         apart.start.append(apart.end[-1] + 2 if apart.end else 1)
         apart.end.append(apart.start[-1] + len(message))
-    batch = Decoder("shop", 1, Catalogue()).feed([apart, Payloads.of([]), Payloads.of(sent)])
+    batch = Decoder("shop", 1, Catalogue()).feed(
+        [apart, PayloadOffsets.from_messages([]), PayloadOffsets.from_messages(sent)]
+    )
     assert (batch.events.num_rows, batch.transactions) == (4, 2)
 
 
@@ -512,17 +521,17 @@ def test_payloads_may_lie_apart_in_several_buffers() -> None:
         ([commit(1)], "outside of a transaction"),
         ([begin(1), commit(1), truncate(1)], "outside of a transaction"),
         ([begin(1), begin(2)], "begin inside of one"),
-        ([begin(1), insert(1, "1", "x")], "before the relation was described"),
-        ([begin(1), T1, insert(2, "1", "x")], "before the relation was described"),
-        ([begin(1), T1, truncate(2)], "before the relation was described"),
+        ([begin(1), insert(1, "1", "x")], "before its Relation message"),
+        ([begin(1), T1, insert(2, "1", "x")], "before its Relation message"),
+        ([begin(1), T1, truncate(2)], "before its Relation message"),
         ([begin(1), T1, insert(1, "1", "x", "y")], "damaged"),
         ([begin(1), T1, insert(1, "1", "x") + b"n"], "damaged"),
         ([begin(1), T1, insert(1, "1", "x").replace(b"t", b"z")], "damaged"),
         ([begin(1), T1, insert(1, "1", "x").replace(b"N", b"K")], "damaged"),
         ([begin(1), T1, update(1, "1", "x", key=["1", None]).replace(b"N", b"Q")], "damaged"),
         ([begin(1), T1, delete(1, key=["1", None]).replace(b"K", b"N")], "damaged"),
-        ([begin(1), T1, update(1, TOAST, "x")], "doesn't bring its row's key"),
-        ([begin(1), relation(1, "id v"), delete(1, key=["1", "x"])], "doesn't bring its row's key"),
+        ([begin(1), T1, update(1, TOAST, "x")], "change without key values"),
+        ([begin(1), relation(1, "id v"), delete(1, key=["1", "x"])], "change without key values"),
         ([begin(1), T1, insert(1, "1", "x").replace(b"x", b"\xff")], "not valid UTF-8"),
     ],
 )
@@ -548,7 +557,7 @@ def test_a_message_cut_short_is_noticed_wherever_it_is_cut(number: int) -> None:
 
 @pytest.mark.parametrize(("table", "key"), [(T1, "v"), (T1, "id v"), (T1, ""), (COMPOSITE, "a"), (FULL, "gone")])
 def test_a_key_of_another_generation_is_refused(table: bytes, key: str) -> None:
-    with pytest.raises(Failure, match=r"public\.t.*new snapshot"):
+    with pytest.raises(Failure, match=r"public\.t.*resnapshot"):
         decode(table, catalogue=Catalogue(_1=key))
 
 
@@ -558,7 +567,7 @@ def test_an_error_says_in_which_message_it_is() -> None:
 
 
 def test_a_message_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_batch, "PIECE_BYTES", 100)
+    monkeypatch.setattr(message_batch, "MESSAGE_BATCH_BYTES", 100)
     big = "x" * 1000
     batch = decode(*(begin(1), T1, insert(1, "1", big), insert(1, "2", "a"), insert(1, "3", big)), commit(1))
     assert [len(row["columns"]["v"]) for row in events(batch)] == [1000, 1, 1000]
@@ -567,5 +576,5 @@ def test_a_message_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_last_change_of_a_table_is_known_whatever_kind_it_was() -> None:
     decoder = Decoder("shop", 1, Catalogue())
     truncated = [begin(100), relation(1, "*id"), truncate(1), commit(100)]
-    decoder.feed([Payloads.of([*truncated, begin(200), insert(1, "1"), commit(200)])])
+    decoder.feed([PayloadOffsets.from_messages([*truncated, begin(200), insert(1, "1"), commit(200)])])
     assert list(decoder.changed.values()) == [200]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingest.sources.postgres.pgoutput import message_batch
 from ingest.sources.postgres.pgoutput.decoder import Decoder
 from ingest.sources.postgres.pgoutput.messages import Relation
-from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
+from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
 from tests.unit.test_decoder import (
     TOAST,
     Catalogue,
@@ -67,7 +67,7 @@ class Reference:
         elif kind == b"R":
             # What a Relation message says is checked by the cases by hand.
             probe = Catalogue()
-            Decoder("shop", 1, probe).feed([Payloads.of([payload])])
+            Decoder("shop", 1, probe).feed([PayloadOffsets.from_messages([payload])])
             self.relations[probe.asked[0].oid] = probe.asked[0]
         elif kind == b"T":
             (count, _) = self._read(">IB")
@@ -226,10 +226,10 @@ def test_any_stream_cut_anywhere_gives_what_the_obvious_decoder_gives(
     reference, decoder = Reference(catalogue), Decoder("shop", 1, catalogue)
     rows: list[Row] = []
     at, position, is_open = 0, None, False
-    with mock.patch.object(message_batch, "PIECE_BYTES", piece_bytes):
+    with mock.patch.object(message_batch, "MESSAGE_BATCH_BYTES", piece_bytes):
         while at < len(payloads):
             step = data.draw(st.integers(1, len(payloads)))
-            batch = decoder.feed([Payloads.of(payloads[at : at + step])])
+            batch = decoder.feed([PayloadOffsets.from_messages(payloads[at : at + step])])
             rows += [tuple(row[name] for name in FIELDS) for row in events(batch)]
             at, position, is_open = at + step, batch.position, batch.in_transaction
     for payload in payloads:

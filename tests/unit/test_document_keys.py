@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.sources.mongodb.bson import document_keys, elements
-from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.documents import DocumentBatch
 from ingest.sources.mongodb.bson.elements import Value
 from ingest.sources.mongodb.bson.vector_walk import LEAST
 from tests.unit.mongo_ids import GROUPS, WRAPPERS, array, document, old_binary, symbol, text, value
@@ -79,8 +79,8 @@ def test_a_key_is_the_same_read_by_itself_and_among_many(ids: list[Value], order
     ids = ids * (LEAST + 5)
     order.shuffle(ids)
     raw = [elements.document([(b"_id", each), (b"v", value("x"))]) for each in ids]
-    assert Documents(raw).row_keys().to_pylist() == [document_keys.row_key(each) for each in ids]
-    assert Documents(raw[:1]).row_keys().to_pylist() == [document_keys.row_key(ids[0])]
+    assert DocumentBatch(raw).row_keys().to_pylist() == [document_keys.row_key(each) for each in ids]
+    assert DocumentBatch(raw[:1]).row_keys().to_pylist() == [document_keys.row_key(ids[0])]
 
 
 def test_keys_of_a_group_are_one_and_no_two_groups_share_one() -> None:
@@ -89,7 +89,7 @@ def test_keys_of_a_group_are_one_and_no_two_groups_share_one() -> None:
     assert len(set().union(*found)) == len(GROUPS)
     raw = [elements.document([(b"_id", each)]) for group in GROUPS for each in group]
     for many in (raw, raw * LEAST):
-        assert set(Documents(many).row_keys().to_pylist()) == set().union(*found)
+        assert set(DocumentBatch(many).row_keys().to_pylist()) == set().union(*found)
 
 
 @pytest.mark.parametrize(("lookalike", "one"), WRAPPERS)

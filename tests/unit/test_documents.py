@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ingest.sources.mongodb import cluster_time
 from ingest.sources.mongodb.bson import document_keys, documents, elements
-from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.documents import DocumentBatch
 from ingest.sources.mongodb.bson.vector_walk import LEAST
 
 _DATES = DatetimeConversion.DATETIME_MS
@@ -64,7 +64,7 @@ def test_a_string_that_looks_like_a_double_stays() -> None:
 
 
 def test_columns_tell_null_from_absent() -> None:
-    found = Documents([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
+    found = DocumentBatch([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
     assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
 
 
@@ -75,7 +75,7 @@ def _fields(raw: bytes) -> list[tuple[str, str | None]]:
 
 def _same(raw: list[bytes]) -> None:
     """They are read as `parse` reads each of them."""
-    found = Documents(raw)
+    found = DocumentBatch(raw)
     assert found.columns().to_pylist() == [_fields(each) for each in raw]
     assert found.row_keys().to_pylist() == [document_keys.row_key(elements.value(each, b"_id")) for each in raw]
 
@@ -139,7 +139,7 @@ def test_what_is_broken_is_an_error_of_bson(cut: bytes) -> None:
         b"\x02x\0\x09\0\0\0", (cut[:1] + b"x\0" + cut[1:]).ljust(7, b"\xff")
     )
     with pytest.raises(BSONError):
-        Documents([usual] * LEAST + [broken] * LEAST)
+        DocumentBatch([usual] * LEAST + [broken] * LEAST)
 
 
 # Its coefficient has more digits than the format allows, so it is zero.
@@ -178,7 +178,7 @@ def test_fields_beside_one_that_libbson_can_not_write_keep_their_types() -> None
     raw = elements.document([(b"_id", symbol), (b"x", text), (b"\xfe", symbol)])
     assert documents.parse(raw) == {"_id": {"$symbol": "x"}, "x": r"a\xff", r"\xfe": "x"}
     key = elements.document([(b"_id", symbol)])
-    assert Documents([raw]).row_keys() == Documents([key]).row_keys()
+    assert DocumentBatch([raw]).row_keys() == DocumentBatch([key]).row_keys()
 
 
 def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
@@ -186,13 +186,13 @@ def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
 
 
 def test_positions_and_timestamps_are_the_same_numbers() -> None:
-    at = cluster_time.position(Timestamp(1_700_000_000, 7))
-    assert cluster_time.timestamp(at) == Timestamp(1_700_000_000, 7)
-    assert cluster_time.of_token(f"82{at:016X}2B0429296E1404") == at
-    assert cluster_time.readable(at) == "2023-11-14T22:13:20Z+7"
+    at = cluster_time.to_position(Timestamp(1_700_000_000, 7))
+    assert cluster_time.to_timestamp(at) == Timestamp(1_700_000_000, 7)
+    assert cluster_time.token_position(f"82{at:016X}2B0429296E1404") == at
+    assert cluster_time.format_position(at) == "2023-11-14T22:13:20Z+7"
 
 
 @pytest.mark.parametrize("token", [None, "81" + "0" * 16, "82", b"82"])
 def test_what_is_no_token_of_a_known_form_is_refused(token: object) -> None:
     with pytest.raises(ValueError, match="not a resume token"):
-        cluster_time.of_token(token)
+        cluster_time.token_position(token)

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import pq
 
-from ingest.sources.postgres.postgres_connection import command
+from ingest.sources.postgres.postgres_connection import run_command
 
 
 def test_an_error_raised_by_libpq_itself_is_a_lost_connection() -> None:
@@ -16,4 +16,4 @@ def test_an_error_raised_by_libpq_itself_is_a_lost_connection() -> None:
     pgconn = SimpleNamespace(send_query=lambda _: None, is_busy=lambda: False, get_result=lambda: next(answers))
     connection: Any = SimpleNamespace(pgconn=pgconn)
     with pytest.raises(psycopg.OperationalError):
-        command(connection, "IDENTIFY_SYSTEM")
+        run_command(connection, "IDENTIFY_SYSTEM")

@@ -3,18 +3,18 @@
 import pytest
 
 from ingest.common.errors import Failure
-from ingest.positions.position import StreamReset
-from ingest.sources.postgres.pgoutput.payload_buffer import Payloads
+from ingest.positions.position import Restart
+from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
 from ingest.sources.postgres.postgres_connection import Connection
-from ingest.sources.postgres.replication.replication_reader import Pipe, Reader
+from ingest.sources.postgres.replication.replication_reader import BoundedQueue, Reader
 
 
-def held(message: bytes) -> list[Payloads]:
-    return [Payloads.of([message])]
+def held(message: bytes) -> list[PayloadOffsets]:
+    return [PayloadOffsets.from_messages([message])]
 
 
 def test_items_come_in_order() -> None:
-    pipe = Pipe(100)
+    pipe = BoundedQueue(100)
     assert pipe.put(held(b"a"), 10, 0)
     assert pipe.put(StreamReset(5, 1), 0, 0)
     assert pipe.get(0) == held(b"a")
@@ -23,7 +23,7 @@ def test_items_come_in_order() -> None:
 
 
 def test_a_full_pipe_takes_nothing_until_something_is_taken() -> None:
-    pipe = Pipe(15)
+    pipe = BoundedQueue(15)
     assert pipe.put(held(b"a"), 10, 0)
     assert pipe.put(held(b"b"), 10, 0)  # the last that fits may be of any size
     assert not pipe.put(held(b"c"), 10, 0)
@@ -32,7 +32,7 @@ def test_a_full_pipe_takes_nothing_until_something_is_taken() -> None:
 
 
 def test_a_failure_is_raised_after_what_came_before_it_and_from_then_on() -> None:
-    pipe = Pipe(15)
+    pipe = BoundedQueue(15)
     pipe.put(held(b"a"), 1, 0)
     pipe.put(Failure("over"), 0, 0)
     assert pipe.get(0) == held(b"a")
@@ -45,7 +45,7 @@ def test_whatever_ends_the_reader_ends_its_taker() -> None:
     def connect() -> tuple[Connection, StreamReset]:
         raise RuntimeError("the lake can't be asked for the position")
 
-    pipe = Pipe(15)
+    pipe = BoundedQueue(15)
     reader = Reader("shop", connect, str, lambda: 0, pipe, 1.0)
     reader.run()
     with pytest.raises(RuntimeError, match="can't be asked"):

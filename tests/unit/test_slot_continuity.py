@@ -7,7 +7,7 @@ import pytest
 from ingest.common.errors import Failure
 from ingest.positions.position import Position, parse_lsn
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
-from ingest.sources.postgres.slots.replication_slots import System
+from ingest.sources.postgres.slots.replication_slots import ServerIdentity
 
 # It has landed from 0/100 up to 0/300 on timeline 2.
 STORED = Position("shop", 1, "slot", "sys", 2, 0x100, 0x300)
@@ -16,15 +16,15 @@ STORED = Position("shop", 1, "slot", "sys", 2, 0x100, 0x300)
 class Server:
     """What a server says of itself. fork: where timeline 3 left timeline 2."""
 
-    system = System("sys", 2)
+    system = ServerIdentity("sys", 2)
     now = "0/500"
     fork = "0/400"
 
     def check(self, monkeypatch: pytest.MonkeyPatch) -> None:
         history = f"1\t0/80\tno recovery target specified\n2\t{self.fork}\tno recovery target specified\n"
-        monkeypatch.setattr(replication_slots, "identify", lambda _: self.system)
-        monkeypatch.setattr(replication_slots, "current_lsn", lambda _: parse_lsn(self.now))
-        monkeypatch.setattr(slot_continuity, "command", lambda *_: [{"content": history}])
+        monkeypatch.setattr(replication_slots, "identify_server", lambda _: self.system)
+        monkeypatch.setattr(replication_slots, "read_current_lsn", lambda _: parse_lsn(self.now))
+        monkeypatch.setattr(slot_continuity, "run_command", lambda *_: [{"content": history}])
         nobody: Any = None
         assert slot_continuity.check_log(nobody, nobody, STORED) == self.system
 
@@ -41,14 +41,14 @@ def test_the_log_that_is_stored_is_gone_on_with(server: Server, monkeypatch: pyt
 
 
 def test_another_cluster_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.system = System("other", 2)
-    with pytest.raises(Failure, match="another database cluster is behind the DSN"):
+    server.system = ServerIdentity("other", 2)
+    with pytest.raises(Failure, match="the DSN leads to another database cluster"):
         server.check(monkeypatch)
 
 
 def test_a_server_that_was_set_back_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.now = "0/2FF"
-    with pytest.raises(Failure, match="log stands at 0/2FF, behind what is stored"):
+    with pytest.raises(Failure, match="log is at 0/2FF, behind the stored position"):
         server.check(monkeypatch)
 
 
@@ -56,11 +56,11 @@ def test_a_server_that_was_set_back_is_refused(server: Server, monkeypatch: pyte
 def test_a_timeline_is_followed_that_left_the_old_one_no_earlier_than_our_position(
     server: Server, monkeypatch: pytest.MonkeyPatch, fork: str, is_followed: bool
 ) -> None:
-    server.system, server.fork = System("sys", 3), fork
+    server.system, server.fork = ServerIdentity("sys", 3), fork
     if is_followed:
         server.check(monkeypatch)
         return
-    with pytest.raises(Failure, match="went on from 0/2FF on timeline 3, before what is stored"):
+    with pytest.raises(Failure, match="timeline 3 of the cluster forked at 0/2FF, before the stored position"):
         server.check(monkeypatch)
 
 
@@ -68,11 +68,11 @@ def test_a_timeline_is_followed_that_left_the_old_one_no_earlier_than_our_positi
 def test_a_slot_that_was_advanced_past_what_is_stored_is_refused(
     monkeypatch: pytest.MonkeyPatch, confirmed: str, is_lost: bool
 ) -> None:
-    monkeypatch.setattr(replication_slots, "check_ours", lambda *_: None)
+    monkeypatch.setattr(replication_slots, "check_writer_slot", lambda *_: None)
     nobody: Any = None
     found = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
     if not is_lost:
         slot_continuity.check_slot(nobody, STORED, found)
         return
-    with pytest.raises(Failure, match="advanced by somebody else to 0/301"):
+    with pytest.raises(Failure, match="another client has advanced the slot to 0/301"):
         slot_continuity.check_slot(nobody, STORED, found)

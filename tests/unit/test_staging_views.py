@@ -51,11 +51,11 @@ def table(
             Column(column, number, kind)
             for number, (column, kind) in enumerate((columns or {"id": "bigint"}).items(), 1)
         ),
-        leaves=(),
-        sizes=(),
+        partitions=(),
+        partition_sizes=(),
         attributes=9,
-        filled=frozenset(),
-        owned=True,
+        columns_with_default=frozenset(),
+        is_owned=True,
     )
 
 

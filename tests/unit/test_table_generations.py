@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING, Column, Partition, SourceTable
-from ingest.sources.postgres.schema_tracking.table_generations import Seen, gone, reconcile, unlogged
+from ingest.sources.postgres.schema_tracking.resnapshot_rules import CatalogState
+from ingest.sources.postgres.schema_tracking.table_generations import find_ended_tables, mark_unlogged, reconcile
 
 ID, NAME = Column("id", 1, "integer"), Column("name", 2, "text")
-LEAF = Partition(500, "public.orders", 900)
+PARTITION = Partition(500, "public.orders", 900)
 ORDERS = SourceTable(
     source="shop",
     table_id="a" * 16,
@@ -17,7 +18,7 @@ ORDERS = SourceTable(
     replica_identity="d",
     key_columns=("id",),
     columns=(ID, NAME),
-    leaves=(LEAF,),
+    partitions=(PARTITION,),
     attributes=2,
     published_id=77,
 )
@@ -29,40 +30,40 @@ def known(*tables: SourceTable) -> dict[str, SourceTable]:
 
 
 def test_a_new_table_is_registered_with_its_snapshot_queued() -> None:
-    assert reconcile([Seen(ORDERS)], {}) == [ORDERS]
+    assert reconcile([CatalogState(ORDERS)], {}) == [ORDERS]
     assert ORDERS.state == QUEUED
 
 
 def test_a_table_that_is_not_published_is_left_as_it_was() -> None:
-    assert reconcile([Seen(ORDERS, published=False)], {}) == []
-    assert reconcile([Seen(ORDERS, published=False)], known(TAKEN)) == []
+    assert reconcile([CatalogState(ORDERS, published=False)], {}) == []
+    assert reconcile([CatalogState(ORDERS, published=False)], known(TAKEN)) == []
 
 
 def test_a_table_of_which_something_comes_twice_is_read_anew_once() -> None:
-    doubled = Seen(ORDERS, published=False, doubled=True)
+    doubled = CatalogState(ORDERS, published=False, published_twice=True)
     (row,) = reconcile([doubled], known(TAKEN))
     assert row.state == QUEUED
-    assert row.leaves == TAKEN.leaves
+    assert row.partitions == TAKEN.partitions
     assert reconcile([doubled], known(row)) == []
     assert reconcile([doubled], known(replace(TAKEN, state=ENDED))) == []
     assert reconcile([doubled], {}) == []
 
 
 def test_what_has_not_changed_needs_nothing() -> None:
-    assert reconcile([Seen(ORDERS)], known(TAKEN)) == []
+    assert reconcile([CatalogState(ORDERS)], known(TAKEN)) == []
 
 
 def test_a_table_that_we_moved_to_another_writer_is_no_other() -> None:
     told = replace(TAKEN, moving_id=78, writer=2, rev=4)
-    assert reconcile([Seen(ORDERS)], known(replace(told, writer=1))) == [], "the move was not committed"
-    (row,) = reconcile([Seen(replace(ORDERS, published_id=78, writer=2))], known(told))
+    assert reconcile([CatalogState(ORDERS)], known(replace(told, writer=1))) == [], "the move was not committed"
+    (row,) = reconcile([CatalogState(replace(ORDERS, published_id=78, writer=2))], known(told))
     assert row == replace(told, published_id=78, moving_id=None, rev=5)
-    (again,) = reconcile([Seen(replace(ORDERS, published_id=79, writer=2))], known(told))
+    (again,) = reconcile([CatalogState(replace(ORDERS, published_id=79, writer=2))], known(told))
     assert again.state == QUEUED
 
 
 def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> None:
-    seen = Seen(replace(ORDERS, published_id=5 << 32 | 77))
+    seen = CatalogState(replace(ORDERS, published_id=5 << 32 | 77))
     (row,) = reconcile([seen], known(TAKEN))
     assert row == replace(TAKEN, published_id=5 << 32 | 77, rev=4)
     assert reconcile([seen], known(row)) == []
@@ -76,45 +77,47 @@ def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> No
         ({"columns": (ID, replace(NAME, attnum=3)), "attributes": 3}, "dropped and added again"),
         ({"published_id": 78}, "taken out of its publication"),
         ({"published_id": 5 << 32 | 78}, "taken out of its publication"),
-        ({"leaves": ()}, "partition public.orders was detached or dropped"),
-        ({"leaves": (LEAF, Partition(501, "public.p", 901))}, "partition public.p was attached"),
+        ({"partitions": ()}, "partition public.orders was detached or dropped"),
+        ({"partitions": (PARTITION, Partition(501, "public.p", 901))}, "partition public.p was attached"),
     ],
 )
 def test_what_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
-    (row,) = reconcile([Seen(replace(ORDERS, **change))], known(TAKEN))  # type: ignore[arg-type]
+    (row,) = reconcile([CatalogState(replace(ORDERS, **change))], known(TAKEN))  # type: ignore[arg-type]
     assert (row.state, row.rev, row.snapshot_id, row.complete_lsn) == (QUEUED, 4, None, None)
     assert why in str(row.note)
 
 
 ADDED = replace(ORDERS, columns=(ID, NAME, Column("more", 3, "text")), attributes=3)
-REWRITTEN = (replace(LEAF, storage=901),)
+REWRITTEN = (replace(PARTITION, storage=901),)
 
 
 @pytest.mark.parametrize(
     ("seen", "state"),
     [
-        (Seen(ADDED), DONE),
-        (Seen(ADDED, filled=frozenset([3])), QUEUED),
-        (Seen(replace(ADDED, leaves=REWRITTEN)), QUEUED),
-        (Seen(replace(ORDERS, columns=(ID,))), DONE),
-        (Seen(replace(ORDERS, leaves=REWRITTEN)), DONE),
-        (Seen(replace(ORDERS, columns=(ID, replace(NAME, type="character varying(9)")))), DONE),
+        (CatalogState(ADDED), DONE),
+        (CatalogState(ADDED, columns_with_default=frozenset([3])), QUEUED),
+        (CatalogState(replace(ADDED, partitions=REWRITTEN)), QUEUED),
+        (CatalogState(replace(ORDERS, columns=(ID,))), DONE),
+        (CatalogState(replace(ORDERS, partitions=REWRITTEN)), DONE),
+        (CatalogState(replace(ORDERS, columns=(ID, replace(NAME, type="character varying(9)")))), DONE),
         (
-            Seen(replace(ORDERS, leaves=(LEAF, Partition(501, "p", 901))), empty=frozenset([501])),
+            CatalogState(
+                replace(ORDERS, partitions=(PARTITION, Partition(501, "p", 901))), empty_partitions=frozenset([501])
+            ),
             DONE,
         ),
     ],
 )
-def test_what_no_row_shows_needs_no_snapshot(seen: Seen, state: str) -> None:
+def test_what_no_row_shows_needs_no_snapshot(seen: CatalogState, state: str) -> None:
     (row,) = reconcile([seen], known(TAKEN))
     assert row.state == state
-    assert (row.columns, row.leaves) == (seen.row.columns, seen.row.leaves)
+    assert (row.columns, row.partitions) == (seen.row.columns, seen.row.partitions)
     assert row.rev == TAKEN.rev + 1
 
 
 def test_a_column_that_was_there_but_not_published_comes_with_values() -> None:
     before = replace(TAKEN, attributes=3)
-    (row,) = reconcile([Seen(ADDED)], known(before))
+    (row,) = reconcile([CatalogState(ADDED)], known(before))
     assert row.state == QUEUED
 
 
@@ -125,97 +128,99 @@ OLDER = replace(TAKEN, columns=(ID, replace(NAME, altered=7)))
 @pytest.mark.parametrize(
     ("now", "before", "state"),
     [
-        (replace(USING, leaves=REWRITTEN), OLDER, QUEUED),
+        (replace(USING, partitions=REWRITTEN), OLDER, QUEUED),
         (USING, OLDER, DONE),
-        (replace(ORDERS, columns=OLDER.columns, leaves=REWRITTEN), OLDER, DONE),
-        (replace(USING, leaves=REWRITTEN), TAKEN, DONE),
+        (replace(ORDERS, columns=OLDER.columns, partitions=REWRITTEN), OLDER, DONE),
+        (replace(USING, partitions=REWRITTEN), TAKEN, DONE),
     ],
     ids=["altered and rewritten", "altered", "rewritten", "registered by an older version"],
 )
 def test_a_column_that_was_altered_with_a_rewrite_has_other_values(
     now: SourceTable, before: SourceTable, state: str
 ) -> None:
-    (row,) = reconcile([Seen(now)], known(before))
+    (row,) = reconcile([CatalogState(now)], known(before))
     assert row.state == state
-    assert (row.columns, row.leaves) == (now.columns, now.leaves)
+    assert (row.columns, row.partitions) == (now.columns, now.partitions)
 
 
 def attached(*transactions: str | None) -> list[SourceTable]:
-    """`TAKEN` with a leaf attached by each of these."""
-    return [replace(TAKEN, leaves=(replace(LEAF, attached=transaction),)) for transaction in transactions]
+    """`TAKEN` with a partition attached by each of these."""
+    return [replace(TAKEN, partitions=(replace(PARTITION, attached=transaction),)) for transaction in transactions]
 
 
 def test_a_partition_that_was_detached_for_a_while_needs_a_snapshot() -> None:
     before, now = attached("3 4", "3 5")
-    (row,) = reconcile([Seen(now, empty=frozenset([LEAF.partition_id]))], known(before))
-    assert (row.state, row.leaves) == (QUEUED, now.leaves)
-    assert row.note == "partition public.orders was detached, and attached again"
+    (row,) = reconcile([CatalogState(now, empty_partitions=frozenset([PARTITION.partition_id]))], known(before))
+    assert (row.state, row.partitions) == (QUEUED, now.partitions)
+    assert row.note == "partition public.orders was detached and attached again"
 
 
 def test_the_time_of_an_attachment_is_read_from_an_older_lake() -> None:
     before, now = attached(None, "3 5")
-    (row,) = reconcile([Seen(now)], known(before))
-    assert (row.state, row.leaves) == (DONE, now.leaves)
+    (row,) = reconcile([CatalogState(now)], known(before))
+    assert (row.state, row.partitions) == (DONE, now.partitions)
 
 
 def test_what_was_unlogged_is_read_anew_when_it_can_be() -> None:
-    (marked,) = unlogged([TAKEN.table_id, "never registered"], known(TAKEN))
+    (marked,) = mark_unlogged([TAKEN.table_id, "never registered"], known(TAKEN))
     assert marked == replace(TAKEN, unlogged=True, rev=4)
-    assert unlogged([TAKEN.table_id], known(marked)) == []
-    (row,) = reconcile([Seen(ORDERS)], known(marked))
+    assert mark_unlogged([TAKEN.table_id], known(marked)) == []
+    (row,) = reconcile([CatalogState(ORDERS)], known(marked))
     assert (row.state, row.unlogged) == (QUEUED, None)
-    assert reconcile([Seen(ORDERS)], known(row)) == []
+    assert reconcile([CatalogState(ORDERS)], known(row)) == []
 
 
 def test_a_snapshot_of_what_is_unlogged_now_begins_anew() -> None:
-    (row,) = unlogged([TAKEN.table_id], known(replace(TAKEN, state=RUNNING)))
+    (row,) = mark_unlogged([TAKEN.table_id], known(replace(TAKEN, state=RUNNING)))
     assert (row.state, row.unlogged) == (QUEUED, None)
-    assert unlogged([TAKEN.table_id], known(row)) == []
-    assert unlogged([TAKEN.table_id], known(replace(TAKEN, state=ENDED))) == []
+    assert mark_unlogged([TAKEN.table_id], known(row)) == []
+    assert mark_unlogged([TAKEN.table_id], known(replace(TAKEN, state=ENDED))) == []
 
 
 def test_a_snapshot_that_is_read_is_not_disturbed_by_what_needs_nothing() -> None:
     running = replace(TAKEN, state=RUNNING, complete_lsn=None)
-    assert reconcile([Seen(replace(ORDERS, leaves=REWRITTEN))], known(running)) == []
+    assert reconcile([CatalogState(replace(ORDERS, partitions=REWRITTEN))], known(running)) == []
 
 
 def test_a_generation_that_comes_back_is_read_anew() -> None:
-    (row,) = reconcile([Seen(ORDERS)], known(replace(TAKEN, state=ENDED, ended_lsn=30)))
-    assert (row.state, row.ended_lsn, row.note) == (QUEUED, None, "it is back")
+    (row,) = reconcile([CatalogState(ORDERS)], known(replace(TAKEN, state=ENDED, ended_lsn=30)))
+    assert (row.state, row.ended_lsn, row.note) == (QUEUED, None, "it exists again")
 
 
 OTHER = replace(ORDERS, table_id="b" * 16, key_columns=("name",))
 
 
 def test_a_dropped_table_has_gone() -> None:
-    assert gone([], known(TAKEN)) == [TAKEN]
-    assert gone([], known(replace(TAKEN, state=ENDED))) == []
+    assert find_ended_tables([], known(TAKEN)) == [TAKEN]
+    assert find_ended_tables([], known(replace(TAKEN, state=ENDED))) == []
 
 
 def test_a_generation_has_gone_when_another_of_its_table_is_registered() -> None:
     present = [(OTHER.table_id, OTHER.relation_id, OTHER.table_name)]
-    assert gone(present, known(TAKEN, OTHER)) == [TAKEN]
+    assert find_ended_tables(present, known(TAKEN, OTHER)) == [TAKEN]
 
 
 def test_a_table_that_became_unusable_is_kept_as_it_was() -> None:
-    assert gone([(OTHER.table_id, 500, "public.orders")], known(TAKEN)) == []
-    assert gone([(TAKEN.table_id, 500, "public.orders")], known(TAKEN)) == []
+    assert find_ended_tables([(OTHER.table_id, 500, "public.orders")], known(TAKEN)) == []
+    assert find_ended_tables([(TAKEN.table_id, 500, "public.orders")], known(TAKEN)) == []
 
 
 def test_a_table_that_became_unusable_under_another_name_has_gone() -> None:
-    assert gone([(OTHER.table_id, 500, "public.orders_old")], known(TAKEN)) == [TAKEN]
+    assert find_ended_tables([(OTHER.table_id, 500, "public.orders_old")], known(TAKEN)) == [TAKEN]
 
 
 def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
     later = replace(ORDERS, columns=(ID, NAME, Column("more", 4, "integer")), attributes=4)
-    (row,) = reconcile([Seen(later, gaps=frozenset({3}))], known(TAKEN))
+    (row,) = reconcile([CatalogState(later, dropped_attnums=frozenset({3}))], known(TAKEN))
     assert row.state == QUEUED
-    assert row.note == "column more came after one that had gone again, which may have had its name"
-    (row,) = reconcile([Seen(later, gaps=frozenset({3}))], known(replace(TAKEN, attributes=3)))
+    assert row.note == "column more was added after one that was dropped again, which may have had its name"
+    (row,) = reconcile([CatalogState(later, dropped_attnums=frozenset({3}))], known(replace(TAKEN, attributes=3)))
     assert row.state == DONE
 
 
 def test_a_generation_that_has_ended_takes_nobodys_place() -> None:
     ended = replace(ORDERS, table_id="b" * 16, replica_identity="f", state=ENDED)
-    assert gone([(ended.table_id, 500, "public.orders")], known(TAKEN, ended)) == []
-    assert gone([(ended.table_id, 500, "public.orders")], known(TAKEN, replace(ended, state=DONE))) == [TAKEN]
+    assert find_ended_tables([(ended.table_id, 500, "public.orders")], known(TAKEN, ended)) == []
+    assert find_ended_tables([(ended.table_id, 500, "public.orders")], known(TAKEN, replace(ended, state=DONE))) == [
+        TAKEN
+    ]

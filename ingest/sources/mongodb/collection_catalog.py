@@ -1,4 +1,4 @@
-"""The collections of a deployment: which are selected, and which of them can be replicated."""
+"""The collections of a deployment: which are selected, and which of those can be replicated."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.common.records import table_id
-from ingest.config.sources_file import SYSTEM_DATABASES, MongoSource, has_wildcard, including_patterns
+from ingest.config.sources_file import SERVERS_OWN, MongoSource, has_wildcard, included
 from ingest.lake.source_tables import Partition, SourceTable
 from ingest.sources.mongodb import raw_cursor
-from ingest.sources.mongodb.mongodb_connection import RAW, Client, said
-from ingest.sources.mongodb.mongodb_server import is_internal, uuid_of
+from ingest.sources.mongodb.mongodb_connection import RAW, Client, describe_error
+from ingest.sources.mongodb.mongodb_server import collection_uuid, is_internal
 
 KEY = ("_id",)
-ANY = "*"  # in place of a name: all of a database
+ANY = "*"  # in place of a name: all collections of a database
 
 # By `type` of listCollections; another type is named as the server does.
 _KINDS = {"collection": "", "timeseries": "time series"}
@@ -28,7 +28,7 @@ _ESCAPING = CodecOptions[dict[str, Any]](unicode_decode_error_handler="surrogate
 class Collection:
     """A collection: `database.name`, UUID; problem: why it can't be replicated; has_images: keeps post-images.
 
-    kind: of what change streams do not tell in full (`view`, `time series`, `capped collection`), else empty.
+    kind: `view`, `time series` or `capped collection`, whose changes are not all in change streams; else empty.
     """
 
     database: str
@@ -43,8 +43,8 @@ class Collection:
         """`database.name`."""
         return f"{self.database}.{self.name}"
 
-    def row(self, source: str) -> SourceTable:
-        """What raw.source_tables says of it when it is new."""
+    def to_source_table(self, source: str) -> SourceTable:
+        """The row of raw.source_tables that registers the collection."""
         assert self.uuid is not None
         relation = relation_id(self.uuid)
         return SourceTable(
@@ -55,42 +55,42 @@ class Collection:
             replica_identity="d",
             key_columns=KEY,
             columns=(),
-            leaves=(Partition(relation, self.full_name, 0),),
+            partitions=(Partition(relation, self.full_name, 0),),
         )
 
 
 def relation_id(uuid: UUID) -> int:
-    """63 bits of a collection's UUID, for the column that has Postgres's oids."""
+    """63 bits of a collection's UUID, for the column that holds oids of Postgres."""
     return uuid.int >> 65
 
 
 def generation(source: str, uuid: UUID, full_name: str) -> str:
-    """The table_id of a collection, whose row keys tell values apart, not types."""
+    """The table_id of a collection. Its row keys distinguish values, not types."""
     return table_id(source, str(uuid), full_name, KEY, "by value")
 
 
-def collections(client: Client, source: MongoSource) -> list[Collection]:
-    """The selected collections, by name, with those that the patterns name and that are not there.
+def list_collections(client: Client, source: MongoSource) -> list[Collection]:
+    """The selected collections, ordered by name, including collections in `collections` that do not exist.
 
-    One that is named without a wildcard is asked for by itself, so listing all databases is not needed.
+    All databases are listed only if a pattern has a wildcard in the database's name.
     """
     found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
     selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
     for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
         if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
-            selected.append(Collection(database, name, None, "there is no such collection"))
+            selected.append(Collection(database, name, None, "it does not exist"))
     return sorted(selected, key=lambda each: each.full_name)
 
 
-def unreadable(client: Client, each: Collection) -> str:
-    """Why a collection can't be read; empty if it can."""
+def read_problem(client: Client, each: Collection) -> str:
+    """Why a collection can't be read; empty: it can."""
     one = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     try:
         client[each.database].command(one, codec_options=RAW)
         size(client, each)
     except OperationFailure as error:
-        return f"it can't be read ({said(error)}); grant find and collStats on it"
+        return f"it can't be read ({describe_error(error)}); grant find and collStats on it"
     return ""
 
 
@@ -113,7 +113,7 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
             replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
             found = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
     except OperationFailure as error:
-        yield Collection(database, ANY, None, f"its collections can't be listed ({said(error)})")
+        yield Collection(database, ANY, None, f"its collections can't be listed ({describe_error(error)})")
         return
     for each in found:
         name, options = str(each["name"]), each.get("options", {})
@@ -121,7 +121,7 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
             continue
         images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
         kind = "capped collection" if options.get("capped") else _KINDS.get(each["type"], each["type"])
-        yield Collection(database, _shown(name), uuid_of(each), _problem(name, kind), images, kind)
+        yield Collection(database, _shown(name), collection_uuid(each), _problem(name, kind), images, kind)
 
 
 def _shown(name: str) -> str:
@@ -130,7 +130,7 @@ def _shown(name: str) -> str:
 
 def _problem(name: str, kind: str) -> str:
     if name != _shown(name):
-        return "its name is no UTF-8"
+        return "its name is not valid UTF-8"
     if kind == "capped collection":
-        return "it is capped, and the stream doesn't tell what falls out of it"
-    return f"it is a {kind}, which change streams don't tell of" if kind else ""
+        return "it is capped, and the change stream does not contain the removal of its oldest documents"
+    return f"it is a {kind}, which change streams do not cover" if kind else ""

@@ -1,6 +1,6 @@
-"""The deployment's collections against the lake: registers what is new, ends what has gone.
+"""Catalog sync: compares the deployment's collections with raw.source_tables; registers new ones, ends dropped ones.
 
-What can't be replicated, or read, is reported by name, once, and registered nowhere.
+A collection that can't be replicated or read is logged once, and not registered.
 """
 
 import logging
@@ -12,70 +12,70 @@ from ingest.lake.source_tables import ENDED
 from ingest.sources.mongodb import collection_catalog, mongodb_server
 from ingest.sources.mongodb import stream_scope as scopes
 from ingest.sources.mongodb.mongodb_connection import Client
-from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.mongodb.stream_scope import StreamScope
 
 _log = logging.getLogger(__name__)
 
 
-class Survey:
-    """The collections of one source. scope: of its stream.
+class CatalogSync:
+    """The catalog sync of one source. scope: of its stream.
 
-    After `all`: seen: those that can be replicated, by table_id. obstacles: why others can't, by table_id where they
-    have one.
+    Set by `sync_all`: seen: the collections that can be replicated, by table_id. ineligible: why the others can't be,
+    by table_id if they have one.
     """
 
-    def __init__(self, lake: Lake, source: MongoSource, scope: Scope) -> None:
+    def __init__(self, lake: Lake, source: MongoSource, scope: StreamScope) -> None:
         self.seen: dict[str, collection_catalog.Collection] = {}
-        self.obstacles: dict[str, str] = {}
+        self.ineligible: dict[str, str] = {}
         self._lake = lake
         self._source = source
         self._scope = scope
         self._reported: set[str] = set()
 
-    def all(self, client: Client) -> None:
-        """Look at all collections that are selected. Raises Failure if the stream selects others by now."""
+    def sync_all(self, client: Client) -> None:
+        """Sync all selected collections. Raises Failure if the stream has another scope by now."""
         name = self._source.name
-        found = collection_catalog.collections(client, self._source)
+        found = collection_catalog.list_collections(client, self._source)
         known = self._lake.tables.read(name)
-        self.seen, self.obstacles = {}, {}
+        self.seen, self.ineligible = {}, {}
         present: set[str] = set()
         for each in found:
-            row = None if each.uuid is None else each.row(name)
+            row = None if each.uuid is None else each.to_source_table(name)
             if row is not None:
                 present.add(row.table_id)
             problem = each.problem
             if row is not None and not problem and _is_to_be_read(known.get(row.table_id)):
-                problem = collection_catalog.unreadable(client, each)
+                problem = collection_catalog.read_problem(client, each)
             if problem:
                 self._report(each, problem, row)
             elif row is not None:
                 self.seen[row.table_id] = each
         unlisted = {each.database: each.problem for each in found if each.name == collection_catalog.ANY}
-        self.obstacles |= {
+        self.ineligible |= {
             row.table_id: unlisted[database]
             for row in known.values()
             if (database := row.table_name.partition(".")[0]) in unlisted
         }
-        if rows := [*self._new(known), *self._gone(client, known, present, unlisted)]:
-            scopes.confirm(self._lake, self._source, self._scope)
-            self._lake.tables.upsert(name, rows)
+        if rows := [*self._new(known), *self._find_ended(client, known, present, unlisted)]:
+            scopes.check_scope(self._lake, self._source, self._scope)
+            self._lake.tables.put(name, rows)
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
         for table_id, each in self.seen.items():
             before = known.get(table_id)
             if before is None:
-                rows.append(each.row(self._source.name))
+                rows.append(each.to_source_table(self._source.name))
             elif before.state == ENDED:
-                rows.append(before.with_snapshot_queued("it is back"))
+                rows.append(before.queued("it exists again"))
         return rows
 
-    def _gone(
+    def _find_ended(
         self, client: Client, known: dict[str, SourceTable], present: set[str], unlisted: Collection[str]
     ) -> list[SourceTable]:
-        """Generations that are dropped, renamed away, or no longer selected: their changes are not landed.
+        """The generations that were dropped or renamed, or are no longer selected: their events are not committed.
 
-        Of a database that can't be listed, nothing is known.
+        Not those of a database whose collections can't be listed.
         """
         gone = [
             row
@@ -84,14 +84,18 @@ class Survey:
         ]
         if not gone:
             return []
-        at = mongodb_server.watermark(client, self._scope.level)
+        at = mongodb_server.emit_marker(client, self._scope.level)
         for row in gone:
-            _log.warning("%s (%s) is no longer there, or selected; its rows leave", row.table_name, row.table_id)
-        return [row.with_changes(state=ENDED, ended_lsn=at) for row in gone]
+            _log.warning(
+                "%s (%s) no longer exists or is no longer selected; its rows will be deleted",
+                row.table_name,
+                row.table_id,
+            )
+        return [row.after(state=ENDED, ended_lsn=at) for row in gone]
 
     def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:
-            self.obstacles[row.table_id] = why
+            self.ineligible[row.table_id] = why
         if f"{each.full_name} {why}" not in self._reported:
             self._reported.add(f"{each.full_name} {why}")
             _log.error("%s is left out: %s", each.full_name, why)

@@ -1,7 +1,7 @@
 """The staging views of a MongoDB source: for each collection a dbt model and its yml, typed by a sample.
 
-`staging_models` is pure: the same documents give the same text. Fields of nested documents are columns of their own; a
-field whose values are of several types, or arrays, keeps its text.
+`staging_models` is pure: the same documents give the same text. Each field of a nested document is a column; a field
+with values of several types, or arrays, is shown as text.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,12 +21,12 @@ from ingest.sources.mongodb.bson.documents import Parsed
 from ingest.sources.mongodb.mongodb_connection import Client
 
 SAMPLE = 1000
-# Spark resolves a view level by level, a hundred at most, and what stands over the view takes some of these. A hundred
-# fields that are so deep take it five seconds.
+# Spark resolves at most a hundred nesting levels, of which models over the view need some. A hundred fields of this
+# depth take it five seconds.
 _MOST_LEVELS = 32
 # A nested document with more fields than this in the sample is a mapping of keys, not a record.
 _MOST_FIELDS = 50
-# What the one key of a value in canonical Extended JSON says of its type.
+# The type of a value in canonical Extended JSON, by its only key.
 _KINDS = {
     "$numberInt": "long",
     "$numberLong": "long",
@@ -56,29 +56,29 @@ _FIELDS = "Each top-level field's canonical Extended JSON, by name."
 
 @dataclass(frozen=True)
 class Field:
-    """A field by its path, and what its values are: one of the kinds that there is a macro for, `string` or `text`."""
+    """A field by its path, and the kind of its values: a kind with a macro, `string` or `text`."""
 
     path: FieldPath
     kind: str
 
     @property
     def sql(self) -> str:
-        """The Jinja that reads it."""
+        """The Jinja expression that reads the field."""
         found = f"tidemark.field({', '.join(map(literal, self.path))})"
         macro = _TEXT if self.kind == "string" else self.kind
-        # A nested string is given without its quotes.
+        # A nested string is returned without quotes.
         return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
 
 
-def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceViews:
-    """The views of all collections of `source` that can be replicated. record: of those that are there.
+def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
+    """The views of all collections of `source` that can be replicated. record: of the existing views.
 
     Raises CannotConnect.
     """
-    with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
+    with mongodb_connection.connect(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
         found = [
-            each if each.problem else replace(each, problem=collection_catalog.unreadable(client, each))
-            for each in collection_catalog.collections(client, source)
+            each if each.problem else replace(each, problem=collection_catalog.read_problem(client, each))
+            for each in collection_catalog.list_collections(client, source)
         ]
         usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
     problems = {each.full_name: each.problem for each in found if each.problem}
@@ -86,10 +86,10 @@ def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceV
 
 
 def _sample(client: Client, collection: collection_catalog.Collection) -> list[Parsed]:
-    """The first and the last documents by `_id`: the same as long as the collection is, where a random sample isn't."""
+    """The first and the last documents by `_id`: unlike a random sample, the same while the collection is unchanged."""
     found: set[bytes] = set()
     for order in (1, -1):
-        # One reply, which has up to 16 MB.
+        # One reply has up to 16 MB.
         half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
         with client.start_session() as session:
             find = {"find": collection.name, "sort": {"_id": order}, **half}
@@ -112,13 +112,13 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]],
 
 
 def _shorts(collections: Iterable[str], one_database: bool) -> dict[str, tuple[str, str]]:
-    """What each collection is called in short: without its database, if there is only one."""
+    """The short name of each collection: without its database if there is only one."""
     both = {name: (name.partition(".")[2], name.replace(".", "__", 1)) for name in collections}
     return both if one_database else {name: (long, short) for name, (short, long) in both.items()}
 
 
 def fields(sample: Iterable[Parsed]) -> list[Field]:
-    """The fields of documents in the order of the largest; nested ones in the place of their document."""
+    """The fields of documents in the order of the largest document; nested fields at the position of their document."""
     kinds: dict[FieldPath, set[str]] = {}
     for document in sorted(sample, key=lambda document: -len(document)):
         _look(document, (), kinds)
@@ -138,7 +138,7 @@ def _look(document: Mapping[str, Any], above: FieldPath, kinds: dict[FieldPath, 
 
 
 def kind_of(value: Any) -> str:
-    """What a parsed value is."""
+    """The kind of a parsed value."""
     if isinstance(value, str):
         return "string"
     if isinstance(value, bool):

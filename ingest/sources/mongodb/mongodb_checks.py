@@ -1,4 +1,4 @@
-"""What `tidemark check` finds of a MongoDB source: versions, permissions, collections, images. Changes nothing."""
+"""`tidemark check` for a MongoDB source: versions, permissions, collections, post-images. Read-only."""
 
 from collections.abc import Container, Iterator, Sequence
 
@@ -12,49 +12,49 @@ from ingest.config.sources_file import MongoSource, excluding_pattern
 from ingest.sources.mongodb import collection_catalog, mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import stream_level
 from ingest.sources.mongodb.collection_catalog import Collection
-from ingest.sources.mongodb.mongodb_connection import Client, said
+from ingest.sources.mongodb.mongodb_connection import Client, describe_error
 
 _SHOWN = 5
 
 
 def check(source: MongoSource, settings: JobSettings, needed: Container[str] = ()) -> list[Finding]:
-    """What is found, errors first met ending it where nothing more can be asked.
+    """The findings; an error of the connection ends the check.
 
     needed: the names of the collections that definitions read.
     """
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
     found: list[Finding] = []
     try:
-        with mongodb_connection.client(uri, settings.connect_timeout_seconds) as client:
-            mongodb_server.identify(client, mongodb_connection.place(uri))
+        with mongodb_connection.connect(uri, settings.connect_timeout_seconds) as client:
+            mongodb_server.identify_deployment(client, mongodb_connection.describe_endpoint(uri))
             found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
             level = stream_level(client, source)
-            of = "the whole deployment" if level == mongodb_server.CLUSTER else f"database {level}"
-            found.append(Finding("ok", f"a change stream of {of} may be opened", where))
-            if not mongodb_server.may_beat(client, level):
+            target = "the whole deployment" if level == mongodb_server.CLUSTER else f"database {level}"
+            found.append(Finding("ok", f"a change stream of {target} can be opened", where))
+            if not mongodb_server.can_write_heartbeat(client, level):
                 found.append(
                     Finding(
                         "warning",
-                        "the heartbeat may not be written, so the last change may show ten seconds late",
+                        "the role can't write the heartbeat, so the last change may be visible ten seconds later",
                         where,
-                        f"Grant readWrite on {'.'.join(mongodb_server.heartbeat_of(level))}",
+                        f"Grant readWrite on {'.'.join(mongodb_server.heartbeat_collection(level))}",
                     )
                 )
             found += _collections(client, source, where, needed)
     except TidemarkError as error:
         found.append(findings.finding_from_error(error))
     except PyMongoError as error:
-        found.append(Finding("error", f"MongoDB refuses a question ({said(error)})", where))
+        found.append(Finding("error", f"MongoDB rejected a command ({describe_error(error)})", where))
     return found
 
 
 def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
-    selected = collection_catalog.collections(client, source)
+    selected = collection_catalog.list_collections(client, source)
     left = [each for each in selected if each.kind and each.full_name not in source.collections]
     tables = [each for each in selected if each not in left]
     usable = []
     for each in tables:
-        problem = each.problem or collection_catalog.unreadable(client, each)
+        problem = each.problem or collection_catalog.read_problem(client, each)
         if problem:
             name = each.full_name
             level = exclusion_level(
@@ -75,7 +75,7 @@ def _collections(client: Client, source: MongoSource, where: str, needed: Contai
 
 
 def _left_out(left: Sequence[Collection], where: str) -> Iterator[Finding]:
-    """What a pattern selects that is no collection with all of its changes in the stream."""
+    """Report selected views, time series and capped collections."""
     for kind in sorted({each.kind for each in left}):
         found = [each.full_name for each in left if each.kind == kind]
         several = "s" if len(found) > 1 and not kind.endswith("s") else ""
@@ -91,8 +91,8 @@ def _without_images(usable: Sequence[Collection], where: str) -> Iterator[Findin
     if bare:
         yield Finding(
             "warning",
-            f"{_shown(bare)} keep no post-images: an update lands with its "
-            "document as it is when it is looked up, so of each document only the final state is promised",
+            f"{_shown(bare)} keep no post-images: an update is committed with the document as it is when it is looked "
+            "up, so only the final state of each document is guaranteed",
             where,
             "For transactional consistency run collMod with changeStreamPreAndPostImages: {enabled: true}",
         )

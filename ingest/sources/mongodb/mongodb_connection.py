@@ -1,6 +1,6 @@
-"""Connections to MongoDB, and what its errors mean here.
+"""Connections to MongoDB, and the classification of its errors.
 
-`client` is connected when it is given out. Errors name hosts, never the user or a password.
+`connect` returns a connected client. Errors name hosts, never the user or a password.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ from ingest.common.errors import Unavailable, UsageError, one_line
 
 Client = MongoClient[dict[str, Any]]
 RAW = CodecOptions[RawBSONDocument](document_class=RawBSONDocument)
-# Values as documents hold them, dates that Python's can't say included.
+# Values as documents have them, including dates outside of Python's range.
 EXACT = CodecOptions[dict[str, Any]](datetime_conversion=DatetimeConversion.DATETIME_MS)
 
 OLDEST_SERVER = (6, 0)  # collection UUIDs in events, post-images
@@ -34,32 +34,32 @@ HISTORY_LOST = (NOT_IN_LOG, 286)
 TOO_LARGE = 10334
 SNAPSHOT_TOO_OLD = (239, 246)
 NAMESPACE_NOT_FOUND = 26
-# What a new cursor, perhaps on another member, will get over: network, elections, shutdowns, cursors that were killed.
-_PASSING = {
+# Errors that a new cursor, perhaps on another member, resolves: network, elections, shutdowns, killed cursors.
+_TRANSIENT_CODES = {
     *(6, 7, 43, 63, 89, 91, 133, 134, 136, 150, 175, 189, 234, 237, 262, 317, 358, 384),
     *(9001, 10107, 11600, 11601, 11602, 13388, 13435, 13436),
 }
 
 
-# What PyMongo raises for connection strings, its options' own checks included.
-_WRONG = (PyMongoError, ValueError, KeyError, OSError)
+# What PyMongo raises while connecting, including errors of the connection string's options.
+_CONNECTION_ERRORS = (PyMongoError, ValueError, KeyError, OSError)
 
 
 class CannotConnect(Unavailable):
-    """The servers can't be reached, or don't let us in."""
+    """The servers can't be reached, or reject the login."""
 
 
-def place(uri: str) -> str:
+def describe_endpoint(uri: str) -> str:
     """The hosts of a connection string, for messages."""
     try:
         hosts = parse_uri(uri, connect_timeout=2)["nodelist"] if uri.startswith("mongodb://") else []
-    except _WRONG:
+    except _CONNECTION_ERRORS:
         hosts = []
     return ", ".join(f"{host}:{port}" for host, port in hosts) or uri.rpartition("@")[2].partition("/")[0]
 
 
-def client(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
-    """A client of the primary, reading what a majority has; `with` closes it. Raises CannotConnect, UsageError."""
+def connect(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
+    """A client of the primary with read concern majority; `with` closes it. Raises CannotConnect, UsageError."""
     milliseconds = round(connect_timeout_seconds * 1000)
     found: Client | None = None
     try:
@@ -73,40 +73,50 @@ def client(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
             w="majority",
         )
         found.admin.command("ping")
-    except _WRONG as error:
+    except _CONNECTION_ERRORS as error:
         if found is not None:
             found.close()
-        raise _refused(uri, error) from None
+        raise _connection_error(uri, error) from None
     return found
 
 
-def _refused(uri: str, error: Exception) -> UsageError | CannotConnect:
-    """What a connection failed of, in one line."""
+def _connection_error(uri: str, error: Exception) -> UsageError | CannotConnect:
+    """The error of a failed connection, in one line."""
     if isinstance(error, InvalidURI | ConfigurationError) or not isinstance(error, PyMongoError):
-        return UsageError(f"the connection string is wrong ({error})", place(uri), "Correct uri in sources.yml")
+        return UsageError(
+            f"the connection string is invalid ({error})", describe_endpoint(uri), "Correct uri in sources.yml"
+        )
     if isinstance(error, OperationFailure) and error.code in (UNAUTHORIZED, _AUTHENTICATION_FAILED):
         return CannotConnect(
-            f"MongoDB refuses the login ({said(error)})", place(uri), "Check user, password, authSource"
+            f"MongoDB rejects the login ({describe_error(error)})",
+            describe_endpoint(uri),
+            "Check user, password, authSource",
         )
     if isinstance(error, ServerSelectionTimeoutError):
-        return CannotConnect("no primary of a replica set answers", place(uri), "Check the address and `replicaSet`")
-    return CannotConnect(f"MongoDB can't be reached ({said(error)})", place(uri), "Check the address and the network")
+        return CannotConnect(
+            "no primary of a replica set answers", describe_endpoint(uri), "Check the address and `replicaSet`"
+        )
+    return CannotConnect(
+        f"MongoDB can't be reached ({describe_error(error)})",
+        describe_endpoint(uri),
+        "Check the address and the network",
+    )
 
 
-def passes(error: PyMongoError) -> bool:
-    """Whether it is worth trying again: a network's, an election's or a killed cursor's error."""
+def is_transient(error: PyMongoError) -> bool:
+    """Whether a retry may succeed: an error of the network, an election or a killed cursor."""
     if isinstance(error, OperationFailure):
-        return error.code in _PASSING or error.has_error_label("ResumableChangeStreamError")
+        return error.code in _TRANSIENT_CODES or error.has_error_label("ResumableChangeStreamError")
     return isinstance(error, ConnectionFailure)
 
 
-def code(error: PyMongoError) -> int | None:
+def error_code(error: PyMongoError) -> int | None:
     """The server's code of an error."""
     return error.code if isinstance(error, OperationFailure) else None
 
 
-def said(error: PyMongoError) -> str:
-    """What the server said, on one line without its whole reply."""
+def describe_error(error: PyMongoError) -> str:
+    """The server's error message on one line, without its whole reply."""
     text = (error.details or {}).get("errmsg") if isinstance(error, OperationFailure) else None
     shown = one_line(str(text or error))
     for rest in (" to execute command", ", full error", ", Timeout:"):

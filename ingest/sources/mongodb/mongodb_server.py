@@ -1,4 +1,4 @@
-"""What a deployment says of itself: which one it is, the time of its log, and the heartbeat that moves it."""
+"""A deployment's identity, the time of its oplog, and the heartbeat that advances the change stream."""
 
 from collections.abc import Mapping
 from datetime import datetime, timezone
@@ -11,18 +11,18 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from ingest.common.errors import Failure
-from ingest.sources.mongodb.cluster_time import position
-from ingest.sources.mongodb.mongodb_connection import OLDEST_SERVER, Client, said
+from ingest.sources.mongodb.cluster_time import to_position
+from ingest.sources.mongodb.mongodb_connection import OLDEST_SERVER, Client, describe_error
 
-# How a change stream is asked for, at whatever level.
+# The options of every change stream.
 STREAM = {"fullDocument": "whenAvailable", "showExpandedEvents": True}
-CLUSTER = "cluster"  # the level of a stream that is not of one database alone
-# The heartbeat's collection, in the stream's database; in this one if the stream is of the cluster.
+CLUSTER = "cluster"  # the level of a stream of the whole deployment
+# The heartbeat's collection, in the stream's database; for a cluster-level stream in this database.
 _DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"
 
 
-def identify(client: Client, where: str) -> str:
-    """The name of the deployment's replica set; if the role may ask for it, also `/` and its id, which no other has.
+def identify_deployment(client: Client, where: str) -> str:
+    """The name of the deployment's replica set, and if the role may read it, `/` and its globally unique id.
 
     Raises Failure for a deployment that is too old or has no change streams.
     """
@@ -31,7 +31,7 @@ def identify(client: Client, where: str) -> str:
         raise Failure(f"the server is MongoDB {version[0]}.{version[1]}", where, "Tidemark needs 6.0 or later")
     hello = client.admin.command("hello")
     if "setName" not in hello and hello.get("msg") != "isdbgrid":
-        raise Failure("the server is no replica set", where, "Change streams need one: start mongod with --replSet")
+        raise Failure("the server is not a replica set", where, "Change streams need one: start mongod with --replSet")
     name = str(hello.get("setName", "sharded"))
     try:
         settings = client.admin.command("replSetGetConfig")["config"]["settings"]
@@ -40,70 +40,70 @@ def identify(client: Client, where: str) -> str:
     return f"{name}/{settings['replicaSetId']}"
 
 
-def is_same(system: str, other: str) -> bool:
-    """Whether what `identify` gave at two times may be of one deployment: the role may have learnt the id meanwhile."""
+def is_same_deployment(system: str, other: str) -> bool:
+    """Whether two results of `identify_deployment` may be of one deployment; the id may be missing in either."""
     (name, _, number), (other_name, _, other_number) = system.partition("/"), other.partition("/")
     return name == other_name and (not number or not other_number or number == other_number)
 
 
 def operation_time(client: Client) -> int:
-    """The position of the newest operation: all that was committed before the call is at or before it."""
-    told = client.admin.command("hello")
-    # A member that has no keys yet to sign its clock with, as after authentication was turned on, keeps it to itself.
-    return position(told["operationTime"] if "operationTime" in told else told["lastWrite"]["opTime"]["ts"])
+    """The position of the newest operation: everything committed before the call is at or before it."""
+    hello = client.admin.command("hello")
+    # A member without keys to sign its clock, such as after authentication was turned on, omits operationTime.
+    return to_position(hello["operationTime"] if "operationTime" in hello else hello["lastWrite"]["opTime"]["ts"])
 
 
-def stream_of(client: Client, level: str, **options: Any) -> tuple[Database[dict[str, Any]], dict[str, Any]]:
-    """The database that a change stream of a level is asked of, and the `$changeStream` stage."""
+def watch_target(client: Client, level: str, **options: Any) -> tuple[Database[dict[str, Any]], dict[str, Any]]:
+    """The database to open a change stream of a level on, and the `$changeStream` stage."""
     if level == CLUSTER:
         return client.admin, {"$changeStream": {"allChangesForCluster": True, **options}}
     return client[level], {"$changeStream": options}
 
 
-def large_events(client: Client) -> dict[str, Any]:
-    """The stage behind `$changeStream` that keeps events below 16 MB.
+def split_stage(client: Client) -> dict[str, Any]:
+    """The stage after `$changeStream` that keeps events below 16 MB.
 
-    Where the server can split events it does. An older server leaves out what an update changed, which is not used: the
-    document is told as a whole. Not both: the token of a fragment is known only to a stream that splits the same event.
+    Newer servers split events. For older ones the stage removes an update's description, which is not used, since the
+    event has the whole document. Not both: only a stream that splits an event accepts the token of its fragment.
     """
     version = tuple(client.server_info()["versionArray"])
     splits = version >= (7,) or (6, 0, 9) <= version < (6, 1)
     return {"$changeStreamSplitLargeEvent": {}} if splits else {"$unset": "updateDescription"}
 
 
-def heartbeat_of(level: str) -> tuple[str, str]:
-    """Database and collection of the heartbeat of a stream of a level."""
+def heartbeat_collection(level: str) -> tuple[str, str]:
+    """Database and collection of the heartbeat for a stream's level."""
     return _DATABASE if level == CLUSTER else level, HEARTBEAT
 
 
-def watermark(client: Client, level: str) -> int:
-    """A position past everything that was committed before the call; the log is made to go past it."""
+def emit_marker(client: Client, level: str) -> int:
+    """A position at or after everything committed before the call; writes the heartbeat, so that the log passes it."""
     at = operation_time(client)
-    beat(client, level)
+    write_heartbeat(client, level)
     return at
 
 
-def beat(client: Client, level: str) -> str:
-    """Writes the heartbeat, so that the stream comes past what was before. Why it can't be written; empty if it was.
+def write_heartbeat(client: Client, level: str) -> str:
+    """Write the heartbeat, so that the stream passes all earlier events. Returns the error; empty: it was written.
 
-    Without it the server's own no-op, every ten seconds, does the same.
+    Without it the server's no-op, every ten seconds, has the same effect.
     """
-    database, collection = heartbeat_of(level)
-    # The stream shows it when a majority has it; who waited for that here would wait as long as a majority is away.
+    database, collection = heartbeat_collection(level)
+    # Not with write concern majority, which would block here while no majority is available.
     place = client[database].get_collection(collection, write_concern=WriteConcern(w=1))
     try:
         place.update_one({"_id": "heartbeat"}, {"$set": {"at": datetime.now(timezone.utc)}}, upsert=True)
     except PyMongoError as error:
-        return said(error)
+        return describe_error(error)
     return ""
 
 
-def may_beat(client: Client, level: str) -> bool:
-    """Whether the role may write the heartbeat; asked without writing it."""
+def can_write_heartbeat(client: Client, level: str) -> bool:
+    """Whether the role has the privileges to write the heartbeat."""
     told = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
     if not told["authenticatedUsers"]:
         return True
-    place = dict(zip(("db", "collection"), heartbeat_of(level), strict=True))
+    place = dict(zip(("db", "collection"), heartbeat_collection(level), strict=True))
     return any(
         {"insert", "update"} <= set(each["actions"])
         and all(each["resource"].get(part) in ("", name) for part, name in place.items())
@@ -112,11 +112,11 @@ def may_beat(client: Client, level: str) -> bool:
 
 
 def is_internal(name: str) -> bool:
-    """Whether a collection is the heartbeat's, the server's own, or what `$out` writes before it renames it."""
+    """Whether a collection is the heartbeat's, the server's own, or a temporary one of `$out`."""
     return name == HEARTBEAT or name.startswith(("system.", "tmp.agg_out."))
 
 
-def uuid_of(listed: Mapping[str, Any]) -> UUID | None:
+def collection_uuid(listed: Mapping[str, Any]) -> UUID | None:
     """The UUID of an entry of listCollections; None for a view."""
     found = listed.get("info", {}).get("uuid")
     return found.as_uuid() if isinstance(found, Binary) else found

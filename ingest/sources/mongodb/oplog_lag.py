@@ -1,4 +1,4 @@
-"""By how many seconds the landed position of a MongoDB source lags behind the deployment."""
+"""The lag of a MongoDB source in seconds: how far its stored position is behind the deployment."""
 
 from pymongo.errors import PyMongoError
 
@@ -14,9 +14,9 @@ def seconds_behind(source: MongoSource, settings: JobSettings, position: int) ->
     An idle deployment writes a no-op every ten seconds, so a running stream stays close behind.
     """
     try:
-        with mongodb_connection.client(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
+        with mongodb_connection.connect(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
             now = mongodb_server.operation_time(client)
     except PyMongoError as error:
-        what = f"MongoDB rejected a command ({mongodb_connection.said(error)})"
+        what = f"MongoDB rejected a command ({mongodb_connection.describe_error(error)})"
         raise Failure(what, f"source {source.name}") from None
     return float(max(0, (now >> 32) - (position >> 32)))

@@ -1,7 +1,7 @@
-"""Cursors by commands of our own, which give documents as the bytes that the server sent.
+"""Cursors by own commands, which return documents as the bytes that the server sent.
 
-PyMongo's make an object of each, take no names such as `a..b`, which servers have, and keep the token of a change
-stream's reply to themselves.
+PyMongo's cursors create an object for each document, reject names such as `a..b`, which servers allow, and do not
+expose the token of a change stream's reply.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from ingest.sources.mongodb.mongodb_connection import RAW, Client
 
 @dataclass(frozen=True)
 class Reply:
-    """What a cursor gave. identifier, collection: of the cursor, 0 at its end; token: where a change stream may be
-    resumed.
+    """A reply of a cursor. identifier, collection: of the cursor; identifier 0: it is exhausted. token: to resume a
+    change stream.
     """
 
     documents: list[bytes]
@@ -45,7 +45,7 @@ def ask(database: Database[dict[str, Any]], session: ClientSession, command: dic
 
 
 def replies(client: Client, session: ClientSession, database: str, command: dict[str, Any]) -> Iterator[list[bytes]]:
-    """The documents that such a command gives, reply by reply."""
+    """The documents of such a command, reply by reply."""
     reply = ask(client[database], session, command)
     yield reply.documents
     while reply.identifier:

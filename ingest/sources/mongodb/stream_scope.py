@@ -1,8 +1,8 @@
-"""What a source's stream is of: its level, and the collections that it selects.
+"""The scope of a source's stream: its level, and the collections that it selects.
 
-`slot` of a stored position names it. With another one the position counts for another incarnation (positions.py):
-events of another level are counted otherwise, and what a stream didn't select it has passed over. So processes that
-were given different files never go by one another's positions.
+The `slot` of a stored position names the scope; another scope is another epoch of the writer. Ordinals depend on the
+level, and a stream skips what it does not select. So processes with different sources.yml never use each other's
+positions.
 """
 
 import json
@@ -22,21 +22,21 @@ WRITER = 1
 
 
 @dataclass(frozen=True)
-class Scope:
-    """level: `cluster`, or a database's name. patterns: of the collections; None: of a lake that doesn't say."""
+class StreamScope:
+    """level: `cluster`, or a database's name. patterns: of the collections; None: stored by an older version."""
 
     level: str
     patterns: Collection[str] | None
 
     @classmethod
-    def of(cls, slot: str) -> Self:
-        """The one that `slot` names."""
+    def parse(cls, slot: str) -> Self:
+        """The scope that `slot` names."""
         level, _, patterns = slot.partition(" ")
         return cls(level, json.loads(patterns) if patterns else None)
 
     @property
     def slot(self) -> str:
-        """Its name."""
+        """The scope's name, for the column `slot` of raw.stream_positions."""
         return self.level if self.patterns is None else f"{self.level} {json.dumps(sorted(set(self.patterns)))}"
 
     def selects(self, collection: str) -> bool:
@@ -44,36 +44,36 @@ class Scope:
         return self.patterns is None or is_selected(collection, self.patterns)
 
 
-def stored(lake: Lake, source: MongoSource) -> Position | None:
-    """Where the newest incarnation is."""
-    return current_epochs(lake.positions(source.name)).get((source.name, WRITER))
+def stored_position(lake: Lake, source: MongoSource) -> Position | None:
+    """The position of the current epoch."""
+    return current(lake.positions(source.name)).get((source.name, WRITER))
 
 
-def given(lake: Lake, source: MongoSource) -> Scope:
-    """The scope that this process gives the source, at the level that its stream has or will have first."""
-    found = stored(lake, source)
-    return Scope(mongodb_server.CLUSTER if found is None else Scope.of(found.slot).level, source.collections)
+def configured_scope(lake: Lake, source: MongoSource) -> StreamScope:
+    """The scope by this process's configuration, at the stream's stored level, or `cluster` before the first start."""
+    found = stored_position(lake, source)
+    return StreamScope(
+        mongodb_server.CLUSTER if found is None else StreamScope.parse(found.slot).level, source.collections
+    )
 
 
-def confirm(lake: Lake, source: MongoSource, scope: Scope) -> None:
-    """Raises Failure if the stream is of another scope by now."""
-    found = stored(lake, source)
+def check_scope(lake: Lake, source: MongoSource, scope: StreamScope) -> None:
+    """Raises Failure if the stream has another scope by now."""
+    found = stored_position(lake, source)
     if found is not None and found.slot != scope.slot:
         raise Failure(
-            f"another process streams {_said(Scope.of(found.slot))}, this one {_said(scope)}",
+            f"another process streams {_said(StreamScope.parse(found.slot))}, this one {_said(scope)}",
             f"source {source.name}",
             "Start all processes of the source with the same sources.yml, the stream first",
         )
 
 
-def select_anew(lake: Lake, source: MongoSource, before: Scope, after: Scope, position: int) -> None:
-    """Queues the registered collections that `after` selects and `before` didn't; those that it no longer does end at
-    `position`.
-    """
+def change_selection(lake: Lake, source: MongoSource, before: StreamScope, after: StreamScope, position: int) -> None:
+    """Queue the registered collections that only `after` selects; end those that it does not select at `position`."""
     names = [table.table_name for table in lake.tables.read(source.name).values()]
     added = [name for name in names if after.selects(name) and not before.selects(name)]
     if added:
-        lake.tables.queue_snapshots(source.name, "the stream selects it anew", added)
+        lake.tables.queue(source.name, "the stream selects it again", added)
     while left := [
         table.with_changes(state=ENDED, ended_lsn=position)
         for table in lake.tables.read(source.name).values()
@@ -82,5 +82,5 @@ def select_anew(lake: Lake, source: MongoSource, before: Scope, after: Scope, po
         lake.tables.upsert(source.name, left)
 
 
-def _said(scope: Scope) -> str:
-    return ", ".join(scope.patterns or ["what an older version did"])
+def _said(scope: StreamScope) -> str:
+    return ", ".join(scope.patterns or ["the selection of an older version"])

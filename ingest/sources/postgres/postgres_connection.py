@@ -1,8 +1,7 @@
-"""Connections to a source, all with the same session settings, so that COPY and the stream print
-values alike.
+"""Connections to a Postgres source. All use the same session settings, so that COPY and the stream print values alike.
 
-Whatever keeps a connection from being made is a Failure on one line that names host and database,
-never the DSN. TLS and everything else that libpq knows comes from the DSN.
+A connection that can't be opened is a Failure of one line that names host and database, never the DSN. TLS and all
+other libpq options come from the DSN.
 """
 
 import os
@@ -20,8 +19,7 @@ from ingest.common.errors import Failure, Unavailable, one_line, redact
 
 Connection: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-# What a person may have set for a role or a database must neither change a value's text nor end a
-# long read.
+# Defaults of a role or a database must neither change the text of a value nor end a long read.
 SESSION_SETTINGS = MappingProxyType(
     {
         "datestyle": "ISO",
@@ -40,50 +38,51 @@ SESSION_SETTINGS = MappingProxyType(
         "quote_all_identifiers": "off",
     }
 )
-# The lower bound of the server's version: pgoutput's messages, ctid range scans, publication row
-# filters.
+# The oldest supported server version: pgoutput's messages, ctid range scans, publication row filters.
 OLDEST_SERVER = 150000
 
 
 def connect(dsn: str, *, replication: bool = False, connect_timeout_seconds: float = 10.0) -> Connection:
-    """A connection in autocommit mode; replication: as a walsender for the DSN's database.
+    """A connection in autocommit mode. replication: a replication connection to the DSN's database.
 
-    Raises CannotConnect, or Failure for a server that is too old.
+    Raises CannotConnect; Failure if the server is too old.
     """
-    given = conninfo_to_dict(dsn)
+    options_of_dsn = conninfo_to_dict(dsn)
     options = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTINGS.items())
     extra: dict[str, Any] = {
-        "options": f"{given.get('options', '') or ''} {options}".strip(),
+        "options": f"{options_of_dsn.get('options', '') or ''} {options}".strip(),
         "client_encoding": "UTF8",
-        "application_name": given.get("application_name") or "tidemark",
-        "connect_timeout": given.get("connect_timeout") or max(2, round(connect_timeout_seconds)),
-        "keepalives_idle": given.get("keepalives_idle") or 30,
-        "keepalives_interval": given.get("keepalives_interval") or 10,
-        "keepalives_count": given.get("keepalives_count") or 3,
-        # Keepalives say nothing while something sent waits to be acknowledged, as a status does.
-        "tcp_user_timeout": given.get("tcp_user_timeout") or 60_000,
+        "application_name": options_of_dsn.get("application_name") or "tidemark",
+        "connect_timeout": options_of_dsn.get("connect_timeout") or max(2, round(connect_timeout_seconds)),
+        "keepalives_idle": options_of_dsn.get("keepalives_idle") or 30,
+        "keepalives_interval": options_of_dsn.get("keepalives_interval") or 10,
+        "keepalives_count": options_of_dsn.get("keepalives_count") or 3,
+        # TCP sends no keepalives while sent data, such as a status message, is unacknowledged.
+        "tcp_user_timeout": options_of_dsn.get("tcp_user_timeout") or 60_000,
     }
     if replication:
         extra["replication"] = "database"
-        # By default libpq would encrypt where there happens to be a ticket, and not say so.
-        extra["gssencmode"] = given.get("gssencmode") or os.environ.get("PGGSSENCMODE") or "disable"
+        # By default libpq encrypts with GSSAPI if it finds a Kerberos ticket, without reporting it.
+        extra["gssencmode"] = options_of_dsn.get("gssencmode") or os.environ.get("PGGSSENCMODE") or "disable"
     try:
         connection = psycopg.connect(make_conninfo(dsn, **extra), autocommit=True)
     except psycopg.Error as error:
-        raise cannot_connect(dsn, error) from None
+        raise connection_error(dsn, error) from None
     version = connection.info.server_version
     if version < OLDEST_SERVER:
         connection.close()
-        raise Failure(f"the server is PostgreSQL {version // 10000}", place(dsn), "Tidemark needs 15 or later")
+        raise Failure(
+            f"the server is PostgreSQL {version // 10000}", describe_endpoint(dsn), "Tidemark needs 15 or later"
+        )
     # PGDATESTYLE and PGTZ come after the options.
-    command(connection, f"SET datestyle = '{SESSION_SETTINGS['datestyle']}'")
-    command(connection, f"SET timezone = '{SESSION_SETTINGS['timezone']}'")
-    if version >= 170000:  # an older one would refuse it among the options
-        command(connection, "SET transaction_timeout = 0")
+    run_command(connection, f"SET datestyle = '{SESSION_SETTINGS['datestyle']}'")
+    run_command(connection, f"SET timezone = '{SESSION_SETTINGS['timezone']}'")
+    if version >= 170000:  # older servers reject it in the options
+        run_command(connection, "SET transaction_timeout = 0")
     return connection
 
 
-# Whoever alters a table for longer is told of, and asked after again.
+# Catalog queries wait this long for the lock of a table that is being altered; then they report it and retry.
 LOCK_TIMEOUT = "5s"
 _LOCKED = """
 SELECT string_agg(DISTINCT format('%I.%I (by process %s of the server)', n.nspname, c.relname, l.pid), ', ')
@@ -94,8 +93,8 @@ WHERE l.granted AND l.mode = 'AccessExclusiveLock' AND c.relkind IN ('r', 'p')
 
 
 @contextmanager
-def impatient(connection: Connection) -> Iterator[None]:
-    """What waits for a table's lock meanwhile ends with psycopg's LockNotAvailable; see `locked_tables`."""
+def with_lock_timeout(connection: Connection) -> Iterator[None]:
+    """Within it, a statement that waits for a table's lock longer than LOCK_TIMEOUT raises LockNotAvailable."""
     connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
     try:
         yield
@@ -104,17 +103,17 @@ def impatient(connection: Connection) -> Iterator[None]:
             connection.execute("RESET lock_timeout")
 
 
-def locked_tables(connection: Connection) -> str:
-    """Which tables nobody can look at, and by whom they are locked, for people."""
+def describe_locked_tables(connection: Connection) -> str:
+    """The tables under an exclusive lock and the processes that hold it, for a message."""
     ((names,),) = connection.execute(_LOCKED).fetchall()
     return f"tables are locked: {names or 'none any more'}"
 
 
-class Link:
-    """A connection that is made when it is needed, and again after it was lost. For one thread, to read the catalogue.
+class LazyConnection:
+    """A connection for catalog queries, opened on first use and reopened after it was lost. For one thread.
 
-    What waits for a table's lock ends with psycopg's LockNotAvailable. check: of each new connection, not used
-    if it raises.
+    A query that waits for a table's lock longer than LOCK_TIMEOUT raises psycopg's LockNotAvailable. check: called with
+    each new connection; if it raises, the connection is closed.
     """
 
     def __init__(self, dsn: str, connect_timeout_seconds: float, check: Callable[[Connection], None]) -> None:
@@ -124,42 +123,42 @@ class Link:
         self._connection: Connection | None = None
 
     def get(self) -> Connection:
-        """The connection, in autocommit mode. Raises what `connect` and `check` do."""
+        """The connection, in autocommit mode. Raises the errors of `connect` and `check`."""
         if self._connection is None or self._connection.closed:
-            made = connect(self._dsn, connect_timeout_seconds=self._seconds)
+            connection = connect(self._dsn, connect_timeout_seconds=self._seconds)
             try:
-                self._check(made)
-                made.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+                self._check(connection)
+                connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
             except BaseException:
-                made.close()
+                connection.close()
                 raise
-            self._connection = made
+            self._connection = connection
         return self._connection
 
-    def why(self, error: Exception) -> str:
-        """What `error`, raised by the catalogue, says to a person: of a lock, which tables are locked and by whom."""
+    def describe_error(self, error: Exception) -> str:
+        """A catalog query's error for a message. For a lock timeout: which tables are locked, and by which process."""
         if isinstance(error, psycopg.errors.LockNotAvailable):
-            with suppress(psycopg.Error, CannotConnect):  # it may be gone by now
-                return locked_tables(self.get())
+            with suppress(psycopg.Error, CannotConnect):  # the connection may be lost by now
+                return describe_locked_tables(self.get())
         return one_line(str(error))
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the connection if it is open."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
 
-def place(dsn: str) -> str:
-    """Host, port and database of a DSN, for people."""
-    given = conninfo_to_dict(dsn)
-    host = given.get("host") or given.get("hostaddr") or "local socket"
-    port = given.get("port")
-    return f"{host}{f':{port}' if port else ''}/{given.get('dbname') or given.get('user') or ''}"
+def describe_endpoint(dsn: str) -> str:
+    """Host, port and database of a DSN, for messages."""
+    options_of_dsn = conninfo_to_dict(dsn)
+    host = options_of_dsn.get("host") or options_of_dsn.get("hostaddr") or "local socket"
+    port = options_of_dsn.get("port")
+    return f"{host}{f':{port}' if port else ''}/{options_of_dsn.get('dbname') or options_of_dsn.get('user') or ''}"
 
 
 class CannotConnect(Unavailable):
-    """The source can't be reached, or doesn't let us in, at the moment."""
+    """The source can't be reached, or rejects the connection, at present."""
 
 
 _HINTS = (
@@ -180,60 +179,60 @@ _HINTS = (
 )
 
 
-def cannot_connect(dsn: str, error: psycopg.Error) -> CannotConnect:
-    """What `error`, raised by connecting, says to a person."""
+def connection_error(dsn: str, error: psycopg.Error) -> CannotConnect:
+    """The CannotConnect for an error of `psycopg.connect`, without the DSN's secrets."""
     lines = [line for line in redact(str(error)).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
-    # libpq begins with the place, which is said already.
+    # libpq's text begins with host and port, which `describe_endpoint` names.
     text = text.rpartition("FATAL:")[2].strip() or text
-    hints = (hint for signs, hint in _HINTS if any(sign in text for sign in signs))
+    hints = (hint for phrases, hint in _HINTS if any(phrase in text for phrase in phrases))
     return CannotConnect(
         f"can't connect to Postgres ({text.removeprefix('connection failed: ')})",
-        place(dsn),
-        next(hints, "Is the server up, and the DSN right?"),
+        describe_endpoint(dsn),
+        next(hints, "Check that the server is running and that the DSN is correct"),
     )
 
 
-def command(
+def run_command(
     connection: Connection,
     text: str,
     waiting: Callable[[], None] | None = None,
-    every: float = 1.0,
+    poll_seconds: float = 1.0,
 ) -> list[dict[str, str | None]]:
     """The rows of one replication command, by column.
 
-    waiting: called every so many seconds until the answer is there; what it raises gives the
-    command up. Raises psycopg errors as the server tells them.
+    waiting: called every `poll_seconds` until the server has answered; if it raises, the command is abandoned. Raises
+    psycopg's error for an error of the server.
     """
     pgconn = connection.pgconn
     pgconn.send_query(text.encode())
     while pgconn.is_busy():
-        if not select.select([pgconn.socket], [], [], every)[0]:
+        if not select.select([pgconn.socket], [], [], poll_seconds)[0]:
             if waiting:
                 waiting()
             continue
         pgconn.consume_input()
     rows: list[dict[str, str | None]] = []
     error: psycopg.Error | None = None
-    while (result := pgconn.get_result()) is not None:  # to the end, so that another command may follow
+    while (result := pgconn.get_result()) is not None:  # read all results, so that another command may follow
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             error = _error_of(result)
             continue
         names = [(result.fname(column) or b"").decode() for column in range(result.nfields)]
-        rows += [_row(result, number, names) for number in range(result.ntuples)]
+        rows += [_decode_row(result, number, names) for number in range(result.ntuples)]
     if error is not None:
         raise error
     return rows
 
 
-def _row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None]:
+def _decode_row(result: Any, number: int, names: Sequence[str]) -> dict[str, str | None]:
     values = (result.get_value(number, column) for column in range(len(names)))
     return {name: None if value is None else value.decode() for name, value in zip(names, values, strict=True)}
 
 
-# What a look at the catalogue may end with while others alter it, such as an internal error of one that finds a table
-# dropped: another look will do.
-PASSING = (
+# Errors of a catalog query while other sessions alter the catalog, such as an internal error for a table that was
+# dropped meanwhile: the query is retried.
+TRANSIENT_ERRORS = (
     psycopg.errors.InternalError_,
     psycopg.errors.LockNotAvailable,
     psycopg.errors.UndefinedObject,
@@ -241,15 +240,15 @@ PASSING = (
 )
 
 
-def is_cut(error: psycopg.Error) -> bool:
-    """Whether the connection was lost, or the server is going down: it may be back soon."""
+def is_connection_lost(error: psycopg.Error) -> bool:
+    """Whether the connection was lost or the server is shutting down, so that a retry may succeed."""
     return isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(("57P", "08"))
 
 
 def copy_out(connection: Connection, statement: str) -> Iterator[memoryview]:
-    """What a COPY TO STDOUT gives, a row at a time.
+    """The output of a COPY TO STDOUT, one row at a time.
 
-    Raises psycopg errors as the server tells them.
+    Raises psycopg's error for an error of the server.
     """
     pgconn = connection.pgconn
     pgconn.send_query(statement.encode())
@@ -278,12 +277,12 @@ def _expect(pgconn: pq.abc.PGconn, status: pq.ExecStatus) -> None:
         while result is not None and pgconn.get_result() is not None:
             pass
         if result is None:
-            raise psycopg.OperationalError("the server gave no answer")
+            raise psycopg.OperationalError("the server did not answer")
         raise _error_of(result)
 
 
 def _error_of(result: pq.abc.PGresult) -> psycopg.Error:
-    """What a failed result says. Without an SQLSTATE it is libpq's own word: the connection could not be written to."""
+    """The error of a failed result. One without SQLSTATE comes from libpq itself: the connection was lost."""
     if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
         return psycopg.OperationalError(result.get_error_message().strip())
     return psycopg.errors.error_from_result(result)

@@ -1,5 +1,5 @@
-"""A Postgres source's jobs: the slots exist before anything is read; the snapshot that the making of the last one
-exported is the first tables'.
+"""A Postgres source's jobs. The slots exist before a snapshot starts; the first tables are read under the exported
+snapshot of the slot that was created last.
 """
 
 import logging
@@ -14,8 +14,8 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import Position
-from ingest.sources.postgres.catalog.catalog_tables import watermark
-from ingest.sources.postgres.postgres_connection import CannotConnect, cannot_connect, connect
+from ingest.sources.postgres.catalog.catalog_tables import emit_marker
+from ingest.sources.postgres.postgres_connection import CannotConnect, connect, connection_error
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.slots import replication_slots
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
@@ -35,11 +35,11 @@ def open_jobs(
     running: Collection[int] | None = None,
     wait: Callable[[float], bool] = table_assignment.sleep,
 ) -> SourceJobs:
-    """The jobs; publications and slots are made if they are missing. running: the writers that this process is to run
-    (None: all); if there is one, the tables are shared out among the writers. wait: sleeps some seconds while
-    other processes or open transactions hold it up; true: stop waiting.
+    """The jobs. Missing publications and slots are created. running: the writers to run in this process (None: all); if
+    there is one, the tables are assigned to the writers. wait: sleeps some seconds while other processes or open
+    transactions block; true: stop waiting.
 
-    Raises GivenUp; Failure when the source can't be reached or the log of one of those is lost.
+    Raises Cancelled; Failure when the source can't be reached or the log of one of those is lost.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     try:
@@ -51,20 +51,20 @@ def open_jobs(
                 except CannotConnect as error:  # a move took longer than the server waits: another time
                     _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
     except psycopg.OperationalError as error:  # cut while it was talked to
-        raise cannot_connect(dsn, error) from None
+        raise connection_error(dsn, error) from None
 
     def one(position: Position) -> Stream:
-        leaves = position.writer > source.writers
+        is_removed = position.writer > source.writers
         cancelled = threading.Event()
         return Stream(
             position,
             partial(PostgresFeed, lake, source, settings, position, cancelled=cancelled),
-            Departure(lake, source, settings, position, cancelled.wait) if leaves else None,
+            Departure(lake, source, settings, position, cancelled.wait) if is_removed else None,
         )
 
     def now() -> int:
         with connect(dsn, connect_timeout_seconds=seconds) as connection:
-            return watermark(connection)
+            return emit_marker(connection)
 
     return SourceJobs(
         lake,
@@ -82,6 +82,6 @@ def open_transactions(source: PostgresSource, settings: JobSettings) -> list[str
         with connect(
             source.dsn.get_secret_value(), connect_timeout_seconds=settings.connect_timeout_seconds
         ) as connection:
-            return replication_slots.open_transactions(connection)
+            return replication_slots.find_open_transactions(connection)
     except (TidemarkError, psycopg.Error):
         return []

@@ -1,9 +1,9 @@
-"""How a column's text, as Postgres prints it, becomes a value of Spark's.
+"""Casts the text of a column, as Postgres prints it, to a value of Spark. Pure.
 
-Pure. What the SQL can't read it raises for, as a column may have another type by now; it may round what has more
-digits: the survey warns of that. NULL is shown for what Spark can't hold (NaN in a decimal, infinity, timestamps from
-year 294247 on), and for BC, whose years Spark counts otherwise; the view keeps their texts. Types that Spark has no
-equal of stay text.
+The SQL fails for text that it can't read, since the column may have another type by now; it may round a number with
+more digits, of which the catalog sync warns. Values that Spark can't represent become NULL: NaN in a decimal, infinity,
+timestamps from year 294247 on, and BC, whose years Spark counts differently; the view keeps their texts. Types without
+an equivalent in Spark stay text.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The staging views of a Postgres source: for each table a dbt model and its yml.
 
-`staging_models` is pure: the same catalogue gives the same text.
+`staging_models` is pure: the same catalog gives the same text.
 """
 
 import json
@@ -26,7 +26,7 @@ SELECT format_type(oid, NULL), format_type(typbasetype, typtypmod) FROM pg_type 
 
 @dataclass(frozen=True)
 class _View:
-    """A table as a view. names, casts: of its columns by their names in the source."""
+    """A table and its view. names, casts: the view's column names and casts, by column name in the source."""
 
     source: str
     model: str
@@ -39,27 +39,27 @@ class _View:
         return any(each.not_held for each in self.casts.values())
 
 
-def views(source: PostgresSource, settings: JobSettings, record: Record) -> SourceViews:
-    """The views of all tables of `source` that can be replicated. record: of those that are there.
+def views(source: PostgresSource, settings: JobSettings, record: Record) -> Found:
+    """The views of all tables of `source` that can be replicated. record: of the existing views.
 
     Raises CannotConnect.
     """
     dsn = source.dsn.get_secret_value()
     with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
-        found = catalog_tables.tables(connection, source.selects)
+        found = catalog_tables.read_tables(connection, source.selects)
         models = staging_models(source, [table for table in found if not table.problem], domains(connection), record)
     return SourceViews(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
 
 
 def domains(connection: Connection) -> dict[str, str]:
-    """The type below each domain, both as format_type writes them."""
+    """The base type of each domain, both as format_type writes them."""
     return dict(connection.execute(_DOMAINS).fetchall())
 
 
 def staging_models(
     source: PostgresSource, tables: Sequence[CatalogTable], domains: Mapping[str, str], record: Record
 ) -> list[View]:
-    """The view of each table. domains: as `domains` gives them. record: of the views that are there."""
+    """The view of each table. domains: of `domains`. record: of the existing views."""
     by_name = {table.table_name: table for table in tables}
     shorts = {name: (_short(table),) for name, table in by_name.items()}
     found = []

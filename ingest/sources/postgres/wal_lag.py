@@ -1,4 +1,4 @@
-"""By how many seconds the landed position of a Postgres source lags behind the source."""
+"""The lag of a Postgres source in seconds: how far its stored position is behind the source."""
 
 import struct
 import time
@@ -37,14 +37,14 @@ def seconds_behind(
     stored_at: float,
     landed: Callable[[], datetime | None],
 ) -> float:
-    """Seconds since the commit of the oldest change that a writer has not landed, or an upper bound; 0 if none.
+    """Seconds since the commit of the oldest change that the lake lacks, or an upper bound; 0: it lacks none.
 
     at: the writer's stored position; it was reached at `stored_at`. slot: the state of its slot. now_lsn: the current
-    LSN of the server. landed: returns the commit time of the newest change that the writer has landed.
+    LSN of the server. landed: returns the commit time of the writer's newest change in the lake.
 
     If the slot is not in use, it is searched for the oldest change. If it is, and the server has sent everything, the
-    lag is the age of the stored position. Otherwise the missing changes are younger than the newest landed change, and
-    than the server's last checkpoint if the position is past that.
+    lag is the age of the stored position. Otherwise the missing changes are younger than the newest change in the lake,
+    and than the server's last checkpoint if the position is past that.
     """
     row = connection.execute(_ASKED, [slot["active_pid"]]).fetchone()
     assert row is not None

@@ -1,7 +1,7 @@
 """BSON documents as the lake keeps them: canonical Extended JSON, whole or by top-level field. Pure.
 
 `parse` reads one, however odd: libbson (bsonjs) writes the JSON; doubles are then given the shortest text that reads
-back as the same number, as everywhere else in the lake. `Documents` reads many at once, by `vector_walk` and
+back as the same number, as everywhere else in the lake. `DocumentBatch` reads many at once, by `vector_walk` and
 `extended_json`, and those that these leave out by `parse`. https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
 
@@ -24,7 +24,7 @@ from bson.errors import InvalidBSON
 
 from ingest.common.records import COLUMNS
 from ingest.sources.mongodb.bson import document_keys, elements, extended_json
-from ingest.sources.mongodb.bson.vector_walk import I64, LEAST, Page, walk
+from ingest.sources.mongodb.bson.vector_walk import I64, LEAST, BsonBuffer, walk
 
 Parsed = dict[str, Any]
 
@@ -41,9 +41,10 @@ _CANONICAL = json_util.JSONOptions(
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
-    """For what parses many documents: their parts have no cycles, and the collector would look through all of them,
-    again and again, a quarter of the time.
+def gc_paused() -> Iterator[None]:
+    """Pause the garbage collector while many documents are parsed.
+
+    Their parts have no cycles, and the collector would scan all of them repeatedly: a quarter of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -55,7 +56,7 @@ def uncollected() -> Iterator[None]:
 
 
 def parse(raw: bytes | memoryview) -> Parsed:
-    r"""A BSON document as the Python form of its canonical Extended JSON: every value a text, list or mapping.
+    r"""A BSON document as Python values of its canonical Extended JSON: strings, lists and dictionaries.
 
     Bytes that are no UTF-8, in a string that an old driver wrote, are escaped as in `\xff`, so that other bytes give
     another text. Raises BSONError for what can't be read.
@@ -84,7 +85,7 @@ def _decoded(raw: bytes) -> dict[str, Any]:
     try:
         return bson.decode(raw, _ESCAPING)
     except InvalidBSON:
-        return bson.decode(elements.readable(raw), _ESCAPING)
+        return bson.decode(elements.repair_legacy_binaries(raw), _ESCAPING)
 
 
 def _shortest(found: re.Match[str]) -> str:
@@ -100,22 +101,22 @@ def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-class Documents:
-    """Some documents, of less than 2 GiB. Raises BSONError when one can't be read."""
+class DocumentBatch:
+    """A batch of documents of less than 2 GiB. Raises BSONError if one can't be decoded."""
 
     def __init__(self, raw: Sequence[bytes]) -> None:
         self._raw = raw
         self._owner = self._kind = np.empty(0, np.int64)
         self._names = self._texts = pa.array([], pa.string())
         self._whole = np.zeros(len(raw), np.bool_)
-        with uncollected():
+        with gc_paused():
             if len(raw) >= LEAST:
                 self._read(raw)
             self._parsed = [parse(raw[place]) for place in np.flatnonzero(~self._whole).tolist()]
 
     def _read(self, raw: Sequence[bytes]) -> None:
-        """By vectors, those for which that does."""
-        page = Page(raw)
+        """Decode by vectors the documents that this supports."""
+        page = BsonBuffer(raw)
         level = walk(page, page.start, page.end)
         self._texts, sound = extended_json.values(page, level, nulls=True)
         self._names, known = extended_json.names(page, level)
@@ -128,7 +129,7 @@ class Documents:
             self._names, self._texts = (each.take(pa.array(kept)) for each in (self._names, self._texts))
 
     def row_keys(self) -> pa.Array:
-        """The row key of each one's `_id`: see `keys`."""
+        """The row key of each document's `_id`: see `document_keys`."""
         others = [self._row_key(place) for place in np.flatnonzero(~self._whole).tolist()]
         return self._in_order(self._row_keys, pa.array(others, pa.string()))
 
@@ -153,7 +154,7 @@ class Documents:
         return _map(offsets, self._names, self._texts)
 
     def _in_order(self, read: Callable[[], pa.Array], parsed: pa.Array) -> pa.Array:
-        """Of all documents what `read` gives of those that were read by vectors, and of the others what was parsed."""
+        """Merge the results of `read` for vector-decoded documents with `parsed` for the others, in document order."""
         if len(parsed) == len(self._whole):
             return parsed
         if not len(parsed):

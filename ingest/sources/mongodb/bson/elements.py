@@ -1,4 +1,4 @@
-"""Elements of BSON documents as the bytes that they are, for what no decoder takes, or gives back as it was. Pure.
+"""Elements of BSON documents as raw bytes, for values that no decoder accepts or reproduces exactly. Pure.
 
 https://bsonspec.org/spec.html
 """
@@ -17,8 +17,8 @@ Fields: TypeAlias = dict[bytes, Value]
 
 NULL = 0x0A
 _DOCUMENT, _ARRAY, _BINARY, REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x0B, 0x0C, 0x0F
-# How many bytes values have whose type alone tells it; how many others have besides what they begin by saying. A
-# pattern is two texts, each up to its zero byte.
+# The sizes of types with a fixed size; the bytes of other types in addition to the length that they begin with. A
+# regular expression is two strings, each up to its zero byte.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
 BESIDES = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
 _GENERIC, OLD_BINARY = 0x00, 0x02
@@ -27,7 +27,7 @@ _SIZE = Struct("<i")
 
 @dataclass(frozen=True)
 class Element:
-    """One of a document, whose value is at `start:end` of it."""
+    """An element of a document; its value is at `start:end` of the document."""
 
     kind: int
     name: bytes
@@ -52,12 +52,12 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
 
 
 def fields(document: bytes) -> Fields:
-    """A document's values by their names; of a name that is there twice the last one."""
+    """A document's values by name; of a duplicate name the last one."""
     return {each.name: (each.kind, document[each.start : each.end]) for each in elements(document)}
 
 
 def members(array: bytes) -> list[bytes]:
-    """The documents of an array that has nothing else."""
+    """The documents of an array that has only documents."""
     found = []
     at = 4
     while array[at] == _DOCUMENT:
@@ -68,7 +68,7 @@ def members(array: bytes) -> list[bytes]:
 
 
 def value(document: bytes, name: bytes) -> Value:
-    """The value of the first element of a name. Raises KeyError."""
+    """The value of the first element with a name. Raises KeyError."""
     for element in elements(document):
         if element.name == name:
             return element.kind, document[element.start : element.end]
@@ -87,11 +87,11 @@ def array(values: Iterable[Value]) -> bytes:
 
 
 def one_of(values: Iterable[Value]) -> RawBSONDocument:
-    """The condition that `_id` is one of these."""
+    """The filter that `_id` is one of these values."""
     return RawBSONDocument(document([(b"_id", (_DOCUMENT, document([(b"$in", (_ARRAY, array(values)))])))]))
 
 
-def readable(document: bytes) -> bytes:
+def repair_legacy_binaries(document: bytes) -> bytes:
     """The document with those old binaries (subtype 2) as generic ones whose inner length is wrong: the server takes
     them, and no driver gives them out.
     """

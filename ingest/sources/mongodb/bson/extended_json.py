@@ -1,8 +1,7 @@
 """Values of BSON documents as compact canonical Extended JSON, many at once, by numpy and Arrow. Pure.
 
-The texts are those that `documents.parse` comes to, whose way is longer. What it alone can read, or reads in a way of
-its own (bytes that are no UTF-8, names that come twice or begin with a dollar, types that nobody writes any more), is
-named.
+The texts equal those of the slower `documents.parse`. Values that only `parse` can read, or reads differently (bytes
+that are not UTF-8, duplicate names, names that begin with a dollar, deprecated types), are reported to the caller.
 https://www.mongodb.com/docs/manual/reference/mongodb-extended-json/
 """
 
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.sources.mongodb.bson import elements
-from ingest.sources.mongodb.bson.vector_walk import I64, Level, Mask, Page, walk
+from ingest.sources.mongodb.bson.vector_walk import I64, BsonBuffer, ElementLevel, Mask, walk
 
 # Texts, and which of them are right.
 Texts: TypeAlias = tuple[pa.Array, Mask]
@@ -32,25 +31,25 @@ _PLAIN_FROM, _PLAIN_BELOW = 1e-4, 1e10
 
 
 @dataclass(frozen=True)
-class Spans:
+class ByteSpans:
     """The bytes of some values of one type, which lie at `start:end` of the page."""
 
-    page: Page
+    page: BsonBuffer
     start: I64
     end: I64
 
 
-_Writer: TypeAlias = Callable[[Spans], Texts]
+_Writer: TypeAlias = Callable[[ByteSpans], Texts]
 
 
-def values(page: Page, level: Level, *, nulls: bool = False) -> Texts:
+def values(page: BsonBuffer, level: ElementLevel, *, nulls: bool = False) -> Texts:
     """The values of elements. nulls: null for those that are, not its JSON."""
     sound = np.ones(len(level.kind), np.bool_)
     parts, places = [pa.array([], pa.string())], [np.empty(0, np.int64)]
     for kind in np.flatnonzero(np.bincount(level.kind)).tolist():
         at = np.flatnonzero(level.kind == kind)
         write = _WRITERS.get(kind, _unknown)
-        texts, sound[at] = write(Spans(page, level.start[at], level.end[at]))
+        texts, sound[at] = write(ByteSpans(page, level.start[at], level.end[at]))
         parts.append(texts)
         places.append(at)
     order = np.empty(len(level.kind), np.int64)
@@ -58,7 +57,7 @@ def values(page: Page, level: Level, *, nulls: bool = False) -> Texts:
     return pa.concat_arrays(parts).take(pa.array(order, mask=level.kind == elements.NULL if nulls else None)), sound
 
 
-def names(page: Page, level: Level) -> Texts:
+def names(page: BsonBuffer, level: ElementLevel) -> Texts:
     """The names of elements, as they are; wrong are those of documents that have one of them twice."""
     texts, sound = _strings(page, level.name, level.start - 1)
     sound &= page.u8[level.name] != ord("$")
@@ -82,7 +81,7 @@ def quoted(texts: pa.Array) -> pa.Array:
     return _replaced(plain, odd, [orjson.dumps(text).decode() for text in texts.filter(pa.array(odd)).to_pylist()])
 
 
-def _strings(page: Page, start: I64, end: I64) -> Texts:
+def _strings(page: BsonBuffer, start: I64, end: I64) -> Texts:
     """The bytes at `start:end`, which ascend, as strings; wrong where they are no UTF-8."""
     # As one run of numbers the bounds are the offsets of an array whose even elements are wanted.
     offsets = np.column_stack([start, end]).astype(np.int32).ravel()
@@ -116,32 +115,32 @@ def _all(texts: pa.Array) -> Texts:
     return texts, np.ones(len(texts), np.bool_)
 
 
-def _unknown(of: Spans) -> Texts:
+def _unknown(of: ByteSpans) -> Texts:
     return pa.repeat("", len(of.start)), np.zeros(len(of.start), np.bool_)
 
 
-def _null(of: Spans) -> Texts:
+def _null(of: ByteSpans) -> Texts:
     return _all(pa.repeat("null", len(of.start)))
 
 
-def _boolean(of: Spans) -> Texts:
+def _boolean(of: ByteSpans) -> Texts:
     value = of.page.u8[of.start]
     return pa.array(np.where(value == 1, "true", "false"), pa.string()), value < 2
 
 
-def _int(of: Spans) -> Texts:
+def _int(of: ByteSpans) -> Texts:
     return _all(_around('{"$numberInt":"', pa.array(of.page.i32[of.start]).cast(pa.string()), '"}'))
 
 
-def _long(of: Spans) -> Texts:
+def _long(of: ByteSpans) -> Texts:
     return _all(_around('{"$numberLong":"', pa.array(of.page.i64[of.start]).cast(pa.string()), '"}'))
 
 
-def _date(of: Spans) -> Texts:
+def _date(of: ByteSpans) -> Texts:
     return _all(_around('{"$date":{"$numberLong":"', pa.array(of.page.i64[of.start]).cast(pa.string()), '"}}'))
 
 
-def _double(of: Spans) -> Texts:
+def _double(of: ByteSpans) -> Texts:
     number = of.page.f64[of.start]
     size = np.abs(number)
     plain = (size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0)
@@ -159,38 +158,38 @@ def _shortest(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _timestamp(of: Spans) -> Texts:
+def _timestamp(of: ByteSpans) -> Texts:
     seconds, increment = (pa.array(of.page.u32[at]).cast(pa.string()) for at in (of.start + 4, of.start))
     return _all(pc.binary_join_element_wise('{"$timestamp":{"t":', seconds, ',"i":', increment, "}}", ""))
 
 
-def _object_id(of: Spans) -> Texts:
+def _object_id(of: ByteSpans) -> Texts:
     digits = _HEX[of.page.u8[of.start[:, None] + np.arange(12)]]
     offsets = np.arange(0, 24 * len(of.start) + 1, 24, dtype=np.int32)
     texts = pa.StringArray.from_buffers(len(of.start), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
     return _all(_around('{"$oid":"', texts, '"}'))
 
 
-def _string(of: Spans) -> Texts:
+def _string(of: ByteSpans) -> Texts:
     closed = (of.end - of.start > 4) & (of.page.u8[of.end - 1] == 0)
     texts, sound = _strings(of.page, of.start + 4, np.where(closed, of.end - 1, of.start + 4))
     return quoted(texts), sound & closed
 
 
-def _document(of: Spans) -> Texts:
+def _document(of: ByteSpans) -> Texts:
     level = walk(of.page, of.start, of.end)
     texts, sound = values(of.page, level)
     keys, known = names(of.page, level)
     return _joined("{", pc.binary_join_element_wise(quoted(keys), texts, ":"), level, sound & known, "}")
 
 
-def _array(of: Spans) -> Texts:
+def _array(of: ByteSpans) -> Texts:
     level = walk(of.page, of.start, of.end)
     texts, sound = values(of.page, level)
     return _joined("[", texts, level, sound, "]")
 
 
-def _joined(before: str, parts: pa.Array, level: Level, sound: Mask, after: str) -> Texts:
+def _joined(before: str, parts: pa.Array, level: ElementLevel, sound: Mask, after: str) -> Texts:
     """The parts of each document, one after the other."""
     offsets = np.searchsorted(level.owner, np.arange(len(level.whole) + 1)).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), parts)
@@ -199,7 +198,7 @@ def _joined(before: str, parts: pa.Array, level: Level, sound: Mask, after: str)
     return _around(before, pc.binary_join(lists, ","), after), right
 
 
-def _binary(of: Spans) -> Texts:
+def _binary(of: ByteSpans) -> Texts:
     kind = of.page.u8[of.start + 4]
     found = [
         f'{{"$binary":{{"base64":"{b64encode(of.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
@@ -211,7 +210,7 @@ def _binary(of: Spans) -> Texts:
 def _by_libbson(kind: int) -> _Writer:
     """Of what is seldom, or takes too much to write."""
 
-    def write(of: Spans) -> Texts:
+    def write(of: ByteSpans) -> Texts:
         found = [(kind, of.page.buffer[a:b]) for a, b in zip(of.start.tolist(), of.end.tolist(), strict=True)]
         try:
             parsed = orjson.loads(bsonjs.dumps(elements.array(found), mode=bsonjs.CANONICAL))

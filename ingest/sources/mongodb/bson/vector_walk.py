@@ -1,4 +1,4 @@
-"""Elements of many BSON documents at once: a vector of positions is moved over them, element by element. Pure.
+"""Walks many BSON documents at once: a vector of offsets advances over them, element by element. Pure.
 
 A document that is broken, and one that has more elements than most, is not an error here. It is left out, and named: it
 is better read by itself. https://bsonspec.org/spec.html
@@ -19,7 +19,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 # Of fewer elements at the same place each one costs more than by itself.
 LEAST = 50
-# Numbers that begin near the end are read past it, before that is noticed.
+# Numbers that begin near the end are read past it before the error is detected.
 _PADDING = 16
 
 _FIXED = np.full(256, -1)
@@ -28,8 +28,8 @@ _BESIDES = np.full(256, -1)
 _BESIDES[list(BESIDES)] = list(BESIDES.values())
 
 
-class Page:
-    """Documents one behind the other in a buffer, and its bytes as numbers. start, end: of each document."""
+class BsonBuffer:
+    """Documents in one buffer, and views of its bytes as numbers. start, end: offsets of each document."""
 
     def __init__(self, documents: Sequence[bytes]) -> None:
         self.buffer = b"".join([*documents, bytes(_PADDING)])
@@ -40,7 +40,7 @@ class Page:
         self.u32, self.i32, self.i64, self.f64 = map(self._overlapping, ("<u4", "<i4", "<i8", "<f8"))
 
     def _overlapping(self, form: str) -> npt.NDArray[Any]:
-        """A view in which a number of type `form` begins at every byte."""
+        """A view with a number of type `form` at every byte offset."""
         kind = np.dtype(form)
         return np.ndarray((len(self.buffer) - kind.itemsize + 1,), kind, self.buffer, strides=(1,))
 
@@ -49,12 +49,12 @@ class Page:
         return np.flatnonzero(self.u8 == 0)
 
     def nul(self, at: I64) -> I64:
-        """Where the first zero byte is from each position on."""
+        """The offset of the first zero byte from each offset on."""
         return self._nuls[np.searchsorted(self._nuls, at)]
 
 
 @dataclass(frozen=True)
-class Level:
+class ElementLevel:
     """The elements of documents that were walked together, in order, without those of any document beneath.
 
     owner: the place of each one's document among them; kind: its type. Its name is at `name:start - 1` of the page, its
@@ -69,7 +69,7 @@ class Level:
     whole: Mask
 
 
-def walk(page: Page, start: I64, end: I64) -> Level:
+def walk(page: BsonBuffer, start: I64, end: I64) -> ElementLevel:
     """The elements of the documents at `start:end`."""
     whole = (end - start > 4) & (page.u32[start] == end - start) & (page.u8[end - 1] == 0)
     owner = np.flatnonzero(whole)
@@ -94,8 +94,8 @@ def walk(page: Page, start: I64, end: I64) -> Level:
     return _in_order(steps, whole)
 
 
-def _size(page: Page, kind: I64, value: I64, last: I64) -> I64:
-    """How many bytes values have; too many for their documents, if that can't be."""
+def _size(page: BsonBuffer, kind: I64, value: I64, last: I64) -> I64:
+    """The sizes of values; for an invalid value, more than its document has."""
     size = _FIXED[kind]
     if (varying := size < 0).any():
         # What begins beyond its document is refused by its end, whatever the length says.
@@ -109,19 +109,19 @@ def _size(page: Page, kind: I64, value: I64, last: I64) -> I64:
     return size
 
 
-def _in_order(steps: Sequence[tuple[I64, ...]], whole: Mask) -> Level:
+def _in_order(steps: Sequence[tuple[I64, ...]], whole: Mask) -> ElementLevel:
     nothing = (np.empty(0, np.int64),) * 5
     owner, kind, name, start, end = map(np.concatenate, zip(nothing, *steps, strict=True))
     order = np.argsort(owner, kind="stable")
     order = order[whole[owner[order]]]
-    return Level(owner[order], kind[order], name[order], start[order], end[order], whole)
+    return ElementLevel(owner[order], kind[order], name[order], start[order], end[order], whole)
 
 
 def split(documents: Sequence[bytes]) -> list[Fields]:
     """The fields of each document: see `elements.fields`."""
     if len(documents) < LEAST:
         return [fields(each) for each in documents]
-    level = walk(page := Page(documents), page.start, page.end)
+    level = walk(page := BsonBuffer(documents), page.start, page.end)
     found: list[Fields] = [{} for _ in documents]
     buffer = page.buffer
     bounds = (level.owner, level.kind, level.name, level.start, level.end)

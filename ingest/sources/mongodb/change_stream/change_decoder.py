@@ -1,7 +1,7 @@
-"""Change stream events as records of `raw.wal_events`: their order, their table, their document.
+"""Decodes change stream events into rows of `raw.wal_events`: their order, their table, their document.
 
-No I/O: documents that an event doesn't carry come from a function that is given. An event's ordinal is its place among
-all events of its clusterTime, whatever becomes of it, so a replay gives every record the same pair.
+No I/O: documents that an event lacks come from a function that is passed in. An event's ordinal is its index among all
+events of its clusterTime, before any filter, so a replay gives every row the same position and ordinal.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,30 +18,30 @@ from ingest.common.errors import Failure
 from ingest.common.records import DELETE, EVENTS, INSERT, TRUNCATE, UPDATE, EventBatch
 from ingest.sources.mongodb import cluster_time
 from ingest.sources.mongodb.bson import documents, elements, vector_walk
-from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.documents import DocumentBatch
 from ingest.sources.mongodb.bson.elements import Value
-from ingest.sources.mongodb.change_stream.change_events import RENAME, Event, Fragments, Namespace
+from ingest.sources.mongodb.change_stream.change_events import RENAME, Event, Namespace, SplitEventAssembler
 from ingest.sources.mongodb.collection_catalog import generation, relation_id
 from ingest.sources.mongodb.mongodb_server import is_internal
 
 _ROWS = {"insert": INSERT, "update": UPDATE, "replace": UPDATE, "delete": DELETE}
-# What takes all documents of a collection away; a renamed one has another name, so it is another table.
+# Events that end a generation with all its documents; a renamed collection is another table.
 _ENDS = ("drop", RENAME)
-# After these the catalogue is to be looked at.
+# Events after which the catalog must be synced.
 _CATALOGUE = (*_ENDS, "create", "dropDatabase")
 
-# Events that are read at a time, and so the most that a batch has looked up; the BSON bytes of what is.
+# The number of events decoded at once, and so the most documents looked up for a batch; and the limit of their bytes.
 _AT_ONCE = 2000
 LOOKED_UP_BYTES = 16 << 20
 
-# Gives documents as they are at a position or later, by row key; asked for by their `_id`s. Those that are gone are not
-# there. None: there are several, and they are larger than LOOKED_UP_BYTES.
+# Returns the present documents with these `_id`s, at a position or later, by row key; without deleted ones. None: there
+# are several, and they are larger than LOOKED_UP_BYTES.
 LookUp = Callable[[Namespace, Sequence[Value], int], Mapping[str, bytes] | None]
 
 
 @dataclass(frozen=True)
 class Events:
-    """What one reply of the server held: raw events, and the position before which there are no more."""
+    """One reply of the server: raw events, and the position before which no more events follow."""
 
     raw: Sequence[bytes]
     position: int
@@ -49,8 +49,8 @@ class Events:
 
 @dataclass(slots=True)
 class _Record:
-    """A row of raw.wal_events to be; its document is yet to be looked up if `missing`. key: see `Event`; of a TRUNCATE
-    there is none. row_key: what comes of it, told of many at once.
+    """A row of raw.wal_events in the making; its document must be looked up if `missing`. key: see `Event`; None for a
+    TRUNCATE. row_key: of `key`, set for many rows at once.
     """
 
     at: int
@@ -77,28 +77,29 @@ class _Record:
 
 @dataclass
 class Decoder:
-    """Takes replies in their order. selects: whether `db.collection` is wanted. catalogue: called when a collection was
-    made, dropped or renamed. renamed: when one has got a name; the generation that it is under that, and the position.
+    """Decodes replies in their order. selects: whether `db.collection` is selected. catalog_changed: called when a
+    collection was created, dropped or renamed. renamed: called with the new generation of a renamed collection, and the
+    position.
     """
 
     source: str
     writer: int
     selects: Callable[[str], bool]
     look_up: LookUp
-    catalogue: Callable[[], None] = lambda: None
+    catalog_changed: Callable[[], None] = lambda: None
     renamed: Callable[[str, int], None] = lambda _table_id, _at: None
     _at_once: int = _AT_ONCE
     _at: int = 0
     _index: int = 0
     _newest: Event | None = None
-    _fragments: Fragments = field(default_factory=Fragments)
+    _assembler: SplitEventAssembler = field(default_factory=SplitEventAssembler)
     _tables: dict[tuple[UUID, str], tuple[str, int]] = field(default_factory=dict)
 
     def feed(self, events: Events) -> Iterator[EventBatch]:
-        """The records of a reply, in one batch, or several if documents are large; the last proves the position."""
+        """The rows of a reply in one batch, or in several if documents are large; the last one proves the position."""
         before, times, end = self._at, 0, len(events.raw)
         for at in range(0, max(end, 1), _AT_ONCE):
-            with documents.uncollected():
+            with documents.gc_paused():
                 records, begun = self._read(events.raw[at : at + _AT_ONCE])
             times += begun
             for whole, ends in self._with_documents(records):
@@ -113,14 +114,14 @@ class Decoder:
                 )
 
     def _read(self, raw: Sequence[bytes]) -> tuple[list[_Record], int]:
-        """The records of some events, and how many clusterTimes begin with them."""
+        """The rows of some events, and the number of clusterTimes that begin with them."""
         records: list[_Record] = []
         times = 0
-        for event in self._fragments.whole(vector_walk.split(raw)):
-            times += self._count(event.at)
+        for event in self._assembler.assemble(vector_walk.split(raw)):
+            times += self._count(event.cluster_time)
             kind = event.kind
             if kind in _CATALOGUE:
-                self.catalogue()
+                self.catalog_changed()
             if kind in _ROWS:
                 self._newest = event
             records += self._records(kind, event)
@@ -131,15 +132,15 @@ class Decoder:
         return records, times
 
     def _count(self, at: int) -> bool:
-        """Give an event its ordinal; whether it begins a clusterTime."""
+        """Assign the next ordinal; true: the event is the first of its clusterTime."""
         begins = at != self._at
         self._at, self._index = at, 0 if begins else self._index + 1
         return begins
 
     def _records(self, kind: str, event: Event) -> Iterator[_Record]:
-        """An event's records: of a renamed collection's name, then of the name that it took from another, if it did.
+        """The rows of an event. A rename ends the old name, and then the collection that it replaced, if any.
 
-        The second has an ordinal of its own, whatever is selected.
+        The second row takes an ordinal of its own, whether or not it is selected.
         """
         uuid = event.uuid
         if uuid is None:  # the drop of a view or of a time series
@@ -150,16 +151,16 @@ class Decoder:
         elif kind in _ENDS:
             yield from self._end(event, event.namespace, uuid)
         if kind == RENAME:
-            if self._is_wanted(event.taken):
-                table_id, _ = self._generation(uuid, event.taken)
+            if self._is_wanted(event.rename_target):
+                table_id, _ = self._generation(uuid, event.rename_target)
                 self.renamed(table_id, self._at)
             if dropped := event.dropped:
                 self._index += 1
-                yield from self._end(event, event.taken, dropped)
+                yield from self._end(event, event.rename_target, dropped)
 
     def _row(self, op: str, event: Event, uuid: UUID) -> _Record:
         table_id, partition_id = self._generation(uuid, event.namespace)
-        # Of a deleted document the key alone is known.
+        # The event of a deleted document has its key only.
         document = event.key if op == DELETE else event.document
         return self._record(op, event, event.namespace, table_id, partition_id, event.key, document)
 
@@ -181,25 +182,26 @@ class Decoder:
         return self._tables[uuid, name]
 
     def _with_documents(self, records: Sequence[_Record]) -> Iterator[tuple[list[_Record], bool]]:
-        """With the documents looked up that updates lack, each as it is now, in parts that fit into memory; whether it
-        is the last. An update whose document is gone changes nothing: its delete will come.
+        """The rows in parts that fit into memory, with missing documents looked up; and whether a part is the last.
+
+        A looked-up document has its present state. An update whose document was deleted is dropped: its delete follows.
         """
         at = 0
         while True:
             part = records[at : at + self._at_once]
-            found = self._found(part)
+            found = self._find_documents(part)
             if found is None:
                 self._at_once = len(part) // 2
                 continue
             at += len(part)
             is_last = at == len(records)
-            yield list(_completed(part, found)), is_last
+            yield list(_with_found(part, found)), is_last
             if is_last:
                 return
             self._at_once = min(2 * self._at_once, _AT_ONCE)
 
-    def _found(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str | None], bytes] | None:
-        """The documents that records lack, by namespace and row key; None if they are too large for one batch."""
+    def _find_documents(self, records: Sequence[_Record]) -> dict[tuple[Namespace, str | None], bytes] | None:
+        """The documents that rows lack, by namespace and row key; None if they are too large for one batch."""
         missing = [record for record in records if record.missing]
         wanted: dict[Namespace, dict[str | None, Value]] = {}
         for record in missing:
@@ -241,15 +243,15 @@ class Decoder:
         return pa.Table.from_arrays([arrays[name] for name in EVENTS.names], schema=EVENTS)
 
     def _columns(self, records: Sequence[_Record]) -> pa.Array:
-        """Null for what has no document."""
+        """The rows' `columns`; null without a document."""
         found = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
         given = np.array([r.document is not None for r in records], np.bool_)
         return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
-    def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> Documents:
-        """Documents that records have. Raises Failure, which names the first that can't be read."""
+    def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> DocumentBatch:
+        """The documents of rows. Raises Failure that names the first one that can't be decoded."""
         try:
-            return Documents([each for _, each in raw])
+            return DocumentBatch([each for _, each in raw])
         except BSONError:
             for record, each in raw:
                 self._check(record, each)
@@ -262,12 +264,12 @@ class Decoder:
             raise Failure(
                 f"a document can't be decoded ({error})",
                 f"source {self.source}, {'.'.join(record.namespace)} {record.row_key or ''}, "
-                f"changed at {cluster_time.readable(record.at)}",
+                f"changed at {cluster_time.format_position(record.at)}",
                 f"Correct the document, then run `tidemark resnapshot --all --source {self.source}`",
             ) from error
 
 
-def _completed(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:
+def _with_found(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:
     for record in records:
         if not record.missing:
             yield record

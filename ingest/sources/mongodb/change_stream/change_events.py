@@ -1,4 +1,4 @@
-"""Change stream events by their fields, each read when it is asked for. Pure.
+"""Change stream events, with fields that are decoded on access. Pure.
 
 https://www.mongodb.com/docs/manual/reference/change-events/
 """
@@ -20,7 +20,7 @@ Namespace: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event, or a fragment of one, which may have nothing but its token and one large field."""
+    """An event, or a fragment of one, which may have only its token and one large field."""
 
     raw: Fields
 
@@ -30,51 +30,51 @@ class Event:
         return _text(self.raw.get(b"operationType", _NO_TEXT))
 
     @property
-    def at(self) -> int:
+    def cluster_time(self) -> int:
         """Its clusterTime as a position."""
         return int.from_bytes(self.raw[b"clusterTime"][1], "little")
 
     @property
     def commit_ts(self) -> int:
-        """Microseconds since 1970; before MongoDB 6.0 no better than the clusterTime."""
+        """Microseconds since 1970; before MongoDB 6.0 with the clusterTime's resolution of seconds."""
         wall = self.raw.get(b"wallTime")
-        return _number(wall) * 1000 if wall else (self.at >> 32) * 1_000_000
+        return _number(wall) * 1000 if wall else (self.cluster_time >> 32) * 1_000_000
 
     @property
     def transaction(self) -> int | None:
-        """The transaction's number in its session, if it was one."""
+        """The transaction's number in its session; None: not in a transaction."""
         number = self.raw.get(b"txnNumber")
         return None if number is None else _number(number)
 
     @property
     def token(self) -> str:
-        """What a stream may be resumed behind."""
+        """The resume token of the event."""
         return _text(fields(self.raw[b"_id"][1])[b"_data"])
 
     @property
     def namespace(self) -> Namespace:
-        """What it is of; of a database alone the second is empty."""
+        """The event's namespace; for an event of a database, the collection is empty."""
         return _namespace(self.raw[b"ns"][1]) if b"ns" in self.raw else ("", "")
 
     @property
     def uuid(self) -> UUID | None:
-        """The collection's; views and time series have none."""
+        """The collection's UUID; None for views and time series."""
         return _uuid(self.raw.get(b"collectionUUID"))
 
     @property
-    def taken(self) -> Namespace:
-        """The name that a renamed collection has got."""
+    def rename_target(self) -> Namespace:
+        """The new name of a renamed collection."""
         return _namespace(self.raw[b"to"][1])
 
     @property
     def dropped(self) -> UUID | None:
-        """Of a renamed collection the one whose name it took."""
+        """The UUID of the collection that a rename replaced."""
         described = self.raw.get(b"operationDescription")
         return _uuid(fields(described[1]).get(b"dropTarget")) if described else None
 
     @property
     def key(self) -> bytes:
-        """The document that has the `_id`, and the shard key, of the one that was changed."""
+        """The documentKey: a document with the `_id` and the shard key of the changed document."""
         return self.raw[b"documentKey"][1]
 
     @property
@@ -85,13 +85,13 @@ class Event:
 
 
 @dataclass
-class Fragments:
-    """Puts events together that the server has split."""
+class SplitEventAssembler:
+    """Reassembles events that the server has split."""
 
     _fields: Fields = field(default_factory=dict)
 
-    def whole(self, parts: Iterable[Fields]) -> Iterator[Event]:
-        """The events that are whole with one of these parts."""
+    def assemble(self, parts: Iterable[Fields]) -> Iterator[Event]:
+        """The events that these parts complete."""
         for part in parts:
             split = part.pop(b"splitEvent", None)
             if split is None:
@@ -108,7 +108,7 @@ _NO_TEXT: Value = 0x02, b"\1\0\0\0\0"
 
 
 def _text(value: Value) -> str:
-    # The server has collections whose names are no UTF-8.
+    # The server allows collection names that are not UTF-8.
     return value[1][4:-1].decode(errors="backslashreplace")
 
 

@@ -1,6 +1,6 @@
-"""A MongoDB writer's stream as `EventBatch`es: checks where it may start, reads, decodes, looks documents up.
+"""The feed of a MongoDB stream writer: checks the start position, reads, decodes, looks up documents.
 
-`open_writer` finds out the stream's scope and stores the first position, so that `MongoFeed` finds it.
+`open_writer` determines the stream's scope and stores the first position, at which `MongoFeed` starts.
 """
 
 import logging
@@ -22,73 +22,78 @@ from ingest.positions.position import Position
 from ingest.sources.mongodb import cluster_time, mongodb_connection, mongodb_server, raw_cursor
 from ingest.sources.mongodb import stream_scope as scopes
 from ingest.sources.mongodb.bson import elements
-from ingest.sources.mongodb.bson.documents import Documents
+from ingest.sources.mongodb.bson.documents import DocumentBatch
 from ingest.sources.mongodb.bson.elements import Value
 from ingest.sources.mongodb.change_stream.change_decoder import LOOKED_UP_BYTES, Decoder
 from ingest.sources.mongodb.change_stream.change_events import Namespace
 from ingest.sources.mongodb.change_stream.change_stream_reader import Reader
 from ingest.sources.mongodb.mongodb_connection import Client
-from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.mongodb.stream_scope import StreamScope
 
 _log = logging.getLogger(__name__)
-# The jobs of a source that fails come here with each new attempt.
-_states = StateLog(_log)
+# Kept here because a failing source's jobs are created again with each attempt.
+_states = States(_log)
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
-    """Where the writer goes on.
+    """The position at which the writer starts.
 
-    On the first time, and when the stream is of another level: from now, with new snapshots of all that there is. When
-    it selects others: from where it was, with new snapshots of those. Raises Failure for another deployment, or one
-    whose log is behind.
+    On the first start, and if the stream has another level: the present position, with new snapshots of all
+    collections. If it selects other collections: the stored position, with new snapshots of those. Raises Failure for
+    another deployment, or one whose log is behind the stored position.
     """
-    system, scope, now = _ask(source, settings)
-    stored = scopes.stored(lake, source)
+    system, scope, now = _read_deployment(source, settings)
+    stored = scopes.stored_position(lake, source)
     begun = Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now)
     if stored is not None:
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
-            landed = cluster_time.readable(stored.position)
-            _states.log_change(source.name, f"source {source.name}: all is landed up to {landed}")
+            landed = cluster_time.format_position(stored.position)
+            _states.tell(source.name, f"source {source.name}: everything before {landed} is committed")
             return stored
-        _log.warning("source %s: the stream is of %s now, before of %s", source.name, scope.slot, stored.slot)
-        before = Scope.of(stored.slot)
-        # Of one that has not moved yet, the next would not be told apart by where they begin.
+        _log.warning("source %s: the stream's scope is now %s, before %s", source.name, scope.slot, stored.slot)
+        before = StreamScope.parse(stored.slot)
+        # An epoch is identified by its start position, so one that has not advanced can't be followed at its position.
         if before.level == scope.level and stored.position > stored.start_position:
-            scopes.select_anew(lake, source, before, scope, stored.position)
+            scopes.change_selection(lake, source, before, scope, stored.position)
             begun = replace(begun, start_position=stored.position, position=stored.position, token=stored.token)
         else:
-            lake.tables.queue_snapshots(source.name, "the stream is another one")
-    # Another process may begin at this moment as well; the stream is one.
-    lake.register_start_position(begun, stored.start_position if stored else -1)
-    scopes.confirm(lake, source, scope)
-    found = scopes.stored(lake, source)
+            lake.tables.queue(source.name, "the level of the change stream has changed")
+    # Another process may start at the same time; only one of the two positions is stored.
+    lake.begin(begun, stored.start_position if stored else -1)
+    scopes.check_scope(lake, source, scope)
+    found = scopes.stored_position(lake, source)
     assert found is not None
     return found
 
 
 def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
-    """A new beginning: the stream goes on from now, and all collections are queued. Raises Failure if the log is behind
-    what is landed.
+    """Reset the stream to the present position and queue all collections.
+
+    Raises Failure if the log is behind the stored position.
     """
-    system, scope, now = _ask(source, settings)
-    stored = scopes.stored(lake, source)
+    system, scope, now = _read_deployment(source, settings)
+    stored = scopes.stored_position(lake, source)
     if stored is not None and now < stored.position:
         raise _behind(stored, now, source)
     lake.tables.queue_snapshots(source.name, "the log was lost")
     lake.store_position(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
 
 
-def _ask(source: MongoSource, settings: JobSettings) -> tuple[str, Scope, int]:
-    """The deployment's name, what a stream of it is to be of, and the position now."""
+def _read_deployment(source: MongoSource, settings: JobSettings) -> tuple[str, StreamScope, int]:
+    """The deployment's name, the configured scope, and the present position."""
     uri = source.uri.get_secret_value()
-    with mongodb_connection.client(uri, settings.connect_timeout_seconds) as client:
-        system = mongodb_server.identify(client, mongodb_connection.place(uri))
-        return system, Scope(stream_level(client, source), source.collections), mongodb_server.operation_time(client)
+    with mongodb_connection.connect(uri, settings.connect_timeout_seconds) as client:
+        system = mongodb_server.identify_deployment(client, mongodb_connection.describe_endpoint(uri))
+        return (
+            system,
+            StreamScope(stream_level(client, source), source.collections),
+            mongodb_server.operation_time(client),
+        )
 
 
 def stream_level(client: Client, source: MongoSource) -> str:
-    """`cluster`, or the database where the role may open a stream of that alone. Raises Failure if of neither."""
+    """`cluster`, or the database if the role may open a stream of that only. Raises Failure if it may open neither."""
     try:
         _probe(client, mongodb_server.CLUSTER)
     except OperationFailure as error:
@@ -107,12 +112,12 @@ def stream_level(client: Client, source: MongoSource) -> str:
     raise Failure(
         "the role may not open a change stream of the whole deployment, and the collections are in several databases",
         f"source {source.name}",
-        "Grant find and changeStream on {db: '', collection: ''}, or make a source of each database",
+        "Grant find and changeStream on {db: '', collection: ''}, or configure one source per database",
     )
 
 
 def _probe(client: Client, level: str) -> None:
-    database, stage = mongodb_server.stream_of(client, level, **mongodb_server.STREAM)
+    database, stage = mongodb_server.watch_target(client, level, **mongodb_server.STREAM)
     with client.start_session() as session:
         command = {"aggregate": 1, "pipeline": [stage], "cursor": {"batchSize": 0}}
         cursor = database.command(command, session=session)["cursor"]
@@ -123,17 +128,17 @@ def _not_opened(error: PyMongoError, source: MongoSource) -> Failure:
     grant = "Grant find and changeStream on {db: '', collection: ''}"
     version = "MongoDB 6.0 is needed, and its featureCompatibilityVersion: setFeatureCompatibilityVersion"
     return Failure(
-        f"no change stream can be opened ({mongodb_connection.said(error)})",
+        f"no change stream can be opened ({mongodb_connection.describe_error(error)})",
         f"source {source.name}",
-        grant if mongodb_connection.code(error) == mongodb_connection.UNAUTHORIZED else version,
+        grant if mongodb_connection.error_code(error) == mongodb_connection.UNAUTHORIZED else version,
     )
 
 
 def check_deployment(stored: Position, system: str, now: int, source: MongoSource) -> None:
-    """Raises Failure if the deployment called `system`, which stands at `now`, is not the one whose log is stored."""
-    if not mongodb_server.is_same(stored.system_id, system):
+    """Raises Failure if `system`, whose log is at `now`, is another deployment than the stored position's."""
+    if not mongodb_server.is_same_deployment(stored.system_id, system):
         raise Failure(
-            f"this is another deployment ({system}; the lake is of {stored.system_id})",
+            f"the uri leads to another deployment ({system}; the lake has {stored.system_id})",
             f"source {source.name}",
             "Correct uri in sources.yml, or give the source another name",
         )
@@ -143,21 +148,21 @@ def check_deployment(stored: Position, system: str, now: int, source: MongoSourc
 
 def _behind(stored: Position, now: int, source: MongoSource) -> Failure:
     return Failure(
-        f"the deployment stands at {cluster_time.readable(now)}, behind what is landed "
-        f"({cluster_time.readable(stored.position)}): it was set back",
+        f"the deployment's log is at {cluster_time.format_position(now)}, behind the stored position "
+        f"({cluster_time.format_position(stored.position)}): it was restored to an earlier point in time",
         f"source {source.name}",
-        "Give it another name in sources.yml, so that it is another source",
+        "Give the source another name in sources.yml, so that it is replicated as a new source",
     )
 
 
-class _GivenUp(Exception):
-    """The source couldn't be reached, and nobody waits for it any longer."""
+class _Cancelled(Exception):
+    """The feed was cancelled while the source could not be reached."""
 
 
 class MongoFeed:
-    """The batches of the writer. Made with what `open_writer` gave; `start` it, `read` until done, `stop`.
+    """The feed of the writer. Call `start`, `read` until done, then `stop`.
 
-    queued: called from `read` when the stream showed that a collection was made, dropped or renamed.
+    position: of `open_writer`. queued: called from `read` when a collection was created, dropped or renamed.
     """
 
     def __init__(
@@ -175,42 +180,44 @@ class MongoFeed:
         self._client: Client | None = None
         self._batches: Iterator[EventBatch] = iter(())
         self._cancelled = threading.Event()
-        self._given_up = False
+        self._is_cancelled = False
         self._repeats = Repeats(_log)
-        self._decoder = Decoder(source.name, position.writer, source.selects, self._look_up, queued, self._renamed)
+        self._decoder = Decoder(
+            source.name, position.writer, source.selects, self._look_up, queued, self._requeue_renamed
+        )
         self._reader = Reader(position, self._connect, settings.heartbeat_seconds)
 
     def start(self) -> None:
-        """Begin to read from the stored position."""
+        """Start reading at the stored position."""
         self._reader.start()
 
     def read(self, timeout: float) -> EventBatch | None:
-        """What came next; None: nothing within `timeout` seconds. Raises Failure when there is no going on."""
+        """The next batch; None: nothing within `timeout` seconds. Raises Failure if the stream can't continue."""
         try:
-            while not self._given_up:
+            while not self._is_cancelled:
                 if (batch := next(self._batches, None)) is not None:
                     return batch
                 reply = self._reader.get(timeout)
                 if reply is None:
                     return None
                 self._batches = self._decoder.feed(reply)
-        except _GivenUp:
-            self._given_up = True
+        except _Cancelled:
+            self._is_cancelled = True
         return None
 
     def acknowledge(self, position: Position) -> None:
         """Nothing: MongoDB keeps its log by time and size, not for us."""
 
     def cancel(self) -> None:
-        """What waits for the source gives up."""
+        """End all waiting for the source."""
         self._cancelled.set()
 
-    def prepare_commit(self) -> bool:
-        """Nothing to look at: an event names its collection by itself."""
+    def before_landing(self) -> bool:
+        """Nothing to do: an event contains the identity of its collection."""
         return True
 
     def finish(self) -> None:
-        """Read no more; what was read may still be taken."""
+        """Stop reading; `read` still returns what was received."""
         self._reader.finish()
 
     def stop(self) -> None:
@@ -222,45 +229,46 @@ class MongoFeed:
             self._client.close()
 
     def _connect(self) -> Client:
-        return mongodb_connection.client(self._uri, self._seconds)
+        return mongodb_connection.connect(self._uri, self._seconds)
 
-    def _renamed(self, table_id: str, at: int) -> None:
-        """A collection has got a name at a position. If it had that before, its rows were taken away when it left."""
+    def _requeue_renamed(self, table_id: str, at: int) -> None:
+        """Queue a collection that was renamed at position `at` if it had this name before: its rows were removed."""
         while known := self._lake.tables.read(self._source).get(table_id):
             if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > at:
                 return
-            if self._lake.tables.upsert(
-                self._source, [known.with_snapshot_queued("it was renamed, and has its name again")]
-            ):
+            if self._lake.tables.put(self._source, [known.queued("it was renamed and renamed back")]):
                 return
 
     def _look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
-        """See `LookUp`. Asks again for as long as the deployment can't be reached."""
+        """See `LookUp`. Retries while the deployment can't be reached."""
         database, name = namespace
         while True:
             try:
-                found = self._found(namespace, identifiers, at)
+                found = self._find_documents(namespace, identifiers, at)
                 self._repeats.over(f"source {self._source}: documents can be looked up again")
                 return found
             except (PyMongoError, mongodb_connection.CannotConnect) as error:
-                if isinstance(error, PyMongoError) and not mongodb_connection.passes(error):
+                if isinstance(error, PyMongoError) and not mongodb_connection.is_transient(error):
+                    reason = mongodb_connection.describe_error(error)
                     raise Failure(
-                        f"documents of {database}.{name} can't be looked up ({mongodb_connection.said(error)})",
+                        f"documents of {database}.{name} can't be looked up ({reason})",
                         "the change stream",
                         "Grant find on it, or let it keep post-images",
                     ) from error
                 message = f"source {self._source}: documents can't be looked up at the moment ({error})"
                 self._repeats.occurred(message, key="look up")
                 if self._cancelled.wait(1.0):
-                    raise _GivenUp from error
+                    raise _Cancelled from error
 
-    def _found(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
-        """The documents as a majority has them, on a member that is no further behind than the stream."""
+    def _find_documents(
+        self, namespace: Namespace, identifiers: Sequence[Value], at: int
+    ) -> Mapping[str, bytes] | None:
+        """The documents with read concern majority, on a member that is not behind the stream."""
         self._client = self._client or self._connect()
         found: list[bytes] = []
         size = 0
         database, name = namespace
-        as_of = {"level": "majority", "afterClusterTime": cluster_time.timestamp(at)}
+        as_of = {"level": "majority", "afterClusterTime": cluster_time.to_timestamp(at)}
         find = {"find": name, "filter": elements.one_of(identifiers), "readConcern": as_of}
         with self._client.start_session() as session:
             if self._reader.cluster_time is not None:
@@ -270,5 +278,5 @@ class MongoFeed:
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
                 found.append(each)
-        keys = Documents([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
+        keys = DocumentBatch([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
         return dict(zip(keys.to_pylist(), found, strict=True))

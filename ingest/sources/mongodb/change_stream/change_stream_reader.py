@@ -1,8 +1,8 @@
-"""The thread that reads a change stream ahead of the decoder: replies into a bounded queue.
+"""The thread that reads a change stream ahead of the decoder: puts replies into a bounded queue.
 
-It asks by aggregate and getMore itself, for raw BSON and the token of each reply, which PyMongo's own change streams
-keep to themselves. What passes (network, elections, killed cursors) is got over by a new cursor behind the last token;
-what doesn't ends the stream with an error that says what to do.
+It sends aggregate and getMore itself, for raw BSON and the token of each reply, which PyMongo's change streams do not
+expose. After a transient error (network, elections, killed cursors) it opens a new cursor after the last token; any
+other error ends the stream.
 """
 
 import logging
@@ -28,14 +28,14 @@ from ingest.sources.mongodb.change_stream.change_decoder import Events
 from ingest.sources.mongodb.change_stream.change_events import INVALIDATE, Event
 from ingest.sources.mongodb.mongodb_connection import Client
 from ingest.sources.mongodb.raw_cursor import Reply
-from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.mongodb.stream_scope import StreamScope
 
 _log = logging.getLogger(__name__)
 
 _AWAIT_MILLISECONDS = 500
 SILENCE_SECONDS = 30.0
 _LONGEST_PAUSE = 10.0
-# For an event to follow the heartbeat that was just written.
+# How long to wait for the heartbeat that was just written.
 _CHECK_SECONDS = 3.0
 # Replies of up to 16 MB each.
 _REPLIES = 3
@@ -43,19 +43,19 @@ _REPLIES = 3
 
 @dataclass
 class _Cursor:
-    """A change stream on the server, in a session of its own."""
+    """A change stream's cursor on the server, in its own session."""
 
     database: Database[dict[str, Any]]
     session: ClientSession
     identifier: Int64
 
     def next(self) -> Reply:
-        """The next reply; may have no events."""
+        """The next reply, possibly without events."""
         command = {"getMore": self.identifier, "collection": "$cmd.aggregate", "maxTimeMS": _AWAIT_MILLISECONDS}
         return raw_cursor.ask(self.database, self.session, command)
 
     def close(self) -> None:
-        """Let the server forget it."""
+        """Close the cursor on the server."""
         command = {"killCursors": "$cmd.aggregate", "cursors": [self.identifier]}
         self.database.command(command, session=self.session)
 
@@ -63,13 +63,13 @@ class _Cursor:
 class Reader(threading.Thread):
     """Reads a stream from a stored position on.
 
-    connect: a client that is connected. heartbeat_seconds: of silence, before the heartbeat is written.
+    connect: returns a connected client. heartbeat_seconds: the time without events before the heartbeat is written.
     """
 
     def __init__(self, position: Position, connect: Callable[[], Client], heartbeat_seconds: float) -> None:
         super().__init__(name=f"change stream {position.source}", daemon=True)
         self._source = position.source
-        self._level = Scope.of(position.slot).level
+        self._level = StreamScope.parse(position.slot).level
         self._position = position.position
         self._known = position.token
         self._connect = connect
@@ -86,7 +86,7 @@ class Reader(threading.Thread):
         self._cuts, self._silences = Repeats(_log), Repeats(_log)
 
     def get(self, timeout: float) -> Events | None:
-        """The next reply; None: nothing within `timeout` seconds. Raises what ended the stream."""
+        """The next reply; None: nothing within `timeout` seconds. Raises the error that ended the stream."""
         try:
             item = self._replies.get(timeout=timeout)
         except Empty:
@@ -97,11 +97,11 @@ class Reader(threading.Thread):
         return item
 
     def finish(self) -> None:
-        """Read no more; what was read may still be taken."""
+        """Stop reading; `get` still returns what was received."""
         self._ending.set()
 
     def _look_for_silence(self) -> None:
-        """Report a silent server: one that works answers at least twice a second, also if there are no events."""
+        """Report a silent server: a healthy one answers at least twice a second, also without events."""
         if time.monotonic() - self._heard < SILENCE_SECONDS:
             self._silences.over(f"source {self._source}: the deployment answers again")
         else:
@@ -117,14 +117,14 @@ class Reader(threading.Thread):
                     pause = 0.0
                     self._read(client)
             except (PyMongoError, mongodb_connection.CannotConnect) as error:
-                if isinstance(error, PyMongoError) and not mongodb_connection.passes(error):
+                if isinstance(error, PyMongoError) and not mongodb_connection.is_transient(error):
                     self._put(self._failure(error))
                     return
                 pause = min(2 * pause + 0.1, _LONGEST_PAUSE)
                 message = f"source {self._source}: the change stream was cut ({_said(error)}); reading on"
                 self._cuts.occurred(message, key="cut")
                 self._ending.wait(pause)
-            except BaseException as error:  # noqa: BLE001  # raised by whoever reads
+            except BaseException as error:  # noqa: BLE001  # raised by `get`
                 self._put(error)
                 return
 
@@ -144,11 +144,11 @@ class Reader(threading.Thread):
             )
         if self._known is not None:
             self._check(client, session, {"resumeAfter": {"_data": self._known}})
-        return self._begin(client, session, {"startAtOperationTime": cluster_time.timestamp(self._position)})
+        return self._begin(client, session, {"startAtOperationTime": cluster_time.to_timestamp(self._position)})
 
     def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
-        """Refuse a log that hasn't got the newest event that was landed: the deployment was set back since."""
-        mongodb_server.beat(
+        """Raises Failure if the log lacks the newest event in the lake: the deployment was restored from a backup."""
+        mongodb_server.write_heartbeat(
             client, self._level
         )  # so that something follows the event, and it is missed if it isn't there
         until = time.monotonic() + _CHECK_SECONDS
@@ -160,11 +160,12 @@ class Reader(threading.Thread):
                 cursor.close()
         except OperationFailure as error:
             if error.code == mongodb_connection.NOT_IN_LOG:
-                at = cluster_time.readable(cluster_time.of_token(self._known))
+                at = cluster_time.format_position(cluster_time.token_position(self._known))
                 raise Failure(
-                    f"the deployment no longer has an event of {at} that is landed: it was set back since",
+                    f"an event already in the lake ({at}) no longer exists on the server, which was restored from a "
+                    "backup",
                     f"source {self._source}",
-                    "Give it another name in sources.yml, so that it is another source",
+                    "Give the source another name in sources.yml, so that it is replicated as a new source",
                 ) from None
             if (
                 error.code not in mongodb_connection.HISTORY_LOST
@@ -172,22 +173,22 @@ class Reader(threading.Thread):
                 raise
 
     def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Reply]:
-        database, stage = mongodb_server.stream_of(client, self._level, **mongodb_server.STREAM, **start)
-        pipeline = [stage, mongodb_server.large_events(client)]
+        database, stage = mongodb_server.watch_target(client, self._level, **mongodb_server.STREAM, **start)
+        pipeline = [stage, mongodb_server.split_stage(client)]
         command = {"aggregate": 1, "pipeline": pipeline, "cursor": {}, "readConcern": {"level": "majority"}}
         reply = raw_cursor.ask(database, session, command)
         return _Cursor(database, session, Int64(reply.identifier)), reply
 
     def _take(self, client: Client, reply: Reply) -> bool:
-        """Hand a reply over; whether the cursor is at its end."""
+        """Queue a reply; true: the cursor is exhausted."""
         raw, token = reply.documents, reply.token
         self._cuts.over(f"source {self._source}: the change stream continues")
         assert token is not None  # a change stream's replies have one
-        position = cluster_time.of_token(token["_data"])
+        position = cluster_time.token_position(token["_data"])
         self._put(Events(raw, position))
         self._heard = time.monotonic()
         if self._token is None or token["_data"] != self._token["_data"]:
-            # Before anything follows an invalidation, the token is still that of it.
+            # Until an event follows an invalidation, the token stays that of the invalidation.
             self._after_invalidate = False
         self._token = token
         if raw:
@@ -195,25 +196,25 @@ class Reader(threading.Thread):
             last = Event(elements.fields(raw[-1]))
             self._after_invalidate = last.kind == INVALIDATE
             if last.namespace[1] != mongodb_server.HEARTBEAT:
-                self._newest = cluster_time.of_token(last.token)
+                self._newest = cluster_time.token_position(last.token)
         self._beat(client, position)
         return reply.identifier == 0
 
     def _beat(self, client: Client, position: int) -> None:
-        """When nothing has followed the last event for a while: it can't be seen before something does."""
+        """Write the heartbeat if no event has followed the last one for a while: its clusterTime may still grow."""
         silent = time.monotonic() - self._spoke
         if position > self._newest or silent < self._heartbeat_seconds:
             return
         self._spoke = time.monotonic()
-        problem = mongodb_server.beat(client, self._level)
+        problem = mongodb_server.write_heartbeat(client, self._level)
         if problem and not self._told:
             self._told = True
             _log.warning(
-                "source %s: no heartbeat can be written (%s), so the last change shows up to ten seconds later; "
+                "source %s: can't write the heartbeat (%s), so the last change is visible up to ten seconds later; "
                 "grant readWrite on %s",
                 self._source,
                 problem,
-                ".".join(mongodb_server.heartbeat_of(self._level)),
+                ".".join(mongodb_server.heartbeat_collection(self._level)),
             )
 
     def _put(self, item: Events | BaseException) -> None:
@@ -226,26 +227,31 @@ class Reader(threading.Thread):
 
     def _failure(self, error: PyMongoError) -> Failure:
         where = f"source {self._source}"
-        found = mongodb_connection.code(error)
+        found = mongodb_connection.error_code(error)
         if found in mongodb_connection.HISTORY_LOST:
             return Failure(
-                f"the server no longer has its log from {cluster_time.readable(self._position)} on",
+                f"the server no longer has its log from {cluster_time.format_position(self._position)} on",
                 where,
                 f"Run `tidemark resnapshot --all --source {self._source}`, and give the oplog more time "
                 "(storage.oplogMinRetentionHours)",
             )
         if found == mongodb_connection.TOO_LARGE:
+            after = cluster_time.format_position(max(self._position, self._newest))
             return Failure(
-                f"an event is larger than 16 MB, after {cluster_time.readable(max(self._position, self._newest))}",
+                f"an event is larger than 16 MB, after {after}",
                 where,
                 f"Run `tidemark resnapshot --all --source {self._source}`; MongoDB 6.0.9 and later split such events",
             )
         if found == mongodb_connection.UNAUTHORIZED:
             return Failure(
-                f"the change stream is not allowed ({mongodb_connection.said(error)})", where, "Run `tidemark check`"
+                f"the change stream is not allowed ({mongodb_connection.describe_error(error)})",
+                where,
+                "Run `tidemark check`",
             )
-        return Failure(f"the change stream ended ({mongodb_connection.said(error)})", where, "See the server's log")
+        return Failure(
+            f"the change stream ended ({mongodb_connection.describe_error(error)})", where, "See the server's log"
+        )
 
 
 def _said(error: Exception) -> str:
-    return mongodb_connection.said(error) if isinstance(error, PyMongoError) else str(error)
+    return mongodb_connection.describe_error(error) if isinstance(error, PyMongoError) else str(error)

@@ -1,7 +1,7 @@
-"""Reading a chunk of a collection on one of Spark's executors, into a Parquet file.
+"""Reads a chunk of a collection on a Spark executor into a Parquet file.
 
-A chunk is a range of the index of `_id`, of whatever BSON types, read at one clusterTime; after the read the collection
-has to be the one that was registered.
+A chunk is a range of the index on `_id`, of any BSON types, read at one clusterTime. After the read the collection's
+UUID must still be the registered one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,25 +31,25 @@ from ingest.snapshot.chunk_task import (
 )
 from ingest.sources.mongodb import mongodb_connection, raw_cursor
 from ingest.sources.mongodb.bson import documents, elements
-from ingest.sources.mongodb.bson.documents import Documents
-from ingest.sources.mongodb.cluster_time import timestamp
+from ingest.sources.mongodb.bson.documents import DocumentBatch
+from ingest.sources.mongodb.cluster_time import to_timestamp
 from ingest.sources.mongodb.mongodb_connection import Client
-from ingest.sources.mongodb.mongodb_server import uuid_of
+from ingest.sources.mongodb.mongodb_server import collection_uuid
 
-# Documents that are read at a time stay in the processor's cache.
+# Documents decoded at once; small enough for the CPU cache.
 _READ_AT_ONCE = 2000
 
 
 def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkResult:
-    """Read one chunk into its file. Raises nothing that the source may say: it is the result.
+    """Read one chunk into its file. An error of the source is not raised, but is the result's problem.
 
-    task: what is the same in all rows of raw.snapshot_rows; `lower`, `upper` (JSON of `_id`), `uuid`, `folder`,
-    `largest_row`.
+    task: the column values that all rows of raw.snapshot_rows share; `lower`, `upper` (JSON of `_id`), `uuid`,
+    `folder`, `largest_row`.
     """
     snapshot_id, chunk = task["snapshot_id"], task["chunk"]
     sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
-        with mongodb_connection.client(uri, connect_timeout_seconds) as client:
+        with mongodb_connection.connect(uri, connect_timeout_seconds) as client:
             landed = SnapshotRows(task, datetime.now(timezone.utc))
             for batch in _batches(client, task):
                 _write(sink, landed, batch)
@@ -65,24 +65,24 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
         sink.discard()
         if not isinstance(error, TidemarkError | ValueError | BSONError | PyMongoError):
             raise
-        detail = mongodb_connection.said(error) if isinstance(error, PyMongoError) else str(error)
+        detail = mongodb_connection.describe_error(error) if isinstance(error, PyMongoError) else str(error)
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
 def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
-    """One row group of a reply."""
+    """Write a reply as one row group."""
     parts = []
     for at in range(0, len(batch), _READ_AT_ONCE):
-        read = Documents(batch[at : at + _READ_AT_ONCE])
+        read = DocumentBatch(batch[at : at + _READ_AT_ONCE])
         parts.append(landed.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
 
 
 def bound_of(document: bytes) -> str | None:
-    """The `_id` of a document as a bound of chunks; None if it is not read back as the same bytes.
+    """The `_id` of a document as a chunk bound; None if its JSON is not read back as the same bytes.
 
-    Bounds in another order than the index would leave documents out.
+    Bounds in another order than the index would omit documents.
     """
     try:
         text = documents.json_text(documents.parse(document)["_id"])
@@ -111,7 +111,7 @@ def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
 
 def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
     database, _, name = task["table_name"].partition(".")
-    at = {"level": "snapshot", "atClusterTime": timestamp(task["read_lsn"])}
+    at = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
     with client.start_session() as session:
         yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": at})
 
@@ -119,17 +119,17 @@ def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[by
 def _uuid(client: Client, full_name: str) -> UUID | None:
     database, _, name = full_name.partition(".")
     found = list(client[database].list_collections(filter={"name": name}))
-    return uuid_of(found[0]) if found else None
+    return collection_uuid(found[0]) if found else None
 
 
 def _kind(error: Exception) -> str:
     if isinstance(error, mongodb_connection.CannotConnect):
         return UNREACHABLE
-    found = mongodb_connection.code(error) if isinstance(error, PyMongoError) else None
+    found = mongodb_connection.error_code(error) if isinstance(error, PyMongoError) else None
     if found == mongodb_connection.UNAUTHORIZED:
         return FORBIDDEN
     if found in mongodb_connection.SNAPSHOT_TOO_OLD:
         return NO_SNAPSHOT
     if found == mongodb_connection.NAMESPACE_NOT_FOUND:
         return CHANGED
-    return UNREACHABLE if isinstance(error, PyMongoError) and mongodb_connection.passes(error) else FAILED
+    return UNREACHABLE if isinstance(error, PyMongoError) and mongodb_connection.is_transient(error) else FAILED

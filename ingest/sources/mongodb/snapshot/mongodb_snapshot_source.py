@@ -1,7 +1,7 @@
-"""Collections for the snapshotter: what there is to read, at which clusterTime, and the reading itself.
+"""Collections for the snapshotter: plans snapshots, determines their clusterTime, reads chunks.
 
-All is read at one clusterTime for as long as the servers keep its history (minSnapshotHistoryWindowInSeconds); what is
-left then is read at a later one. Documents don't move between ranges of `_id`, so nothing is missed by that.
+All chunks are read at one clusterTime while the servers keep its history (minSnapshotHistoryWindowInSeconds); later
+chunks are read at a later one. Documents do not move between ranges of `_id`, so none is missed.
 """
 
 import logging
@@ -21,29 +21,29 @@ from ingest.sources.mongodb import collection_catalog, mongodb_connection, mongo
 from ingest.sources.mongodb import stream_scope as scopes
 from ingest.sources.mongodb.change_stream.change_stream_feed import check_deployment
 from ingest.sources.mongodb.collection_catalog import Collection
-from ingest.sources.mongodb.collection_sync import Survey
+from ingest.sources.mongodb.collection_sync import CatalogSync
 from ingest.sources.mongodb.mongodb_connection import Client
 from ingest.sources.mongodb.snapshot import collection_chunk_reader
-from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.mongodb.stream_scope import StreamScope
 
 _log = logging.getLogger(__name__)
 
-# Of `_id`s for each boundary between chunks: the more, the more even the chunks.
+# Sampled `_id`s per chunk boundary; more samples give chunks of more even size.
 _SAMPLES = 20
-# MaxKey: no range begins with it (see `rows`).
+# MaxKey; no range begins with it, see `collection_chunk_reader`.
 _LAST = '{"$maxKey":1}'
 
 
 class MongoCollections:
-    """One source's collections. scope: of its stream."""
+    """The collections of one source. scope: of its stream."""
 
-    def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: Scope) -> None:
+    def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: StreamScope) -> None:
         self._lake = lake
         self._source = source
         self._settings = settings
         self._uri = source.uri.get_secret_value()
         self._level = scope.level
-        self._survey = Survey(lake, source, scope)
+        self._catalog_sync = CatalogSync(lake, source, scope)
         self._client: Client | None = None
         self._at: int | None = None
         self._weights: dict[str, int] = {}
@@ -54,18 +54,20 @@ class MongoCollections:
     def sync_catalog(self) -> None:
         """See `SnapshotSource`."""
         with self._reachable() as client:
-            self._survey.all(client)
+            self._catalog_sync.sync_all(client)
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
-        """See `SnapshotSource`. It waits for nobody, patient or not."""
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002
+        """See `Source`. Never waits."""
         with self._reachable() as client:
             at = self._at = mongodb_server.operation_time(client)
-            planned = [self._planned(client, at, table) for table in queued if table.table_id in self._survey.seen]
+            planned = [
+                self._planned(client, at, table) for table in queued if table.table_id in self._catalog_sync.seen
+            ]
             return [plan for plan in planned if plan]
 
-    def ineligibility_reason(self, table: SourceTable) -> str:
-        """See `SnapshotSource`. A collection that has gone is none: it will be ended."""
-        return self._survey.obstacles.get(table.table_id, "")
+    def obstacle(self, table: SourceTable) -> str:
+        """See `Source`. A dropped collection has no reason: its generation will end."""
+        return self._catalog_sync.ineligible.get(table.table_id, "")
 
     def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:  # noqa: ARG002  # of all chunks of a table the same
         """See `SnapshotSource`."""
@@ -80,12 +82,12 @@ class MongoCollections:
         if self._at is None:
             with self._reachable() as client:
                 self._at = mongodb_server.operation_time(client)
-        if any(table.table_id not in self._survey.seen for table, _ in chunks):
-            self.sync_catalog()  # another process may have begun what was made since
+        if any(table.table_id not in self._catalog_sync.seen for table, _ in chunks):
+            self.survey()  # another process may have started a snapshot of a collection created since
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         tasks = []
         for table, chunk in chunks:
-            collection = self._survey.seen.get(table.table_id)
+            collection = self._catalog_sync.seen.get(table.table_id)
             if collection is None:
                 yield ChunkOutcome(chunk, problem="the collection was dropped or renamed", must_restart=True)
             else:
@@ -99,14 +101,14 @@ class MongoCollections:
     def watermark(self) -> int:
         """See `SnapshotSource`."""
         with self._reachable() as client:
-            return mongodb_server.watermark(client, self._level)
+            return mongodb_server.emit_marker(client, self._level)
 
-    def release_resources(self) -> None:
-        """See `SnapshotSource`: what is read next is read at the time of then."""
+    def rest(self) -> None:
+        """See `Source`: the next chunks are read at a new clusterTime."""
         self._at = None
 
     def cancel(self) -> None:
-        """See `SnapshotSource`. Nothing waits."""
+        """See `Source`. Nothing to cancel."""
 
     def close(self) -> None:
         """See `SnapshotSource`."""
@@ -116,52 +118,53 @@ class MongoCollections:
 
     @contextmanager
     def _reachable(self) -> Iterator[Client]:
-        """The client; what says that the deployment can't be reached becomes `SourceUnavailable`."""
+        """The client. Within it, connection errors become `Unreachable`."""
         try:
             if self._client is None:
-                client = mongodb_connection.client(self._uri, self._settings.connect_timeout_seconds)
+                client = mongodb_connection.connect(self._uri, self._settings.connect_timeout_seconds)
                 self._check(client)
                 self._client = client
             yield self._client
         except mongodb_connection.CannotConnect as error:
             raise SourceUnavailable(error.what, error.where, error.fix) from None
         except PyMongoError as error:
-            if not mongodb_connection.passes(error):
+            if not mongodb_connection.is_transient(error):
                 raise
-            raise SourceUnavailable(
-                f"MongoDB doesn't answer ({mongodb_connection.said(error)})", mongodb_connection.place(self._uri)
+            raise Unreachable(
+                f"MongoDB does not answer ({mongodb_connection.describe_error(error)})",
+                mongodb_connection.describe_endpoint(self._uri),
             ) from None
 
     def _check(self, client: Client) -> None:
-        """Behind another deployment's URI all of the lake's collections would seem to have gone. Raises Failure."""
+        """Raises Failure for another deployment, on which all registered collections would seem to be dropped."""
         try:
-            if stored := scopes.stored(self._lake, self._source):
-                system = mongodb_server.identify(client, mongodb_connection.place(self._uri))
+            if stored := scopes.stored_position(self._lake, self._source):
+                system = mongodb_server.identify_deployment(client, mongodb_connection.describe_endpoint(self._uri))
                 check_deployment(stored, system, mongodb_server.operation_time(client), self._source)
         except BaseException:
             client.close()
             raise
 
-    def _planned(self, client: Client, at: int, table: SourceTable) -> SnapshotPlan | None:
-        """None: it can't be; the next survey names what it is."""
+    def _planned(self, client: Client, at: int, table: SourceTable) -> Plan | None:
+        """None: it can't be planned; the next catalog sync logs the reason."""
         try:
-            return SnapshotPlan(table, at, self._chunks(client, self._survey.seen[table.table_id], table))
+            return Plan(table, at, self._chunks(client, self._catalog_sync.seen[table.table_id], table))
         except OperationFailure as error:
-            if mongodb_connection.passes(error):
+            if mongodb_connection.is_transient(error):
                 raise
-            _log.warning("%s can't be planned (%s)", table.table_name, mongodb_connection.said(error))
+            _log.warning("%s can't be planned (%s)", table.table_name, mongodb_connection.describe_error(error))
             return None
 
     def _chunks(self, client: Client, collection: Collection, table: SourceTable) -> tuple[Bounds, ...]:
-        """Ranges of `_id` of about the same number of documents, by a sample in the order of the index."""
+        """Ranges of `_id` with about the same number of documents, by a sample in index order."""
         size = collection_catalog.size(client, collection)
         count = chunk_count(size, self._settings)
         self._weights[table.table_id] = size // count
         bounds: list[str | None] = [None]
         if count > 1:
             bounds += _boundaries(client, collection, count)
-        leaf = table.leaves[0].partition_id
-        return tuple((leaf, lower, upper) for lower, upper in zip(bounds, [*bounds[1:], None], strict=True))
+        partition_id = table.partitions[0].partition_id
+        return tuple((partition_id, lower, upper) for lower, upper in zip(bounds, [*bounds[1:], None], strict=True))
 
 
 def _boundaries(client: Client, collection: Collection, count: int) -> list[str]:

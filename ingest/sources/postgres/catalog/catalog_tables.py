@@ -1,8 +1,7 @@
-"""What the source's catalogue says of its tables: keys, columns, leaves, and what keeps one from
-being read.
+"""Reads tables from the source's catalog: keys, columns, partitions, and why a table can't be replicated.
 
-Pure reading; every call sees the catalogue as of one moment, which may be later than the place of
-a stream. Connections are given in autocommit mode, outside of a transaction.
+Read-only but for `emit_marker`. Each call reads a consistent state of the catalog, which may be later than the position
+of a stream. Connections must be in autocommit mode and outside of a transaction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,18 +17,19 @@ from ingest.lake.source_tables import Column, Partition, SourceTable
 from ingest.positions.position import parse_lsn
 from ingest.sources.postgres.catalog import eligibility
 from ingest.sources.postgres.postgres_connection import Connection
+from ingest.sources.postgres.text_encoding import utf8_failure
 
 
 @dataclass(frozen=True)
 class CatalogTable:
-    """A table as of now: a plain one, or the root of a partitioned one with its leaves.
+    """A table of the catalog: a plain table, which is its own only partition, or the root of a partitioned table.
 
-    identity: the replica identity's letter. key_columns: in key order, None: no key. attributes:
-    how many column numbers were given out. filled: columns that were added with a default. gaps: the
-    numbers of those that have gone. key_id: the primary key's, another one after it was made again.
-    names: each leaf's columns in their order, generated ones too. sizes: each leaf's, in blocks and,
-    with its TOAST, in bytes. unlogged: some of it is in no log. problem: why it can't be replicated,
-    and what to do; empty if it can.
+    identity: the letter of the replica identity. key_columns: in key order; None: no key. attributes: the highest
+    column number so far. columns_with_default: attnums of columns that were added with a default. dropped_attnums:
+    attnums of dropped columns. key_id: oid of the primary key's constraint. column_names: the columns of each partition
+    in its order, including generated columns. partition_sizes: each partition with its size in blocks, and in bytes
+    including TOAST. unlogged: the table or a partition is unlogged. problem: why it can't be replicated, and what to
+    do; empty if it can.
     """
 
     oid: int
@@ -38,14 +38,14 @@ class CatalogTable:
     identity: str
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
-    leaves: tuple[Partition, ...]
-    sizes: tuple[tuple[Partition, int, int], ...]
+    partitions: tuple[Partition, ...]
+    partition_sizes: tuple[tuple[Partition, int, int], ...]
     attributes: int
-    filled: frozenset[int]
-    owned: bool
-    gaps: frozenset[int] = frozenset()
+    columns_with_default: frozenset[int]
+    is_owned: bool
+    dropped_attnums: frozenset[int] = frozenset()
     key_id: int | None = None
-    names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    column_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     unlogged: bool = False
     problem: str = ""
 
@@ -55,11 +55,11 @@ class CatalogTable:
         return f"{self.schema}.{self.name}"
 
     def table_id(self, source: str) -> str:
-        """Its present generation."""
+        """The id of the present generation."""
         return table_id(source, self.oid, self.table_name, self.key_columns, self.identity)
 
-    def row(self, source: str) -> SourceTable:
-        """What raw.source_tables says of it when it is new."""
+    def to_source_table(self, source: str) -> SourceTable:
+        """The row of raw.source_tables that registers the table."""
         return SourceTable(
             source,
             self.table_id(source),
@@ -68,14 +68,14 @@ class CatalogTable:
             self.identity,
             self.key_columns,
             self.columns,
-            self.leaves,
+            self.partitions,
             attributes=self.attributes,
             key_id=self.key_id,
         )
 
 
-# A partition is a table of its own from the first half of DETACH ... CONCURRENTLY on.
-_ROOTS = """
+# From the first phase of DETACH ... CONCURRENTLY on, a partition counts as a table of its own.
+_TABLES_QUERY = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relreplident::text,
        has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT'),
        pg_has_role(c.relowner, 'USAGE'), c.relpersistence::text, c.relnatts::int,
@@ -95,19 +95,18 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't'
 ORDER BY n.nspname, c.relname
 """
 
-# A stored generated column comes with COPY but not with the stream (with PG 18 only if the
-# publication says so): it is left out of both, on all versions. Whoever needs it computes it in the
-# staging view.
-_COLUMNS = """
+# COPY outputs a stored generated column, but pgoutput does not (from 18 on only if the publication says so): Tidemark
+# omits it from both, with all versions. A staging view can compute it.
+_COLUMNS_QUERY = """
 SELECT a.attrelid::bigint, a.attname, a.attnum::int, format_type(a.atttypid, a.atttypmod), a.xmin::text::bigint
 FROM pg_attribute a
 WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attrelid, a.attnum
 """
 
-# Primary key and replica identity index of each table, columns in key order. A deferrable one is no
-# replica identity.
-_KEYS = """
+# Primary key and replica identity index of each table, columns in key order. A deferrable one can't be the replica
+# identity.
+_KEYS_QUERY = """
 SELECT i.indrelid::bigint, i.indisprimary, i.indisreplident,
        (SELECT c.oid::bigint FROM pg_constraint c
         WHERE c.conindid = i.indexrelid AND c.conrelid = i.indrelid AND c.contype = 'p'),
@@ -120,9 +119,8 @@ WHERE i.indrelid = ANY (%(oids)s::oid[]) AND i.indisvalid AND i.indimmediate
   AND (i.indisprimary OR i.indisreplident)
 """
 
-# Partitions by pg_inherits, as functions such as pg_partition_tree see it as of now. Nothing here waits
-# for a lock.
-_LEAVES = """
+# Reads pg_inherits, since functions such as pg_partition_tree do not use the transaction's snapshot. Waits for no lock.
+_PARTITIONS_QUERY = """
 WITH RECURSIVE tree (root, oid, attached) AS (
     SELECT r.oid, r.oid, '' FROM unnest(%(oids)s::oid[]) AS r (oid)
     UNION ALL
@@ -143,7 +141,7 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 ORDER BY t.root, c.oid
 """
 
-_ROOT_OF = """
+_ROOT_QUERY = """
 WITH RECURSIVE above (oid, height) AS (
     SELECT %(oid)s::oid, 0
     UNION ALL
@@ -155,16 +153,16 @@ WITH RECURSIVE above (oid, height) AS (
 SELECT oid::bigint FROM above ORDER BY height DESC LIMIT 1
 """
 
-# As of now, and after whoever is altering a leaf.
-_SIZES = """
+# Reads the current size, not that of the transaction's snapshot; waits for sessions that alter a partition.
+_SIZES_QUERY = """
 SELECT oid::bigint, coalesce(pg_relation_size(oid), 0) / current_setting('block_size')::bigint,
        coalesce(pg_table_size(oid), 0)
 FROM unnest(%(oids)s::oid[]) AS l (oid)
 """
 
 
-class _LeafRow(NamedTuple):
-    """What _LEAVES says of a leaf, after its root."""
+class _PartitionRow(NamedTuple):
+    """A row of _PARTITIONS_QUERY without the root."""
 
     oid: int
     schema: str
@@ -175,125 +173,134 @@ class _LeafRow(NamedTuple):
     storage: int
     attached: str
     readable: bool
-    filled: Sequence[str]
-    names: Sequence[str]
+    columns_with_default: Sequence[str]
+    column_names: Sequence[str]
 
     @property
     def quoted(self) -> str:
-        return f"{eligibility.quoted(self.schema)}.{eligibility.quoted(self.name)}"
+        return f"{eligibility.quote_identifier(self.schema)}.{eligibility.quote_identifier(self.name)}"
 
 
 @dataclass
-class _Found:
-    """What the queries about one table give, but for its sizes. keys: the root's, `p` its primary key, `i` that of its
-    replica identity index; leaf_keys: those of the leaves' indexes.
+class _CatalogRows:
+    """The catalog's rows about one table, without sizes.
+
+    keys: the columns of the root's primary key (`p`) and of its replica identity index (`i`). partition_keys: the
+    columns of each partition's replica identity index.
     """
 
     root: tuple[Any, ...]
-    leaves: list[_LeafRow]
+    partitions: list[_PartitionRow]
     columns: list[Column]
     keys: dict[str, tuple[str, ...]]
-    leaf_keys: dict[int, tuple[str, ...]]
+    partition_keys: dict[int, tuple[str, ...]]
     key_id: int | None = None
 
 
-def tables(connection: Connection, selects: Callable[[str], bool]) -> list[CatalogTable]:
-    """The tables whose `schema.name` is selected, in the order of their names."""
-    with _one_moment(connection):
-        roots = connection.execute(_ROOTS, {"oids": None}).fetchall()
-        found = _find(connection, [root for root in roots if selects(f"{root[1]}.{root[2]}")])
-    return _measured(connection, found)
+def read_tables(connection: Connection, selects: Callable[[str], bool]) -> list[CatalogTable]:
+    """The tables whose `schema.name` is selected, ordered by name."""
+    with _consistent_catalog(connection):
+        roots = connection.execute(_TABLES_QUERY, {"oids": None}).fetchall()
+        rows = _read_catalog_rows(connection, [root for root in roots if selects(f"{root[1]}.{root[2]}")])
+    return _build_tables(connection, rows)
 
 
-def table_of(connection: Connection, relation: int) -> CatalogTable | None:
-    """The table that the relation with this oid is, or is a partition of.
-
-    None if there is none now.
-    """
-    # The log tells of a commit before others see it. Who altered the relation holds its lock until they do.
+def read_table(connection: Connection, relation: int) -> CatalogTable | None:
+    """The table with the oid `relation`, or the root of the partition with it; None: there is none."""
+    # A commit is in the log before other sessions see it. The session that altered the relation holds its lock until
+    # then, and pg_relation_size waits for that lock.
     connection.execute("SELECT pg_relation_size(%s::oid)", [relation])
-    with _one_moment(connection):
-        ((root,),) = connection.execute(_ROOT_OF, {"oid": relation}).fetchall()
-        found = _find(connection, connection.execute(_ROOTS, {"oids": [root]}).fetchall())
-    return next(iter(_measured(connection, found)), None)
+    with _consistent_catalog(connection):
+        ((root,),) = connection.execute(_ROOT_QUERY, {"oid": relation}).fetchall()
+        rows = _read_catalog_rows(connection, connection.execute(_TABLES_QUERY, {"oids": [root]}).fetchall())
+    return next(iter(_build_tables(connection, rows)), None)
 
 
 @contextmanager
-def _one_moment(connection: Connection) -> Iterator[None]:
-    """All queries see the catalogue as of the first: an alteration is seen as a whole or not at all."""
+def _consistent_catalog(connection: Connection) -> Iterator[None]:
+    """All queries within it see one snapshot of the catalog: a DDL statement as a whole or not at all."""
     try:
         with connection.transaction():
             connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             yield
     except psycopg.errors.CharacterNotInRepertoire as error:
-        raise eligibility.not_utf8("name", f"the catalogue of database {connection.info.dbname}") from error
+        raise utf8_failure("name", f"the catalog of database {connection.info.dbname}") from error
 
 
-def _find(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_Found]:
-    found = {root[0]: _Found(root, [], [], {}, {}) for root in roots}
-    table_of_leaf: dict[int, _Found] = {}
-    oids = {"oids": list(found)}
-    for oid, *leaf in connection.execute(_LEAVES, oids):
-        row = _LeafRow(*leaf)
-        found[oid].leaves.append(row)
-        table_of_leaf[row.oid] = found[oid]
-    for oid, *column in connection.execute(_COLUMNS, oids):
-        found[oid].columns.append(Column(*column))
-    for oid, primary, chosen, key_id, names in connection.execute(_KEYS, {"oids": [*{*found, *table_of_leaf}]}):
-        for letter, holds in (("p", primary), ("i", chosen)):
-            if holds and oid in found:
-                found[oid].keys[letter] = tuple(names)
-        if primary and oid in found:
-            found[oid].key_id = key_id
-        if chosen and oid in table_of_leaf:
-            table_of_leaf[oid].leaf_keys[oid] = tuple(names)
-    return list(found.values())
+def _read_catalog_rows(connection: Connection, roots: Sequence[tuple[Any, ...]]) -> list[_CatalogRows]:
+    tables = {root[0]: _CatalogRows(root, [], [], {}, {}) for root in roots}
+    table_of_partition: dict[int, _CatalogRows] = {}
+    oids = {"oids": list(tables)}
+    for oid, *partition in connection.execute(_PARTITIONS_QUERY, oids):
+        row = _PartitionRow(*partition)
+        tables[oid].partitions.append(row)
+        table_of_partition[row.oid] = tables[oid]
+    for oid, *column in connection.execute(_COLUMNS_QUERY, oids):
+        tables[oid].columns.append(Column(*column))
+    all_oids = {"oids": [*{*tables, *table_of_partition}]}
+    for oid, is_primary, is_identity, key_id, names in connection.execute(_KEYS_QUERY, all_oids):
+        for letter, applies in (("p", is_primary), ("i", is_identity)):
+            if applies and oid in tables:
+                tables[oid].keys[letter] = tuple(names)
+        if is_primary and oid in tables:
+            tables[oid].key_id = key_id
+        if is_identity and oid in table_of_partition:
+            table_of_partition[oid].partition_keys[oid] = tuple(names)
+    return list(tables.values())
 
 
-def _measured(connection: Connection, found: Sequence[_Found]) -> list[CatalogTable]:
-    oids = [leaf.oid for one in found for leaf in one.leaves]
-    rows = connection.execute(_SIZES, {"oids": oids}).fetchall()
-    sizes = {oid: (pages, size) for oid, pages, size in rows}
-    return [_table(one, sizes) for one in found]
+def _build_tables(connection: Connection, tables: Sequence[_CatalogRows]) -> list[CatalogTable]:
+    oids = [partition.oid for table in tables for partition in table.partitions]
+    rows = connection.execute(_SIZES_QUERY, {"oids": oids}).fetchall()
+    sizes = {oid: (blocks, size) for oid, blocks, size in rows}
+    return [_build_table(table, sizes) for table in tables]
 
 
-def _identity(found: _Found) -> tuple[str, tuple[str, ...] | None, bool]:
-    """The replica identity's letter, its key, and whether the leaves differ in one of them.
+def _replica_identity(rows: _CatalogRows) -> tuple[str, tuple[str, ...] | None, bool]:
+    """The replica identity's letter, its key, and whether the partitions differ in one of them.
 
-    ALTER TABLE ... REPLICA IDENTITY on a root doesn't reach its leaves, and theirs is what counts. But a key of theirs
-    that is none of the root's may be that of a row in each of them.
+    ALTER TABLE ... REPLICA IDENTITY on a root does not change its partitions, whose identity is the one that counts. If
+    the partitions' key is not also one of the root's, rows of two partitions may have the same key values.
     """
-    letters = {leaf.identity for leaf in found.leaves} or {found.root[4]}
+    letters = {partition.identity for partition in rows.partitions} or {rows.root[4]}
     letter = min(letters)
     if letter != "i":
-        return letter, found.keys.get("p"), len(letters) > 1
-    own = [found.keys[kind] for kind in ("i", "p") if kind in found.keys]
-    theirs = {frozenset(found.leaf_keys.get(leaf.oid, ())) for leaf in found.leaves} or set(map(frozenset, own[:1]))
-    key = next((key for key in own if theirs == {frozenset(key)}), None)
-    return letter, key, len(letters) > 1 or len(theirs) > 1
+        return letter, rows.keys.get("p"), len(letters) > 1
+    root_keys = [rows.keys[kind] for kind in ("i", "p") if kind in rows.keys]
+    partition_keys = {frozenset(rows.partition_keys.get(partition.oid, ())) for partition in rows.partitions}
+    partition_keys = partition_keys or set(map(frozenset, root_keys[:1]))
+    key = next((key for key in root_keys if partition_keys == {frozenset(key)}), None)
+    return letter, key, len(letters) > 1 or len(partition_keys) > 1
 
 
-def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, gaps, role = found.root
-    leaves, columns = found.leaves, tuple(found.columns)
-    identity, key, differ = _identity(found)
-    quoted = f"{eligibility.quoted(schema)}.{eligibility.quoted(name)}"
+def _build_table(rows: _CatalogRows, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
+    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, dropped, role = rows.root
+    partitions, columns = rows.partitions, tuple(rows.columns)
+    identity, key, differ = _replica_identity(rows)
+    quoted = f"{eligibility.quote_identifier(schema)}.{eligibility.quote_identifier(name)}"
     own = [] if readable else [(schema, name)]
-    unreadable = [*own, *((leaf.schema, leaf.name) for leaf in leaves if not leaf.readable)]
-    unlogged = [quoted] if persistence != "p" else [leaf.quoted for leaf in leaves if leaf.persistence != "p"]
-    foreign = [leaf.quoted for leaf in leaves if leaf.kind == "f"]
-    problem = eligibility.of_name(shared) or eligibility.of_table(
+    unreadable = [*own, *((partition.schema, partition.name) for partition in partitions if not partition.readable)]
+    unlogged = (
+        [quoted]
+        if persistence != "p"
+        else [partition.quoted for partition in partitions if partition.persistence != "p"]
+    )
+    foreign = [partition.quoted for partition in partitions if partition.kind == "f"]
+    problem = eligibility.name_problem(shared) or eligibility.table_problem(
         quoted,
         _quoted_pairs(unreadable),
         role,
-        [leaf.quoted for leaf in leaves] or [quoted],
+        [partition.quoted for partition in partitions] or [quoted],
         unlogged,
         foreign,
         identity,
         key,
         differ=differ,
     )
-    named = tuple(Partition(leaf.oid, f"{leaf.schema}.{leaf.name}", leaf.storage, leaf.attached) for leaf in leaves)
+    named = tuple(
+        Partition(partition.oid, f"{partition.schema}.{partition.name}", partition.storage, partition.attached)
+        for partition in partitions
+    )
     return CatalogTable(
         oid=oid,
         schema=schema,
@@ -301,34 +308,40 @@ def _table(found: _Found, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
         identity=identity,
         key_columns=key,
         columns=columns,
-        leaves=named,
-        sizes=tuple((leaf, *sizes[leaf.partition_id]) for leaf in named),
+        partitions=named,
+        partition_sizes=tuple((partition, *sizes[partition.partition_id]) for partition in named),
         attributes=attributes,
-        filled=frozenset(c.attnum for c in columns if any(c.name in leaf.filled for leaf in leaves)),
-        owned=owned,
-        gaps=frozenset(gaps),
-        key_id=found.key_id,
-        names={leaf.oid: tuple(leaf.names) for leaf in leaves},
+        columns_with_default=frozenset(
+            c.attnum for c in columns if any(c.name in partition.columns_with_default for partition in partitions)
+        ),
+        is_owned=owned,
+        dropped_attnums=frozenset(dropped),
+        key_id=rows.key_id,
+        column_names={partition.oid: tuple(partition.column_names) for partition in partitions},
         unlogged=bool(unlogged),
-        problem=problem or eligibility.of_columns(columns, key, whole=identity == "f" and generated),
+        problem=problem or eligibility.columns_problem(columns, key, whole=identity == "f" and generated),
     )
 
 
 def _quoted_pairs(names: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Schema and name each, every pair once: a plain table is its own leaf."""
-    return [(eligibility.quoted(schema), eligibility.quoted(name)) for schema, name in dict.fromkeys(names)]
+    """Schema and name, quoted, without duplicates: a plain table is its own partition."""
+    return [
+        (eligibility.quote_identifier(schema), eligibility.quote_identifier(name))
+        for schema, name in dict.fromkeys(names)
+    ]
 
 
-def watermark(connection: Connection) -> int:
-    """The LSN of a transactional message written now: all that has been committed is before it.
+def emit_marker(connection: Connection) -> int:
+    """Write a transactional logical message; its LSN.
 
-    Whoever has read the log past it has everything that was committed before this call.
+    A reader that is past this LSN has received all transactions that committed before the call. Raises Failure on a
+    standby.
     """
     try:
         row = connection.execute("SELECT pg_logical_emit_message(true, 'tidemark', '')::text").fetchone()
     except psycopg.errors.ReadOnlySqlTransaction:
         raise Failure(
-            "the server is a standby, on which no watermark can be written",
+            "the server is a standby, where no logical message can be written",
             f"database {connection.info.dbname}",
             "Point the DSN at the primary",
         ) from None

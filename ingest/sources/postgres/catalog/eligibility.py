@@ -1,16 +1,15 @@
-"""What keeps a table from being replicated, and what to do about it. Pure."""
+"""Why a table can't be replicated, and what to do about it. Pure."""
 
 from collections.abc import Sequence
 
-from ingest.common.errors import Failure
 from ingest.lake.source_tables import Column
 
 
-def of_table(
+def table_problem(
     table: str,
     unreadable: Sequence[tuple[str, str]],
     role: str,
-    leaves: Sequence[str],
+    partitions: Sequence[str],
     unlogged: Sequence[str],
     foreign: Sequence[str],
     identity: str,
@@ -18,12 +17,12 @@ def of_table(
     *,
     differ: bool,
 ) -> str:
-    """What is wrong with a table as a whole; empty if nothing is.
+    """The problem of a table as a whole; empty: none.
 
-    All names are quoted. unreadable: schema and name of what the role may not read, the table itself or partitions.
-    leaves: its partitions, or itself; a replica identity counts where it is set. unlogged, foreign: which of its
-    partitions are that; unlogged may name the table itself. identity: the letter of its leaves, or its own if it has
-    none; differ: whether they have several, or several keys.
+    All names are quoted. unreadable: schema and name of the relations that the role may not read: the table or
+    partitions. partitions: the table's partitions, or the table itself, where the replica identity is set. unlogged,
+    foreign: the partitions that are so; unlogged may contain the table itself. identity: the letter of the partitions,
+    or of the table if it has none. differ: the partitions differ in identity or key.
     """
     if unreadable:
         return _unreadable(table, unreadable, role)
@@ -37,7 +36,7 @@ def of_table(
     if identity == "n" or (identity in ("d", "i") and key is None):
         return (
             "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
-            f"would make them fail); add a primary key, or {_each(leaves, 'REPLICA IDENTITY FULL')}"
+            f"would make them fail); add a primary key, or {_each(partitions, 'REPLICA IDENTITY FULL')}"
         )
     return ""
 
@@ -46,8 +45,8 @@ def _each(tables: Sequence[str], action: str) -> str:
     return "; ".join(f"ALTER TABLE {table} {action}" for table in tables)
 
 
-def quoted(name: str) -> str:
-    """As an identifier in SQL."""
+def quote_identifier(name: str) -> str:
+    """A name as a quoted identifier in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -61,21 +60,21 @@ def _unreadable(table: str, unreadable: Sequence[tuple[str, str]], role: str) ->
     )
 
 
-def of_name(shared: bool) -> str:
-    """What is wrong with a table's name, if another one of the database is written alike; empty if nothing is."""
+def name_problem(shared: bool) -> str:
+    """The problem of a table's name; empty: none. shared: another table has the same unquoted `schema.name`."""
     if shared:
-        return 'its name is that of another table too, as in "a.b".c and a."b.c"; rename one of them'
+        return 'another table has the same unquoted name, as in "a.b".c and a."b.c"; rename one of them'
     return ""
 
 
-def of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
-    """What is wrong with its columns; empty if nothing is.
+def columns_problem(columns: Sequence[Column], key: Sequence[str] | None, *, whole: bool) -> str:
+    """The problem of a table's columns; empty: none.
 
-    whole: the identity holds all columns, and a generated one with them, on a server that minds.
+    whole: the identity is FULL and a column is generated, on a server that rejects updates of such a table.
     """
     names = {column.name for column in columns}
     if not names:
-        return "it has no columns that could be replicated; leave it out of `tables`"
+        return "it has no columns that can be replicated; exclude it from `tables`"
     generated = sorted(set(key or ()) - names)
     if generated or whole:
         which = f" ({generated[0]})" if generated else ""
@@ -84,9 +83,3 @@ def of_columns(columns: Sequence[Column], key: Sequence[str] | None, *, whole: b
             "fail; give it a primary key without one, and REPLICA IDENTITY DEFAULT"
         )
     return ""
-
-
-def not_utf8(what: str, where: str) -> Failure:
-    """Of a value or a name."""
-    fix = "A database with encoding SQL_ASCII has to hold UTF-8 to be replicated"
-    return Failure(f"a {what} is not valid UTF-8", where, fix)

@@ -180,13 +180,13 @@ def is_there(connection: Connection, publication: str) -> bool:
 
 def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
     """Whether all leaves of `table` are published, each once, with the columns that are to be."""
-    is_whole = all(leaf.partition_id in published for leaf in table.leaves)
+    is_whole = all(leaf.partition_id in published for leaf in table.partitions)
     return is_whole and not several(published, table) and not misfit(published, table)
 
 
 def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
     """Why the columns that are sent of a table are not those that can be replicated, and what to do; else empty."""
-    sent_of = [published[leaf.partition_id] for leaf in table.leaves if leaf.partition_id in published]
+    sent_of = [published[leaf.partition_id] for leaf in table.partitions if leaf.partition_id in published]
     key = [c.name for c in table.columns if table.key_columns is None or c.name in table.key_columns]
     if unsent := [name for name in key if any(name not in one.columns for one in sent_of)]:
         return f"its column list leaves out {', '.join(unsent)}, which is of its key; publish that too"
@@ -200,13 +200,13 @@ def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
 
 def several(published: Mapping[int, Published], table: CatalogTable) -> tuple[int, ...]:
     """The writers whose publications have a table in common, where there should be one; else none."""
-    found = (published.get(oid) for oid in (table.oid, *(leaf.partition_id for leaf in table.leaves)))
+    found = (published.get(oid) for oid in (table.oid, *(leaf.partition_id for leaf in table.partitions)))
     return next((one.writers for one in found if one is not None and len(one.writers) > 1), ())
 
 
 def holds(published: Mapping[int, Published], table: CatalogTable) -> bool:
     """Whether a table is in a publication, though it may have no leaf that could be sent."""
-    leaves = [leaf.partition_id in published for leaf in table.leaves]
+    leaves = [leaf.partition_id in published for leaf in table.partitions]
     return table.oid in published or (bool(leaves) and all(leaves))
 
 

@@ -1,7 +1,6 @@
-"""`tidemark check` on a Postgres source: all that would keep it from being replicated, at once.
+"""`tidemark check` for a Postgres source: all problems that prevent its replication, at once.
 
-Changes nothing on the source. Each finding names the server, table, publication or slot that it is
-about, and what to do.
+Read-only. Each finding names the server, table, publication or slot, and what to do.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -18,12 +17,12 @@ from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.checks.publication_checks import check_publications
 from ingest.sources.postgres.checks.table_checks import check_tables
-from ingest.sources.postgres.postgres_connection import Connection, connect, place
+from ingest.sources.postgres.postgres_connection import Connection, connect, describe_endpoint
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 
 
 def check(source: PostgresSource, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
-    """What is found of the source: server, role, tables, publications and slots, in this order.
+    """The findings about server, role, tables, publications and slots, in this order.
 
     needed: the names of the tables that definitions read.
     """
@@ -35,13 +34,13 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
         return [findings.finding_from_error(error)]
     except psycopg.Error as error:
         text = error.diag.message_primary or str(error)
-        return [Finding("error", f"the check was cut off ({text})", f"source {source.name}")]
+        return [Finding("error", f"the check was interrupted ({text})", f"source {source.name}")]
 
 
 def _check(
     source: PostgresSource, settings: JobSettings, connection: Connection, needed: Collection[str]
 ) -> Iterator[Finding]:
-    found = catalog_tables.tables(connection, source.selects)
+    found = catalog_tables.read_tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
     yield from check_tables(source, connection, found, needed)
@@ -60,7 +59,7 @@ SELECT current_setting('server_version'), current_setting('wal_level'), pg_is_in
 
 
 def _check_server(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
-    where = place(source.dsn.get_secret_value())
+    where = describe_endpoint(source.dsn.get_secret_value())
     row = connection.execute(_SERVER).fetchone()
     assert row is not None
     version, wal_level, standby, timeout = row
@@ -75,7 +74,7 @@ def _check_server(source: PostgresSource, settings: JobSettings, connection: Con
     if standby:
         yield Finding(
             "error",
-            "the server is a standby, on which no watermark can be written",
+            "the server is a standby, where no logical message can be written",
             where,
             "Point the DSN at the primary",
         )
@@ -83,28 +82,28 @@ def _check_server(source: PostgresSource, settings: JobSettings, connection: Con
         yield Finding(
             "warning",
             f"wal_sender_timeout is {timeout} ms, and status_interval_seconds {settings.status_interval_seconds:g}: "
-            "the server may take the stream for dead",
+            "the server may end the stream as unresponsive",
             where,
             "Raise wal_sender_timeout, or lower status_interval_seconds",
         )
 
 
 def _check_replication(source: PostgresSource, settings: JobSettings, connection: Connection) -> Iterator[Finding]:
-    """Whether the role may open a replication connection: by trying, the only way to know."""
+    """Check whether the role may open a replication connection. Only trying tells."""
     dsn = source.dsn.get_secret_value()
     used, most = _senders(connection)
     if used >= most:
         yield Finding(
             "error",
             f"all {most} of max_wal_senders are in use",
-            place(dsn),
-            "Raise max_wal_senders and restart the server, or end another reader",
+            describe_endpoint(dsn),
+            "Raise max_wal_senders and restart the server, or stop another reader",
         )
         return
     try:
         seconds = settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            replication_slots.identify(replication)
+            replication_slots.identify_server(replication)
     except Failure as error:
         ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()
         found = findings.finding_from_error(error)
@@ -117,7 +116,7 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
             "warning",
             f"{used} of {most} max_wal_senders are in use; writers need {source.writers}, and each process that takes "
             "snapshots one",
-            place(dsn),
+            describe_endpoint(dsn),
             "Raise max_wal_senders and restart the server",
         )
 
@@ -132,7 +131,7 @@ def _senders(connection: Connection) -> tuple[int, int]:
 
 def _slots(source: PostgresSource, connection: Connection) -> dict[str, dict[str, object] | None]:
     names = [source.slot_of(writer) for writer in range(1, source.writers + 1)]
-    return {name: replication_slots.state(connection, name) for name in names}
+    return {name: replication_slots.read_slot(connection, name) for name in names}
 
 
 def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Finding]:
@@ -140,24 +139,24 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
     for name, found in states.items():
         where = f"source {source.name}, slot {name}"
         if found is None:
-            yield Finding("ok", "the slot will be made", where)
+            yield Finding("ok", "the slot will be created", where)
             continue
         try:
-            slot_continuity.usable(connection, found, name, source.name)
+            slot_continuity.check_slot_usable(connection, found, name, source.name)
         except Failure as error:
             yield findings.finding_from_error(error)
             continue
         if found["wal_status"] == "unreserved":
             yield Finding(
                 "warning",
-                "the slot is about to be invalidated: it keeps more log than the server allows",
+                "the slot is about to be invalidated: it retains more WAL than the server allows",
                 where,
                 "Start `tidemark stream`, or raise max_slot_wal_keep_size",
             )
         elif found["active"]:
             yield Finding("ok", f"the slot is being read by process {found['active_pid']}", where)
         else:
-            yield Finding("ok", "the slot is there and free", where)
+            yield Finding("ok", "the slot exists and is not in use", where)
     yield from _check_room_for_slots(source, connection, list(states.values()).count(None))
 
 
@@ -173,6 +172,6 @@ def _check_room_for_slots(source: PostgresSource, connection: Connection, missin
         "error" if used + missing > most else "warning",
         f"{used} of {most} max_replication_slots are in use; writers need {missing} more, and each process that takes "
         "snapshots one",
-        place(source.dsn.get_secret_value()),
-        "Drop a slot that nobody uses, or raise max_replication_slots and restart the server",
+        describe_endpoint(source.dsn.get_secret_value()),
+        "Drop an unused slot, or raise max_replication_slots and restart the server",
     )

@@ -1,4 +1,4 @@
-"""The part of `tidemark check` about publications: all changes of all tables, each from one."""
+"""The checks of publications: every table is published, with all operations, by exactly one of them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from psycopg import sql
 from ingest.common.findings import Finding, exclusion_level
 from ingest.config.sources_file import PostgresSource
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.catalog.eligibility import quoted
+from ingest.sources.postgres.catalog.eligibility import quote_identifier
 from ingest.sources.postgres.catalog.publications import Published, identifiers, misfit, sent
 from ingest.sources.postgres.postgres_connection import Connection
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
 
-# Ours say so in their comment, see publications.py.
+# Publications that Tidemark created have it in their comment, see publications.py.
 _PUBLICATION = """
 SELECT pubviaroot, ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate],
        coalesce(obj_description(oid, 'pg_publication') LIKE 'made by Tidemark%%', false)
@@ -26,7 +26,7 @@ FROM pg_publication WHERE pubname = %s
 
 @dataclass(frozen=True)
 class _Publication:
-    """A publication that is there. sent: what it sends by oid of table or leaf."""
+    """An existing publication. sent: what it publishes, by oid of table or partition."""
 
     name: str
     via_root: bool
@@ -37,15 +37,13 @@ class _Publication:
 
     def sends(self, table: CatalogTable) -> bool:
         under_root = self.via_root and table.oid in self.sent
-        return self.has_all or under_root or all(leaf.partition_id in self.sent for leaf in table.leaves)
+        return self.has_all or under_root or all(partition.partition_id in self.sent for partition in table.partitions)
 
 
 def check_publications(
     source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], needed: Collection[str]
 ) -> Iterator[Finding]:
-    """tables: those that the source selects, without those that can't be replicated. needed: names of those that
-    definitions read.
-    """
+    """tables: the selected tables that can be replicated. needed: the names of the tables that definitions read."""
     required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     if not tables:
         return
@@ -74,9 +72,9 @@ def _check_missing(
     source: PostgresSource, connection: Connection, name: str, tables: Sequence[CatalogTable]
 ) -> Iterator[Finding]:
     row = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
-    not_owned = [table.table_name for table in tables if not table.owned]
+    not_owned = [table.table_name for table in tables if not table.is_owned]
     if row and row[0] and not not_owned:
-        yield Finding("ok", "the publication will be made", _where(source, name))
+        yield Finding("ok", "the publication will be created", _where(source, name))
         return
     why = f"it does not own {not_owned[0]}" if not_owned else "it lacks CREATE on the database"
     statement = sql.SQL("CREATE PUBLICATION {}").format(sql.Identifier(name))
@@ -84,18 +82,18 @@ def _check_missing(
         statement += sql.SQL(" FOR TABLE {}").format(identifiers(tables))
     yield Finding(
         "error",
-        f"there is no publication, and the role can't make it: {why}",
+        f"the publication does not exist, and the role can't create it: {why}",
         _where(source, name),
-        f"Let an owner of the tables do it: {statement.as_string(connection)}",
+        f"The owner of the tables can create it: {statement.as_string(connection)}",
     )
 
 
 def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Finding]:
-    where, alter = _where(source, found.name), f"ALTER PUBLICATION {quoted(found.name)} SET"
+    where, alter = _where(source, found.name), f"ALTER PUBLICATION {quote_identifier(found.name)} SET"
     if found.via_root:
         yield Finding(
             "error",
-            "the publication sends partitions under their root, so what happens to one of them is not told",
+            "the publication publishes partitions under their root, so DDL of a single partition can't be detected",
             where,
             f"{alter} (publish_via_partition_root = false)",
         )
@@ -103,7 +101,7 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
     if left:
         yield Finding(
             "error",
-            f"the publication does not send every {' and '.join(left)}",
+            f"the publication does not publish every {' and '.join(left)}",
             where,
             f"{alter} (publish = '{', '.join(_OPERATIONS)}')",
         )
@@ -112,20 +110,20 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
 def _check_sent(
     source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable], required: Collection[str]
 ) -> Iterator[Finding]:
-    """Row filters and column lists: allowed, as a person may mean them, and told."""
+    """Report row filters and column lists, which are allowed."""
     for table in tables:
-        leaves = [found.sent[leaf.partition_id] for leaf in table.leaves if leaf.partition_id in found.sent]
+        partitions = [
+            found.sent[partition.partition_id] for partition in table.partitions if partition.partition_id in found.sent
+        ]
         where = f"source {source.name}, table {table.table_name} in publication {found.name}"
-        if filters := sorted({leaf.row_filter for leaf in leaves if leaf.row_filter}):
-            yield Finding("warning", f"only rows are replicated for which {filters[0]}", where)
+        if filters := sorted({partition.row_filter for partition in partitions if partition.row_filter}):
+            yield Finding("warning", f"a row filter applies: {filters[0]}", where)
         if why := misfit(found.sent, table):
             what, _, fix = why.partition("; ")
-            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quoted(found.name)}")
-            yield Finding(
-                exclusion_level(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:]
-            )
+            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quote_identifier(found.name)}")
+            yield Finding(left_out(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:])
             continue
-        absent = [c.name for c in table.columns if any(c.name not in leaf.columns for leaf in leaves)]
+        absent = [c.name for c in table.columns if any(c.name not in partition.columns for partition in partitions)]
         if absent:
             yield Finding("warning", f"columns are not published: {', '.join(absent)}", where)
 
@@ -140,17 +138,17 @@ def _check_covered(
     first = there[0]
     waiting = []
     for table in tables:
-        senders = [found.name for found in there if table.leaves and found.sends(table)]
+        senders = [found.name for found in there if table.partitions and found.sends(table)]
         if len(senders) > 1:
             yield Finding(
                 "error",
                 f"it is in several of the source's publications: {', '.join(senders)}",
                 f"source {source.name}, table {table.table_name}",
-                "Leave it in one of them: each writer streams tables of its own",
+                "Keep it in one of them: a table belongs to one writer",
             )
-        elif table.leaves and not senders:
+        elif table.partitions and not senders:
             waiting.append(table)
-    left = [table for table in waiting if not (first.is_ours and table.owned)]
+    left = [table for table in waiting if not (first.is_ours and table.is_owned)]
     done = len(tables) - len(waiting)
     for level in ("error", "warning"):
         of_level = [
@@ -165,7 +163,7 @@ def _check_covered(
             exclusion_level(required=level == "error"),
             f"not published: {', '.join(table.table_name for table in of_level)}",
             _where(source, first.name),
-            f"Add what is to be replicated: {statement.as_string(connection)}",
+            f"Add the tables to replicate: {statement.as_string(connection)}",
         )
     will = f"; {len(waiting) - len(left)} more will be added" if len(waiting) > len(left) else ""
     if done:

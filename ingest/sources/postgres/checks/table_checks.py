@@ -1,4 +1,4 @@
-"""The part of `tidemark check` about tables: which are selected, and whether each is usable."""
+"""The checks of tables: which tables are selected, and which of them can be replicated."""
 
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
@@ -10,7 +10,7 @@ from ingest.sources.postgres.postgres_connection import Connection
 
 _SHOWN = 5
 
-# What a pattern may select that is no table to replicate.
+# Relations that a pattern may match but that can't be selected.
 _OTHERS = """
 SELECT n.nspname || '.' || c.relname,
        CASE WHEN c.relkind = 'f' THEN 'foreign table'
@@ -29,7 +29,7 @@ SELECT oid::bigint FROM pg_class WHERE oid = ANY (%s::oid[]) AND row_security_ac
 def check_tables(
     source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], needed: Collection[str]
 ) -> Iterator[Finding]:
-    """tables: those that the source selects. needed: names of those that definitions read."""
+    """tables: the selected tables. needed: the names of the tables that definitions read."""
     required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     others: dict[str, str] = dict(connection.execute(_OTHERS).fetchall())
     yield from _check_patterns(source, tables, others)
@@ -51,7 +51,7 @@ def check_tables(
 
 
 def _left_out(source: PostgresSource, table: CatalogTable, required: Collection[str], what: str, fix: str) -> Finding:
-    """Of a table that can't be replicated. One that nothing requires may also be excluded."""
+    """The finding for a table that can't be replicated; if no definition needs it, it may also be excluded."""
     name = table.table_name
     level = exclusion_level(required=name in required)
     exclude = f"; or exclude it in sources.yml: {excluding_pattern(name)}" if level == "warning" else ""
@@ -66,31 +66,31 @@ def _check_patterns(
             "error",
             f"no table is selected by {shown(source.tables)}",
             f"source {source.name}",
-            "Correct `tables` in sources.yml, patterns of schema.table in the source's capitals",
+            "Correct `tables` in sources.yml: patterns of schema.table, case-sensitive",
         )
         return
     for pattern in including_patterns(source.tables):
         if any(fnmatchcase(table.table_name, pattern) for table in tables):
             continue
         kinds = {kind for name, kind in others.items() if fnmatchcase(name, pattern)}
-        fix = "Correct it in sources.yml, or take it out"
+        fix = "Correct or remove it in sources.yml"
         if kinds == {"partition"}:
-            fix = "Name the partitioned table: its partitions come with it"
+            fix = "Select the partitioned table: that includes its partitions"
         elif kinds:
-            fix = f"A {kinds.pop()} has no changes in the log: take it out of sources.yml"
+            fix = f"A {kinds.pop()} has no changes in the log: remove it from sources.yml"
         yield Finding("warning", "it selects no table", f"source {source.name}, pattern {pattern!r}", fix)
 
 
 def _check_hidden_rows(
     source: PostgresSource, connection: Connection, tables: Sequence[CatalogTable], required: Collection[str]
 ) -> Iterator[Finding]:
-    """Reading a table under row-level security fails: the session refuses to see a part of it."""
-    leaves = {leaf.partition_id: table for table in tables for leaf in table.leaves}
-    oids = [*leaves, *(table.oid for table in tables)]
+    """Report tables with row-level security: the session has row_security off, so reading them fails."""
+    partitions = {partition.partition_id: table for table in tables for partition in table.partitions}
+    oids = [*partitions, *(table.oid for table in tables)]
     hidden = {row[0] for row in connection.execute(_HIDDEN_ROWS, [oids])}
     ((role,),) = connection.execute("SELECT quote_ident(current_user)").fetchall()
     for table in tables:
-        if table.oid in hidden or any(leaf.partition_id in hidden for leaf in table.leaves):
+        if table.oid in hidden or any(partition.partition_id in hidden for partition in table.partitions):
             fix = f"ALTER ROLE {role} BYPASSRLS"
             yield _left_out(source, table, required, "row-level security hides rows from the role", fix)
 
@@ -100,6 +100,6 @@ def _where(source: PostgresSource, table: CatalogTable) -> str:
 
 
 def shown(names: Sequence[str]) -> str:
-    """The first of `names`, and how many more there are."""
+    """The first of `names`, and the number of the others."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -1,1 +1,5 @@
-"""The decoder: CopyData payloads of pgoutput become Arrow record batches. Opens no connection, writes nothing."""
+"""The pgoutput decoder: CopyData payloads become Arrow tables. It opens no connection and writes nothing.
+
+It imports neither the lake nor the Postgres connection. What it needs from the catalog it asks of a `RelationRegistry`
+that is passed in.
+"""

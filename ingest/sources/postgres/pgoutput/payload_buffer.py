@@ -1,7 +1,7 @@
-"""CopyData payloads of a replication stream as they lie in a buffer, read at vectors of positions.
+"""CopyData payloads of a replication stream in a buffer, and reads at vectors of offsets.
 
 A payload is a keepalive (`k`) or XLogData (`w`: start, end and send time, 24 bytes, then one
-message). All positions are byte offsets into the buffer, int64; numbers on the wire are big-endian.
+message). All positions are byte offsets into the buffer, int64; numbers on the payloads are big-endian.
 """
 
 from array import array
@@ -21,7 +21,7 @@ U8: TypeAlias = npt.NDArray[np.uint8]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 HEADER = 25
-PADDING = 64  # a message cut short may be read past its end before that is noticed
+PADDING = 64  # decoding may read past the end of a truncated message before it detects the error
 
 
 def _numbers() -> "array[int]":
@@ -29,19 +29,16 @@ def _numbers() -> "array[int]":
 
 
 @dataclass(frozen=True)
-class Payloads:
-    """Payloads in the order received, all in one buffer that has PADDING bytes behind the last.
-
-    start, end: where each one begins and ends.
-    """
+class PayloadOffsets:
+    """Payloads in the order received, in one buffer with PADDING bytes after the last. start, end: their offsets."""
 
     buffer: bytes | bytearray
     start: "array[int]" = field(default_factory=_numbers)
     end: "array[int]" = field(default_factory=_numbers)
 
     @classmethod
-    def of(cls, messages: Sequence[bytes]) -> "Payloads":
-        """A copy of `messages`, one behind the other."""
+    def from_messages(cls, messages: Sequence[bytes]) -> "PayloadOffsets":
+        """A copy of `messages` in one buffer."""
         end = array("q", accumulate(map(len, messages)))
         return cls(b"".join([*messages, bytes(PADDING)]), array("q", [0, *end[:-1]][: len(end)]), end)
 
@@ -49,15 +46,15 @@ class Payloads:
         return len(self.end)
 
 
-class Wire:
-    """Some payloads. offset, end: where each one begins and ends in the buffer."""
+class PayloadBuffer:
+    """Payloads of one batch. offset, end: where each payload begins and ends in the buffer."""
 
     def __init__(self, buffer: bytes | bytearray, offset: I64, end: I64, source: str) -> None:
         self.source = source
         self.offset = offset
         self.end = end
         self.size = int(end[-1])
-        assert self.size < 2**31, "offsets have 32 bits; the server sends no message over 1 GiB"
+        assert self.size < 2**31, "offsets have 32 bits; the server sends no message of more than 1 GiB"
         self.buffer = buffer
         self._u8 = np.frombuffer(self.buffer, np.uint8)
         self._u16 = self._overlapping(">u2")
@@ -65,7 +62,7 @@ class Wire:
         self._i64 = self._overlapping(">i8")
 
     def _overlapping(self, form: str) -> npt.NDArray[np.generic]:
-        """A view in which a number of type `form` begins at every byte."""
+        """A view with a number of type `form` at every byte offset."""
         kind = np.dtype(form)
         shape = (len(self.buffer) - kind.itemsize + 1,)
         return np.ndarray(shape, kind, self.buffer, strides=(1,))
@@ -90,16 +87,16 @@ class Wire:
         """The message in XLogData payload number `index`."""
         return bytes(self.buffer[int(self.offset[index]) + HEADER : int(self.end[index])])
 
-    def failure(self, what: str, at: int, fix: str) -> Failure:
-        """A `Failure` that says in which message of the stream position `at` is."""
+    def protocol_error(self, what: str, at: int, fix: str) -> Failure:
+        """A `Failure` that names the LSN of the message at offset `at`."""
         index = min(int(np.searchsorted(self.end, at, side="right")), len(self.end) - 1)
         lsn = int(self._i64[int(self.offset[index]) + 1])
         return Failure(what, f"{self.source}, message at {lsn >> 32:X}/{lsn & 0xFFFFFFFF:08X}", fix)
 
-    def cut_short(self, at: int) -> Failure:
-        """The `Failure` for a message whose lengths don't add up."""
-        return self.failure(
+    def truncated_error(self, at: int) -> Failure:
+        """The `Failure` for a message whose lengths are inconsistent."""
+        return self.protocol_error(
             "a message of the replication stream is damaged or ends too early",
             at,
-            "Start again; if it comes back, the server speaks another version of pgoutput",
+            "Start again; if the error returns, the server sends another version of pgoutput",
         )

@@ -1,30 +1,30 @@
-"""Which version of a relation a row message is in: Relation messages hold from their place on."""
+"""The relation cache: which version of a relation a row message has. A Relation message applies to later messages."""
 
 import numpy as np
 
 from ingest.common.errors import Failure
-from ingest.sources.postgres.pgoutput.messages import Registry, Relation, Version, version
+from ingest.sources.postgres.pgoutput.messages import Relation, RelationRegistry, RelationVersion, make_version
 from ingest.sources.postgres.pgoutput.payload_buffer import I64
 
 
-class Relations:
-    """All relations heard of so far. One piece of the stream at a time may add to them and ask.
+class RelationCache:
+    """The relations received so far, with all versions of the current batch.
 
-    `forget` ends a piece: only the newest version of each relation is kept.
+    `end_batch` drops all versions but the newest of each relation.
     """
 
-    def __init__(self, source: str, registry: Registry) -> None:
+    def __init__(self, source: str, registry: RelationRegistry) -> None:
         self._source = source
         self._registry = registry
-        self._current: dict[int, Version] = {}
+        self._current: dict[int, RelationVersion] = {}
         self._oids: I64 = np.empty(0, np.int64)
-        # Of the relations that changed in this piece: from which message on which version holds.
-        self._history: dict[int, list[tuple[int, Version]]] = {}
+        # The relations that changed in this batch: (first message, version) by oid.
+        self._history: dict[int, list[tuple[int, RelationVersion]]] = {}
 
     def add(self, message: int, relation: Relation) -> None:
-        """Message number `message` of the piece says that from here on the relation is this."""
+        """Add the Relation message with number `message` of the batch."""
         before = self._current.get(relation.oid)
-        after = version(relation, self._registry.describe(relation))
+        after = make_version(relation, self._registry.describe(relation))
         if before == after:
             return
         history = self._history.setdefault(relation.oid, [(-1, before)] if before else [])
@@ -34,35 +34,38 @@ class Relations:
             self._oids = np.array(sorted(self._current), np.int64)
 
     def describe_again(self) -> None:
-        """Ask about all of them anew, between two pieces: no Relation message tells of a root's new name."""
+        """Ask the registry about all relations again, between two batches.
+
+        The server sends no Relation message when the root of a partition is renamed.
+        """
         self._current = {
-            oid: version(held.relation, self._registry.describe(held.relation, again=True))
-            for oid, held in self._current.items()
+            oid: make_version(version.relation, self._registry.describe(version.relation, again=True))
+            for oid, version in self._current.items()
         }
 
-    def forget(self) -> None:
-        """End the piece."""
+    def end_batch(self) -> None:
+        """Drop the batch's versions but the newest of each relation."""
         self._history.clear()
 
-    def one(self, oid: int, message: int) -> Version:
+    def find_version(self, oid: int, message: int) -> RelationVersion:
         """The version that relation `oid` has at this message."""
         number, versions = self.resolve(np.array([oid]), np.array([message]))
         return versions[int(number[0])]
 
-    def resolve(self, oids: I64, messages: I64) -> tuple[I64, list[Version]]:
-        """For every (oid, message) the number of its version in the list that comes with it."""
+    def resolve(self, oids: I64, messages: I64) -> tuple[I64, list[RelationVersion]]:
+        """For every (oid, message) the index of its version in the returned list."""
         place = np.searchsorted(self._oids, oids)
         known = self._oids.take(place, mode="clip") == oids if self._oids.size else place < 0
         if not known.all():
             raise self._unknown(int(oids[~known][0]))
-        versions: list[Version] = []
+        versions: list[RelationVersion] = []
         base = np.zeros(len(self._oids), np.int64)
-        changed: list[tuple[int, list[tuple[int, Version]]]] = []
+        changed: list[tuple[int, list[tuple[int, RelationVersion]]]] = []
         for i in np.flatnonzero(np.bincount(place)):
             oid = int(self._oids[i])
             history = self._history.get(oid) or [(-1, self._current[oid])]
             base[i] = len(versions)
-            versions += [held for _, held in history]
+            versions += [version for _, version in history]
             if len(history) > 1:
                 changed.append((oid, history))
         number = base[place]
@@ -74,7 +77,7 @@ class Relations:
 
     def _unknown(self, oid: int) -> Failure:
         return Failure(
-            f"a change of relation {oid} came before the relation was described",
+            f"a change of relation {oid} was received before its Relation message",
             self._source,
             "Start the stream again",
         )

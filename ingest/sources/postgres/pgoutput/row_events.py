@@ -1,4 +1,4 @@
-"""From row and Truncate messages to events: ordinals, and all else that `raw.wal_events` holds."""
+"""Converts row and Truncate messages to events with all columns of `raw.wal_events`, including ordinals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.common.records import COLUMNS, DELETE, EVENTS, INSERT, TRUNCATE, UPDATE
-from ingest.sources.postgres.pgoutput.message_batch import ROWS, Piece
+from ingest.sources.postgres.pgoutput.message_batch import ROWS, MessageBatch
 from ingest.sources.postgres.pgoutput.message_batch import TRUNCATE as TRUNCATE_MESSAGE
-from ingest.sources.postgres.pgoutput.messages import TableInfo, Version, parse_truncate
+from ingest.sources.postgres.pgoutput.messages import RelationVersion, TableIdentity, parse_truncate
 from ingest.sources.postgres.pgoutput.payload_buffer import I64
-from ingest.sources.postgres.pgoutput.relation_cache import Relations
-from ingest.sources.postgres.pgoutput.row_records import Layout, read
+from ingest.sources.postgres.pgoutput.relation_cache import RelationCache
+from ingest.sources.postgres.pgoutput.row_records import ColumnLayout, decode_rows
 
 _OPS = pa.array([INSERT, UPDATE, DELETE, TRUNCATE])
 _OP = np.zeros(256, np.int64)
@@ -20,45 +20,44 @@ _OP[list(b"IUDT")] = range(4)
 
 
 @dataclass(frozen=True)
-class Draft:
-    """Events without their place in the transaction, as parallel vectors.
+class EventColumns:
+    """Events without their ordinals, as parallel vectors.
 
-    message: number of the message they come from; within: their number in that message; version:
-    index into `versions`; partition_id: by version. spare: messages that take an ordinal more than they
-    have records.
+    message: number of the event's message; message_index: the event's index within the message; version: index into
+    `versions`; partition_id: by version. reserved_ordinals: messages that take one ordinal more than they have events.
     """
 
     message: I64
-    within: I64
+    message_index: I64
     op: pa.Array
     version: I64
-    versions: Sequence[Version]
+    versions: Sequence[RelationVersion]
     partition_id: Sequence[int | None]
     row_key: pa.Array
     old_row_key: pa.Array
     is_partial: pa.Array
     columns: pa.Array
-    spare: I64
+    reserved_ordinals: I64
 
 
 @dataclass(frozen=True)
-class Stamp:
-    """What all events of a feed have in common."""
+class EventConstants:
+    """The column values that all events of a feed share."""
 
     source: str
     writer: int
     ingested_at: pa.Scalar
 
 
-def of_rows(piece: Piece, relations: Relations) -> Draft:
-    """The events of the inserts, updates and deletes."""
-    messages = piece.where(*ROWS)
-    at = piece.at[messages]
-    version, versions = relations.resolve(piece.wire.u32(at + 1), messages)
-    records = read(piece.wire, at, piece.end[messages], version, Layout(versions))
-    return Draft(
+def from_rows(batch: MessageBatch, relations: RelationCache) -> EventColumns:
+    """The events of the insert, update and delete messages."""
+    messages = batch.find_messages(*ROWS)
+    at = batch.start[messages]
+    version, versions = relations.resolve(batch.payloads.u32(at + 1), messages)
+    records = decode_rows(batch.payloads, at, batch.end[messages], version, ColumnLayout(versions))
+    return EventColumns(
         message=messages[records.row],
-        within=records.second.astype(np.int64),
+        message_index=records.second.astype(np.int64),
         op=_OPS.take(pa.array(_OP[records.op])),
         version=version[records.row],
         versions=versions,
@@ -67,88 +66,89 @@ def of_rows(piece: Piece, relations: Relations) -> Draft:
         old_row_key=records.old_row_key,
         is_partial=pa.array(records.is_partial),
         columns=records.columns,
-        spare=messages[records.alone],
+        reserved_ordinals=messages[records.unchanged_key],
     )
 
 
-def of_truncates(piece: Piece, relations: Relations) -> Draft:
+def from_truncates(batch: MessageBatch, relations: RelationCache) -> EventColumns:
     """One event for each table that a Truncate message names."""
     named = [
-        (int(number), within, relations.one(oid, int(number)))
-        for number in piece.where(TRUNCATE_MESSAGE)
-        for within, oid in enumerate(parse_truncate(piece.wire.message(int(number))))
+        (int(number), message_index, relations.find_version(oid, int(number)))
+        for number in batch.find_messages(TRUNCATE_MESSAGE)
+        for message_index, oid in enumerate(parse_truncate(batch.payloads.message(int(number))))
     ]
     versions = [version for _, _, version in named]
-    return Draft(
+    return EventColumns(
         message=np.array([number for number, _, _ in named], np.int64),
-        within=np.array([within for _, within, _ in named], np.int64),
+        message_index=np.array([message_index for _, message_index, _ in named], np.int64),
         op=pa.repeat(TRUNCATE, len(named)),
         version=np.arange(len(named)),
         versions=versions,
-        partition_id=[None if v.info.whole else v.info.partition_id for v in versions],
+        partition_id=[None if v.info.is_whole_table else v.info.partition_id for v in versions],
         row_key=pa.nulls(len(named), pa.string()),
         old_row_key=pa.nulls(len(named), pa.string()),
         is_partial=pa.repeat(False, len(named)),
         columns=pa.nulls(len(named), COLUMNS),
-        spare=np.empty(0, np.int64),
+        reserved_ordinals=np.empty(0, np.int64),
     )
 
 
-def number(piece: Piece, drafts: Sequence[Draft], carried: int) -> tuple[I64, I64]:
-    """The ordinal of each message's first record, and how many ordinals each transaction has had.
+def assign_ordinals(batch: MessageBatch, event_groups: Sequence[EventColumns], carried: int) -> tuple[I64, I64]:
+    """The ordinal of each message's first event, and the number of ordinals of each transaction.
 
-    carried: ordinals of transaction 0 before this piece. The second vector is by transaction number. An update that
-    brings its old tuple takes two, also where its key stayed: what the key of an identity FULL is, the log doesn't
-    tell, and the catalogue may say something else when the log is read again.
+    carried: ordinals of transaction 0 before this batch. An update with its old tuple takes two ordinals even if its
+    key is unchanged: under identity FULL the key is not in the log, and the catalog may have another key when the log
+    is read again.
     """
-    count = np.zeros(len(piece.kind), np.int64)
-    for draft in drafts:
-        count += np.bincount(draft.message, minlength=len(count)) + np.bincount(draft.spare, minlength=len(count))
+    count = np.zeros(len(batch.kind), np.int64)
+    for events in event_groups:
+        count += np.bincount(events.message, minlength=len(count))
+        count += np.bincount(events.reserved_ordinals, minlength=len(count))
     before = np.cumsum(count) - count
-    base = before[piece.begin]
+    base = before[batch.begin]
     base[0] = -carried
-    last = np.concatenate((before[piece.begin[1:]], [count.sum()]))
-    return before - base[piece.transaction], last - base
+    last = np.concatenate((before[batch.begin[1:]], [count.sum()]))
+    return before - base[batch.transaction], last - base
 
 
-def last_changes(piece: Piece, draft: Draft) -> dict[TableInfo, int]:
+def last_changes(batch: MessageBatch, events: EventColumns) -> dict[TableIdentity, int]:
     """The commit_lsn of the last event of each table, as it was described for that."""
-    last = np.zeros(len(draft.versions), np.int64)
-    # Of several in a version the last assignment counts, which is the highest.
-    last[draft.version] = piece.commit_lsn[piece.transaction[draft.message]]
-    return {version.info: int(lsn) for version, lsn in zip(draft.versions, last, strict=True) if lsn}
+    last = np.zeros(len(events.versions), np.int64)
+    # numpy keeps the last assignment per version, which is the highest LSN.
+    last[events.version] = batch.commit_lsn[batch.transaction[events.message]]
+    return {version.info: int(lsn) for version, lsn in zip(events.versions, last, strict=True) if lsn}
 
 
-def table(stamp: Stamp, piece: Piece, draft: Draft, first: I64) -> pa.Table:
-    """The draft as a table of schema EVENTS; first: from `number`."""
-    rows = len(draft.message)
-    transaction = piece.transaction[draft.message]
-    infos = [version.info for version in draft.versions]
-    version = pa.array(draft.version)
+def to_table(constants: EventConstants, batch: MessageBatch, events: EventColumns, first: I64) -> pa.Table:
+    """The events as a table of schema EVENTS. first: of `assign_ordinals`."""
+    rows = len(events.message)
+    transaction = batch.transaction[events.message]
+    infos = [version.info for version in events.versions]
+    version = pa.array(events.version)
     values = {
-        "source": pa.repeat(stamp.source, rows),
-        "writer": pa.repeat(pa.scalar(stamp.writer, pa.int32()), rows),
-        "commit_lsn": pa.array(piece.commit_lsn[transaction]),
-        "commit_index": pa.array(first[draft.message] + draft.within).cast(pa.int32()),
-        "change_lsn": pa.array(piece.change_lsn(draft.message)),
-        "commit_ts": pa.array(piece.commit_ts[transaction]).cast(stamp.ingested_at.type),
-        "xid": pa.array(piece.xid[transaction]),
-        "op": draft.op,
+        "source": pa.repeat(constants.source, rows),
+        "writer": pa.repeat(pa.scalar(constants.writer, pa.int32()), rows),
+        "commit_lsn": pa.array(batch.commit_lsn[transaction]),
+        "commit_index": pa.array(first[events.message] + events.message_index).cast(pa.int32()),
+        "change_lsn": pa.array(batch.change_lsn(events.message)),
+        "commit_ts": pa.array(batch.commit_ts[transaction]).cast(constants.ingested_at.type),
+        "xid": pa.array(batch.xid[transaction]),
+        "op": events.op,
         "table_name": pa.array([info.table_name for info in infos], pa.string()).take(version),
         "table_id": pa.array([info.table_id for info in infos], pa.string()).take(version),
-        "partition_id": pa.array(draft.partition_id, pa.int64()).take(version),
-        "row_key": draft.row_key,
-        "old_row_key": draft.old_row_key,
-        "is_partial": draft.is_partial,
-        "columns": draft.columns,
-        "ingested_at": pa.repeat(stamp.ingested_at, rows),
+        "partition_id": pa.array(events.partition_id, pa.int64()).take(version),
+        "row_key": events.row_key,
+        "old_row_key": events.old_row_key,
+        "is_partial": events.is_partial,
+        "columns": events.columns,
+        "ingested_at": pa.repeat(constants.ingested_at, rows),
     }
     return pa.Table.from_pydict(values, EVENTS)
 
 
-def in_order(tables: Sequence[pa.Table], drafts: Sequence[Draft]) -> pa.Table:
-    """The drafts' tables as one, in the order of their messages."""
+def merge_in_order(tables: Sequence[pa.Table], event_groups: Sequence[EventColumns]) -> pa.Table:
+    """One table of all events, in the order of their messages."""
     if len(tables) == 1:
         return tables[0]
-    order = np.argsort(np.concatenate([draft.message for draft in drafts]), kind="stable")
+    order = np.argsort(np.concatenate([events.message for events in event_groups]), kind="stable")
     return pa.concat_tables(tables).combine_chunks().take(pa.array(order))

@@ -1,9 +1,8 @@
-"""From row messages (insert, update, delete) to records: keys, key changes, known columns.
+"""Decodes row messages (insert, update, delete) into rows: keys, key changes, known columns.
 
-The rules (design, P4, T1, T2): an update that changes the key is a delete of the old key and an
-update under the new one; an unchanged TOAST value is taken from the old tuple where that has it,
-else absent. A tuple is all the values of a row; an update has two if the server sent the old one or
-its key.
+An update that changes the key is a delete of the old key and an update under the new one. An unchanged TOAST value is
+taken from the old tuple if that has it, else it is absent. A tuple has all values of a row; an update has two tuples if
+the server sent the old row or its key.
 """
 
 from collections.abc import Sequence
@@ -15,10 +14,10 @@ import pyarrow.compute as pc
 
 from ingest.common.errors import Failure
 from ingest.common.row_key import row_keys
-from ingest.sources.postgres.pgoutput.arrow_columns import maps, tile
-from ingest.sources.postgres.pgoutput.messages import Version
-from ingest.sources.postgres.pgoutput.payload_buffer import I64, U8, Mask, Wire
-from ingest.sources.postgres.pgoutput.tuples import UNCHANGED, Slots, spread, step
+from ingest.sources.postgres.pgoutput.arrow_columns import build_maps, repeat
+from ingest.sources.postgres.pgoutput.messages import RelationVersion
+from ingest.sources.postgres.pgoutput.payload_buffer import I64, U8, Mask, PayloadBuffer
+from ingest.sources.postgres.pgoutput.tuples import UNCHANGED, TupleValues, expand_ranges, walk_tuples
 
 INSERT, UPDATE, DELETE = b"IUD"
 NEW, KEY, OLD = b"NKO"
@@ -28,12 +27,11 @@ for _op, _markers in ((INSERT, [NEW]), (UPDATE, [NEW, KEY, OLD]), (DELETE, [KEY,
 
 
 @dataclass(frozen=True)
-class Records:
-    """Records in the stream's order, as parallel vectors.
+class DecodedRows:
+    """Decoded rows in the stream's order, as parallel vectors.
 
-    row: which of the messages it comes from. second: the update that follows the delete of a key
-    change. op: the message's letter. alone: messages with an old tuple that are one record all the
-    same, as the key stayed.
+    row: index of the row's message. second: it is the update of a key change, after the delete. op: the message's
+    letter. unchanged_key: messages with an old tuple that are one row only, since the key is unchanged.
     """
 
     row: I64
@@ -43,13 +41,13 @@ class Records:
     old_row_key: pa.Array
     is_partial: Mask
     columns: pa.Array
-    alone: I64
+    unchanged_key: I64
 
 
-class Layout:
-    """Facts of the versions in a piece, as vectors by version number; from `base` on by column."""
+class ColumnLayout:
+    """The columns of a batch's relation versions: vectors by version index; by column from a version's `base` on."""
 
-    def __init__(self, versions: Sequence[Version]) -> None:
+    def __init__(self, versions: Sequence[RelationVersion]) -> None:
         self.versions = versions
         self.width = np.array([len(v.relation.columns) for v in versions], np.int64)
         self.base = np.cumsum(self.width) - self.width
@@ -63,28 +61,28 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class _Tuples:
-    """The tuples of a piece in the buffer's order; an old one stands just before its new one.
+class _DecodedTuples:
+    """The tuples of a batch in the buffer's order; an old tuple directly precedes its new one.
 
-    first: of each message. paired: messages that have an old and a new one. source: the slot that
-    holds a slot's value (its own but for TOAST values found in the old tuple).
+    first: the first tuple of each message. paired: messages with an old and a new tuple. source: the index that holds
+    each value: its own, or for an unchanged TOAST value that of the old tuple.
     """
 
-    layout: Layout
+    layout: ColumnLayout
     version: I64
     width: I64
     slot: I64
     first: I64
     paired: I64
-    slots: Slots
+    values: TupleValues
     source: I64
 
 
-def read(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> Records:
-    """The records of the row messages in `wire` that lie at `at` to `end`, of these versions."""
-    op = wire.u8(at)
-    tuples = _tuples(wire, at, end, version, layout)
-    keys = _keys(tuples)
+def decode_rows(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout: ColumnLayout) -> DecodedRows:
+    """The rows of the row messages from offsets `at` to `end`. version: their indexes in `layout`."""
+    op = payloads.u8(at)
+    tuples = _tuples(payloads, at, end, version, layout)
+    keys = _row_keys(tuples)
     old = tuples.first[tuples.paired]
     changed = np.asarray(pc.not_equal(keys.take(pa.array(old)), keys.take(pa.array(old + 1))))
     emit = np.ones(len(tuples.version), np.bool_)
@@ -97,85 +95,85 @@ def read(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> Records
     tuple_op[old] = DELETE
     at_tuple = np.flatnonzero(emit)
     columns, known = _columns(tuples, emit)
-    return Records(
+    return DecodedRows(
         row=np.repeat(np.arange(len(at)), count)[at_tuple],
         second=second[at_tuple],
         op=tuple_op[at_tuple],
         row_key=keys if emit.all() else keys.take(pa.array(at_tuple)),
-        old_row_key=_previous(keys, at_tuple, second[at_tuple]),
+        old_row_key=_old_row_keys(keys, at_tuple, second[at_tuple]),
         is_partial=(tuple_op[at_tuple] == UPDATE) & (known < tuples.width[at_tuple]),
         columns=columns,
-        alone=tuples.paired[~changed],
+        unchanged_key=tuples.paired[~changed],
     )
 
 
-def _previous(keys: pa.Array, at_tuple: I64, second: Mask) -> pa.Array:
+def _old_row_keys(keys: pa.Array, at_tuple: I64, second: Mask) -> pa.Array:
     if not second.any():
         return pa.nulls(len(at_tuple), pa.string())
     return keys.take(pa.array(np.where(second, at_tuple - 1, 0), mask=~second))
 
 
-def _tuples(wire: Wire, at: I64, end: I64, version: I64, layout: Layout) -> _Tuples:
-    """Walk all tuples: the only or old one of every message, then the new one where both came."""
-    op, marker = wire.u8(at), wire.u8(at + 5)
+def _tuples(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout: ColumnLayout) -> _DecodedTuples:
+    """Walk all tuples: the only or old tuple of every message, then the new tuples of messages with both."""
+    op, marker = payloads.u8(at), payloads.u8(at + 5)
     wrong = ~_FITS[op, marker]
     if wrong.any():
-        raise wire.cut_short(int(at[wrong][0]))
+        raise payloads.truncated_error(int(at[wrong][0]))
     pair = (op == UPDATE) & (marker != NEW)
     first = np.arange(len(at)) + np.cumsum(pair) - pair
     of_tuple = np.repeat(version, 1 + pair)
     width = layout.width[of_tuple]
     slot = np.cumsum(width) - width
-    slots = Slots(wire, int(width.sum()))
-    stop = step(wire, at + 6, width[first], slot[first], slots)
+    values = TupleValues(payloads, int(width.sum()))
+    stop = walk_tuples(payloads, at + 6, width[first], slot[first], values)
     paired = np.flatnonzero(pair)
     if paired.size:
         new = first[paired] + 1
         middle = stop[paired]
-        if (wire.u8(middle) != NEW).any():
-            raise wire.cut_short(int(middle[wire.u8(middle) != NEW][0]) - 1)
-        stop[paired] = step(wire, middle + 1, width[new], slot[new], slots)
+        if (payloads.u8(middle) != NEW).any():
+            raise payloads.truncated_error(int(middle[payloads.u8(middle) != NEW][0]) - 1)
+        stop[paired] = walk_tuples(payloads, middle + 1, width[new], slot[new], values)
     if (stop != end).any():
-        raise wire.cut_short(int(at[stop != end][0]))
+        raise payloads.truncated_error(int(at[stop != end][0]))
     only_key = first[marker == KEY]
-    columns = spread(layout.base[of_tuple[only_key]], width[only_key])
-    _forget_fillers(slots, spread(slot[only_key], width[only_key]), layout.identity[columns])
-    source = _fill(width, first[paired] + 1, slots)
-    return _Tuples(layout, of_tuple, width, slot, first, paired, slots, source)
+    columns = expand_ranges(layout.base[of_tuple[only_key]], width[only_key])
+    _mark_absent(values, expand_ranges(slot[only_key], width[only_key]), layout.identity[columns])
+    source = _resolve_unchanged(width, first[paired] + 1, values)
+    return _DecodedTuples(layout, of_tuple, width, slot, first, paired, values, source)
 
 
-def _forget_fillers(slots: Slots, of_key_tuples: I64, identity: Mask) -> None:
-    """A tuple that brings only the key has NULLs in all other columns: take them as absent."""
-    slots.kind[of_key_tuples[~identity]] = UNCHANGED
+def _mark_absent(values: TupleValues, of_key_tuples: I64, identity: Mask) -> None:
+    """A tuple with the key only has NULL in all other columns: mark those values as absent."""
+    values.kind[of_key_tuples[~identity]] = UNCHANGED
 
 
-def _fill(width: I64, new: I64, slots: Slots) -> I64:
-    """The slot that holds each value: for unchanged TOAST the old tuple's if that has it."""
-    source = np.arange(len(slots.kind))
+def _resolve_unchanged(width: I64, new: I64, values: TupleValues) -> I64:
+    """The index that holds each value: for unchanged TOAST that of the old tuple, if it has the value."""
+    source = np.arange(len(values.kind))
     if not new.size:
         return source
-    absent = np.flatnonzero(slots.kind == UNCHANGED)
+    absent = np.flatnonzero(values.kind == UNCHANGED)
     owner = np.repeat(np.arange(len(width)), width)[absent]
     has_old = np.zeros(len(width), np.bool_)
     has_old[new] = True
     absent, owner = absent[has_old[owner]], owner[has_old[owner]]
     before = absent - width[owner]
-    source[absent] = np.where(slots.kind[before] != UNCHANGED, before, absent)
+    source[absent] = np.where(values.kind[before] != UNCHANGED, before, absent)
     return source
 
 
-def _keys(tuples: _Tuples) -> pa.Array:
+def _row_keys(tuples: _DecodedTuples) -> pa.Array:
     """The row key of every tuple."""
     key_width = tuples.layout.key_width[tuples.version]
     groups, order = [], []
     for columns in np.flatnonzero(np.bincount(key_width)):
         members = np.flatnonzero(key_width == columns)
-        slots = tuples.slot[members, None] + tuples.layout.key[tuples.version[members], :columns]
-        slots = tuples.source[slots]
-        lacking = (tuples.slots.kind[slots] == UNCHANGED).any(axis=1)
+        values = tuples.slot[members, None] + tuples.layout.key[tuples.version[members], :columns]
+        values = tuples.source[values]
+        lacking = (tuples.values.kind[values] == UNCHANGED).any(axis=1)
         if lacking.any():
-            raise _lacks_key(tuples.layout.versions[tuples.version[members[lacking][0]]])
-        groups.append(row_keys([tuples.slots.texts(s) for s in slots.T], len(members)))
+            raise _missing_key_failure(tuples.layout.versions[tuples.version[members[lacking][0]]])
+        groups.append(row_keys([tuples.values.texts(s) for s in values.T], len(members)))
         order.append(members)
     if len(groups) == 1:
         return groups[0]
@@ -183,27 +181,26 @@ def _keys(tuples: _Tuples) -> pa.Array:
     return pa.concat_arrays([pa.array([], pa.string()), *groups]).take(pa.array(whence))
 
 
-def _lacks_key(version: Version) -> Failure:
+def _missing_key_failure(version: RelationVersion) -> Failure:
     return Failure(
-        "a change doesn't bring its row's key: a TOAST value of the key was left out, "
-        "or the key is not the replica identity",
+        "change without key values: a TOAST value of the key was not sent, or the key is not the replica identity",
         version.info.table_name,
-        "Bring Postgres to its newest minor version, or set a replica identity of short columns, "
-        "and take a new snapshot of the table",
+        "Update Postgres to its newest minor version, or set a replica identity of short columns, "
+        "and run `tidemark resnapshot` for the table",
     )
 
 
-def _columns(tuples: _Tuples, emit: Mask) -> tuple[pa.Array, I64]:
-    """The maps of the tuples to be emitted, and how many values are known in each."""
-    layout, slots = tuples.layout, tuples.slots
-    known = slots.kind[tuples.source] != UNCHANGED
+def _columns(tuples: _DecodedTuples, emit: Mask) -> tuple[pa.Array, I64]:
+    """The maps of the tuples to emit, and the number of known values in each."""
+    layout, values = tuples.layout, tuples.values
+    known = values.kind[tuples.source] != UNCHANGED
     if len(layout.versions) == 1 and known.all() and emit.all():
-        names = tile(layout.names, len(emit))
-        return maps(tuples.width, names, slots.texts(tuples.source)), tuples.width
+        names = repeat(layout.names, len(emit))
+        return build_maps(tuples.width, names, values.texts(tuples.source)), tuples.width
     known &= np.repeat(emit, tuples.width)
     running = np.concatenate(([0], np.cumsum(known)))
     counts = (running[tuples.slot + tuples.width] - running[tuples.slot])[emit]
     chosen = np.flatnonzero(known)
-    column = spread(layout.base[tuples.version], tuples.width)[chosen]
+    column = expand_ranges(layout.base[tuples.version], tuples.width)[chosen]
     names = pa.array(layout.names, pa.string()).take(pa.array(column))
-    return maps(counts, names, slots.texts(tuples.source[chosen])), counts
+    return build_maps(counts, names, values.texts(tuples.source[chosen])), counts

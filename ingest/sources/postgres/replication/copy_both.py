@@ -1,10 +1,9 @@
-"""The two directions of a replication stream: CopyData payloads in, status messages out.
+"""A running replication stream: receives CopyData payloads, sends status messages.
 
-`start` sends START_REPLICATION and gives the stream. On a plain socket `SocketStream` reads the
-bytes itself once libpq has logged in: framing a megabyte at a time costs a fifth of asking libpq
-for each message. Over TLS or GSSAPI `LibpqStream` goes through libpq. Neither ever blocks longer
-than it is told. Both raise psycopg's OperationalError when the connection is lost, and `Refused`
-when the server ends the stream with an error.
+`start` sends START_REPLICATION and returns the stream. On a plain socket, `SocketStream` reads the bytes itself once
+libpq has logged in: framing a megabyte at once costs a fifth of asking libpq for each message. Over TLS or GSSAPI,
+`LibpqStream` reads through libpq. Neither blocks longer than its timeout. Both raise psycopg's OperationalError when
+the connection is lost, and `ReplicationError` when the server ends the stream with an error.
 """
 
 import os
@@ -18,7 +17,7 @@ import numpy as np
 import psycopg
 from psycopg import pq
 
-from ingest.sources.postgres.pgoutput.payload_buffer import I64, PADDING, Payloads
+from ingest.sources.postgres.pgoutput.payload_buffer import I64, PADDING, PayloadOffsets
 from ingest.sources.postgres.postgres_connection import Connection
 
 _FRAME = struct.Struct(">cI")
@@ -30,8 +29,8 @@ _BUFFER_BYTES = 4 << 20
 _MOST_MESSAGES = 512
 
 
-class Refused(Exception):
-    """The server ended the stream. sqlstate: as the server says; message: its primary message."""
+class ReplicationError(Exception):
+    """The server ended the stream with an error. sqlstate, message: of the server's error."""
 
     def __init__(self, sqlstate: str, message: str) -> None:
         super().__init__(message)
@@ -40,28 +39,25 @@ class Refused(Exception):
 
 
 class CopyBoth(Protocol):
-    """A running stream. heard: when the server last sent something, by the monotonic clock."""
+    """A running stream. heard: the time of the last data from the server, by the monotonic clock."""
 
     heard: float
 
-    def receive(self, held: list[Payloads], timeout: float) -> int:
-        """Add what has come to `held`, where it may lengthen the last.
+    def receive(self, held: list[PayloadOffsets], timeout: float) -> int:
+        """Append received payloads to `held`, possibly to its last item.
 
-        Gives its bytes, 0 if nothing came within `timeout` seconds.
+        Returns the number of bytes; 0: nothing was received within `timeout` seconds.
         """
 
     def send(self, payload: bytes) -> None:
-        """Send a small message; it leaves when the connection takes it."""
+        """Queue a small message; it is sent when the connection accepts it."""
 
     def close(self) -> None:
-        """Let go of the connection, which is the caller's."""
+        """Release the resources of the stream; the caller closes the connection."""
 
 
 def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
-    """The stream that `command` starts.
-
-    connection: for replication, and for nothing else after it.
-    """
+    """The stream that `command` starts. connection: a replication connection, for this stream only."""
     gss = connection.info.get_parameters().get("gssencmode", "disable")
     encrypted = connection.pgconn.ssl_in_use or gss != "disable"
     kind = LibpqStream if encrypted else SocketStream
@@ -69,7 +65,7 @@ def start(connection: Connection, command: str, timeout: float) -> CopyBoth:
 
 
 class LibpqStream:
-    """Through libpq, message by message."""
+    """Reads through libpq, message by message."""
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
         self.heard = time.monotonic()
@@ -77,13 +73,13 @@ class LibpqStream:
         self._pgconn.send_query(command.encode())
         while self._pgconn.is_busy():
             if not select.select([self._pgconn.socket], [], [], timeout)[0]:
-                raise psycopg.OperationalError("the server doesn't start the stream")
+                raise psycopg.OperationalError("the server does not start the stream")
             self._pgconn.consume_input()
         result = self._pgconn.get_result()
         if result is None or result.status != pq.ExecStatus.COPY_BOTH:
-            raise _refused(result)
+            raise _stream_error(result)
 
-    def receive(self, held: list[Payloads], timeout: float) -> int:
+    def receive(self, held: list[PayloadOffsets], timeout: float) -> int:
         """See `CopyBoth`."""
         size = self._take(held)
         if not size and select.select([self._pgconn.socket], [], [], timeout)[0]:
@@ -101,37 +97,37 @@ class LibpqStream:
     def close(self) -> None:
         """See `CopyBoth`."""
 
-    def _take(self, held: list[Payloads]) -> int:
+    def _take(self, held: list[PayloadOffsets]) -> int:
         messages: list[bytes] = []
         while len(messages) < _MOST_MESSAGES:
             length, data = self._pgconn.get_copy_data(1)
             if length < 0:
-                raise _refused(self._pgconn.get_result())
+                raise _stream_error(self._pgconn.get_result())
             if length == 0:
                 break
             messages.append(bytes(data))
         if messages:
-            held.append(Payloads.of(messages))
+            held.append(PayloadOffsets.from_messages(messages))
         return sum(map(len, messages))
 
 
-def _refused(result: Any) -> Exception:
+def _stream_error(result: Any) -> Exception:
     state = result.error_field(pq.DiagnosticField.SQLSTATE) if result is not None else None
     if state is None:
         text = result.error_message.decode(errors="replace") if result is not None else ""
         return psycopg.OperationalError(text or "the server ended the stream")
     message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b""
-    return Refused(state.decode(), message.decode(errors="replace"))
+    return ReplicationError(state.decode(), message.decode(errors="replace"))
 
 
-def _payloads(buffer: bytearray, at: int, end: int, found: Payloads) -> int:
-    """Add the payloads that follow each other from `at` on, all whole before `end`; where the last one ends.
+def _payloads(buffer: bytearray, at: int, end: int, found: PayloadOffsets) -> int:
+    """Add the adjacent, complete payloads from offset `at` to `end`; the offset after the last of them.
 
-    What looks like the head of a payload is one if it stands where the one before it ends, so all can be told at once.
-    What looks like one and isn't, or is one and doesn't look like it (over 16 MiB), ends the run.
+    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are found at
+    once. Bytes that only look like a head, and payloads over 16 MiB, end the run.
     """
     if end - at <= _FRAME.size or at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0] > end:
-        return at  # a large one comes in many parts: don't look through all of them each time
+        return at  # a large payload is received in many parts: do not scan all of them each time
     data = np.frombuffer(buffer, np.uint8, end - at, at)
     heads = np.flatnonzero(data[: -_FRAME.size] == _DATA)
     heads = heads[(data[heads + 1] == 0) & _IS_PAYLOAD[data[heads + _FRAME.size]]]
@@ -147,10 +143,7 @@ def _payloads(buffer: bytearray, at: int, end: int, found: Payloads) -> int:
 
 
 class SocketStream:
-    """Straight from the socket.
-
-    Payloads lie in large buffers where they were received, and are never written over.
-    """
+    """Reads directly from the socket. Payloads stay in the large buffers that received them, never overwritten."""
 
     def __init__(self, connection: Connection, command: str, timeout: float) -> None:
         self.heard = time.monotonic()
@@ -167,9 +160,9 @@ class SocketStream:
             self.close()
             raise
 
-    def receive(self, held: list[Payloads], timeout: float) -> int:
+    def receive(self, held: list[PayloadOffsets], timeout: float) -> int:
         """See `CopyBoth`."""
-        size = self._frames(held)  # what came with the answer to the command
+        size = self._frames(held)  # received together with the answer to the command
         if not size and self._fill(timeout):
             size = self._frames(held)
         self._flush()
@@ -187,11 +180,11 @@ class SocketStream:
         self._send(b"Q", command.encode() + b"\0")
         while not self._started:
             if not self._fill(timeout):
-                raise psycopg.OperationalError("the server doesn't start the stream")
+                raise psycopg.OperationalError("the server does not start the stream")
             self._frames([])
 
     def _fill(self, timeout: float) -> bool:
-        """Read what there is into the buffer; false if nothing came."""
+        """Read available bytes into the buffer; false: none within `timeout` seconds."""
         self._make_room()
         try:
             count = self._socket.recv_into(self._view[self._to : len(self._buffer) - PADDING])
@@ -210,10 +203,7 @@ class SocketStream:
         return True
 
     def _make_room(self) -> None:
-        """A new buffer when the old one is nearly full.
-
-        It takes over a message that is not whole.
-        """
+        """Replace a nearly full buffer; an incomplete message is copied to the new one."""
         left = self._to - self._from
         need = _FRAME.size
         if left >= need:
@@ -226,11 +216,11 @@ class SocketStream:
         self._buffer, self._view = buffer, memoryview(buffer)
         self._from, self._to = 0, left
 
-    def _frames(self, held: list[Payloads]) -> int:
-        """Cut what is in the buffer into messages; gives the bytes of the payloads among them."""
+    def _frames(self, held: list[PayloadOffsets]) -> int:
+        """Frame the messages in the buffer; the number of bytes of the payloads among them."""
         buffer, end, before = self._buffer, self._to, self._from
         goes_on = held and held[-1].buffer is buffer
-        found = held[-1] if goes_on else Payloads(buffer)
+        found = held[-1] if goes_on else PayloadOffsets(buffer)
         already = len(found)
         at = _payloads(buffer, before, end, found) if self._started else before
         size = at - before - (len(found) - already) * _FRAME.size
@@ -246,7 +236,7 @@ class SocketStream:
             else:
                 self._other(kind, bytes(buffer[at + _FRAME.size : stop]))
             at = stop
-            if kind == _STARTED:  # what follows is for `receive`
+            if kind == _STARTED:  # `receive` reads the rest
                 break
         self._from = at
         if found.end and not goes_on:
@@ -258,7 +248,7 @@ class SocketStream:
             self._started = True
         elif kind == ord("E"):
             fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0")}
-            raise Refused(fields.get(b"C", ""), fields.get(b"M", ""))
+            raise ReplicationError(fields.get(b"C", ""), fields.get(b"M", ""))
         elif kind in b"cCZ":
             raise psycopg.OperationalError("the server ended the stream")
 

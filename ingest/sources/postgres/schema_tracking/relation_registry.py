@@ -1,10 +1,9 @@
-"""What the decoder asks about relations: the table that each is of, and its key in key order.
+"""Tells the decoder which table a relation of the stream belongs to, and the table's key in key order.
 
-The stream says how a relation looked when it was changed; the catalogue, how it looks now. The
-stream's word counts; the catalogue adds the root of a partition and the order of the key, and a
-generation registered in the lake answers for what the catalogue has forgotten. Each answer is
-preceded by a look whether the table is still what the lake takes it for: a new snapshot is queued
-before the first changed row can be seen.
+A Relation message has the relation's shape at the time of the change; the catalog has its present shape. The message
+takes precedence. The catalog adds the root of a partition and the order of the key; generations registered in the lake
+replace it for dropped relations. Before each answer the table is synced with the catalog, so that a needed snapshot is
+queued before the first event of the new shape can be read.
 """
 
 import logging
@@ -20,168 +19,176 @@ from ingest.lake import SourceTable
 from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.pgoutput.messages import Relation, TableInfo
-from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Link
-from ingest.sources.postgres.schema_tracking.table_sync import Survey
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.pgoutput.messages import Relation, TableIdentity
+from ingest.sources.postgres.postgres_connection import TRANSIENT_ERRORS, CannotConnect, LazyConnection
+from ingest.sources.postgres.schema_tracking.table_sync import CatalogSync
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 
 _log = logging.getLogger(__name__)
 
 
-class CatalogRegistry:
-    """The decoder's `Registry` of one source.
+class LakeRelationRegistry:
+    """The decoder's `RelationRegistry` of one source.
 
-    unselected: generations that are published, but not selected in sources.yml; their rows are not
-    to be landed. queued: called when a snapshot was queued. wait: waits so many seconds, true if it
-    is to give up.
+    unselected: generations that are published, but not selected in sources.yml; their events are not committed.
+    queued: called when a snapshot was queued. wait: waits some seconds; true: the job was told to stop.
     """
 
     def __init__(
         self,
         source: str,
         selects: Callable[[str], bool],
-        link: Link,
-        survey: Survey,
+        connection: LazyConnection,
+        catalog_sync: CatalogSync,
         queued: Callable[[], None],
         wait: Callable[[float], bool],
     ) -> None:
         self.unselected: set[str] = set()
         self._source = source
         self._selects = selects
-        self._link = link
-        self._survey = survey
+        self._connection = connection
+        self._catalog_sync = catalog_sync
         self._queued = queued
         self._wait = wait
         self._repeats = Repeats(_log)
 
-    def describe(self, relation: Relation, *, again: bool = False) -> TableInfo:
-        """See `Registry`. Asks again for as long as the source can't be reached; GivenUp, if nobody waits any more."""
-        now = self._look(relation.oid)
-        known = [t for t in self._survey.known.values() if _holds(t, relation.oid)]
-        info = describe(self._source, relation, now, known, again=again)
+    def describe(self, relation: Relation, *, again: bool = False) -> TableIdentity:
+        """See `RelationRegistry`. Retries while the source can't be reached; raises Cancelled if the job is stopped."""
+        now = self._read_table(relation.oid)
+        known = [t for t in self._catalog_sync.known.values() if _contains(t, relation.oid)]
+        info = describe_relation(self._source, relation, now, known, again=again)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
-        row = self._survey.known.get(info.table_id)
-        return replace(info, other_names=bool(now and row and has_other_names(relation, now, row)))
+        row = self._catalog_sync.known.get(info.table_id)
+        return replace(info, has_renamed_columns=bool(now and row and has_renamed_columns(relation, now, row)))
 
     def refresh(self) -> None:
-        """Read what the lake says of the tables now."""
-        self._survey.refreshed()
+        """Read raw.source_tables again."""
+        self._catalog_sync.reload()
 
-    def received(self) -> None:
-        """More of the log is there: what the publications send may be something else by now."""
-        self._survey.is_stale = True
+    def mark_stale(self) -> None:
+        """More of the log was received, so the publications may have changed since they were read."""
+        self._catalog_sync.is_stale = True
 
-    def check_published(self, publication: str) -> None:
-        """Raises Failure if it is gone: from 18 on, the server leaves out what it would have sent, and says nothing."""
+    def check_publication(self, publication: str) -> None:
+        """Raises Failure if the publication was dropped: from 18 on the server then omits its changes silently."""
         try:
-            is_there = publications.is_there(self._link.get(), publication)
+            exists = publications.is_there(self._connection.get(), publication)
         except (CannotConnect, psycopg.OperationalError):
-            return  # a matter of who reads the stream
-        if not is_there:
+            return  # the thread that reads the stream handles a lost connection
+        if not exists:
             raise Failure(
-                "the publication is gone, and what is changed without it does not come with the stream",
+                "the publication was dropped; changes since then are missing from the stream",
                 f"source {self._source}, publication {publication}",
-                "Start the stream again, which makes it anew if the role may; its tables are read anew then",
+                "Start the stream again: it creates the publication if the role may, and reads its tables again",
             )
 
-    def replaced(self, changed: Mapping[TableInfo, int]) -> set[TableInfo]:
-        """The changed generations that are not registered, or have ended, though their tables are there."""
-        live = self.live()
-        gone = (info for info, rows in self._taken_for(changed).items() if rows and info.table_id not in live)
-        return {info for info in gone if info.table_id not in self.unselected}
+    def find_replaced(self, changed: Mapping[TableIdentity, int]) -> set[TableIdentity]:
+        """The changed generations that are unregistered or ended although another one of their table is active.
 
-    def live(self) -> frozenset[str]:
-        """The generations, by table_id, that there are by what the lake said last."""
-        return frozenset(row.table_id for row in self._survey.known.values() if row.state != ENDED)
-
-    def strayed(self, changed: Mapping[TableInfo, int]) -> None:
-        """Changes up to these positions are to be landed: tables that they are missing from are to be read anew.
-
-        Those of one generation are missing from the other that the table was taken for: its identity, key or name was
-        switched to and fro between two looks. So are values under another name of their column.
+        changed: see `requeue_affected`.
         """
-        while lacking := self._lacking(changed):
-            why = "its identity, key, name or a column's name had been another one for a while"
-            if self._survey.put([row.with_snapshot_queued(why) for row in lacking.values()]):
+        active = self.active_table_ids()
+        candidates = self._candidate_tables(changed).items()
+        replaced = (info for info, rows in candidates if rows and info.table_id not in active)
+        return {info for info in replaced if info.table_id not in self.unselected}
+
+    def active_table_ids(self) -> frozenset[str]:
+        """The table_ids of the active generations, as last read from the lake."""
+        return frozenset(row.table_id for row in self._catalog_sync.known.values() if row.state != ENDED)
+
+    def requeue_affected(self, changed: Mapping[TableIdentity, int]) -> None:
+        """Queue new snapshots of the tables whose rows would lack an event that is about to be committed.
+
+        changed: the commit_lsn of the last event, by table as it was described for the event.
+        An event of one generation is missing from the other generation that the table is registered as, if the table's
+        identity, key or name was changed and changed back between two polls. So is a value under another name of its
+        column.
+        """
+        while incomplete := self._find_incomplete(changed):
+            reason = "its identity, key, name or a column's name had been another one for a while"
+            if self._catalog_sync.put([row.queued(reason) for row in incomplete.values()]):
                 self._queued()
-            self._survey.refreshed()
+            self._catalog_sync.reload()
 
-    def undecided(self, changed: Mapping[TableInfo, int]) -> dict[TableInfo, int]:
-        """Those of the changes that a snapshot may lack: it waits, or has not told its stamp yet."""
-        taken_for = self._taken_for(changed)
-        return {info: lsn for info, lsn in changed.items() if any(row.state == QUEUED for row in taken_for[info])}
+    def find_pending(self, changed: Mapping[TableIdentity, int]) -> dict[TableIdentity, int]:
+        """The changes that a snapshot may lack whose snapshot LSN is not known yet, since it is still queued."""
+        candidates = self._candidate_tables(changed)
+        return {info: lsn for info, lsn in changed.items() if any(row.state == QUEUED for row in candidates[info])}
 
-    def left(self, undecided: Mapping[TableInfo, int]) -> None:
-        """Nobody will look again at these changes: a snapshot that was planned without them is not to be begun."""
-        told: set[str] = set()
+    def requeue_unstarted(self, pending: Mapping[TableIdentity, int]) -> None:
+        """Queue the snapshots of `pending` again, so that none starts that was planned before these changes.
+
+        Called when this process stops tracking the changes.
+        """
+        requeued: set[str] = set()
         while True:
-            self._survey.refreshed()
-            self.strayed(undecided)
-            rows = [row for rows in self._taken_for(undecided).values() for row in rows]
-            waiting = {row.table_id: row for row in rows if row.state == QUEUED and row.table_id not in told}
+            self._catalog_sync.reload()
+            self.requeue_affected(pending)
+            rows = [row for rows in self._candidate_tables(pending).values() for row in rows]
+            waiting = {row.table_id: row for row in rows if row.state == QUEUED and row.table_id not in requeued}
             if not waiting:
                 return
-            told.update(
-                row.table_id
-                for row in self._survey.put([row.with_snapshot_queued(row.note or "") for row in waiting.values()])
+            requeued.update(
+                row.table_id for row in self._catalog_sync.put([row.queued(row.note or "") for row in waiting.values()])
             )
 
-    def _lacking(self, changed: Mapping[TableInfo, int]) -> dict[str, SourceTable]:
-        """The generations, by table_id, that lack one of these changes."""
+    def _find_incomplete(self, changed: Mapping[TableIdentity, int]) -> dict[str, SourceTable]:
+        """The generations, by table_id, whose snapshot lacks one of these changes."""
         return {
             row.table_id: row
-            for info, rows in self._taken_for(changed).items()
+            for info, rows in self._candidate_tables(changed).items()
             for row in rows
             if row.state in (RUNNING, DONE) and changed[info] >= (row.snapshot_lsn or 0)
         }
 
-    def _taken_for(self, changed: Mapping[TableInfo, int]) -> dict[TableInfo, list[SourceTable]]:
-        """What else the tables of changes are registered as; with other names for their columns, also as themselves."""
-        of_relation: dict[int, dict[str, SourceTable]] = {}
-        for row in self._survey.known.values():
+    def _candidate_tables(self, changed: Mapping[TableIdentity, int]) -> dict[TableIdentity, list[SourceTable]]:
+        """The other active generations of each changed table; its own generation too if its columns were renamed."""
+        by_oid: dict[int, dict[str, SourceTable]] = {}
+        for row in self._catalog_sync.known.values():
             if row.state != ENDED:
-                for oid in (row.relation_id, *(leaf.partition_id for leaf in row.leaves)):
-                    of_relation.setdefault(oid, {})[row.table_id] = row
-        none: dict[str, SourceTable] = {}
+                for oid in (row.relation_id, *(partition.partition_id for partition in row.partitions)):
+                    by_oid.setdefault(oid, {})[row.table_id] = row
+        empty: dict[str, SourceTable] = {}
         return {
             info: [
                 row
-                # A partition may have been, or be again, a table of its own, or one of another.
-                for row in {**of_relation.get(info.root_id, none), **of_relation.get(info.partition_id, none)}.values()
-                if row.table_id != info.table_id or info.other_names
+                # A partition may have been a table of its own, or a partition of another table, or become one again.
+                for row in {**by_oid.get(info.root_id, empty), **by_oid.get(info.partition_id, empty)}.values()
+                if row.table_id != info.table_id or info.has_renamed_columns
             ]
             for info in changed
         }
 
-    def _look(self, oid: int) -> CatalogTable | None:
-        """The catalogue's table, once the lake knows what has become of it. Raises GivenUp."""
+    def _read_table(self, oid: int) -> CatalogTable | None:
+        """The table in the catalog, after it was synced with the lake. Raises Cancelled."""
         while True:
             try:
-                now = catalog_tables.table_of(self._link.get(), oid)
-                if now is not None and self._survey.one(now):
+                now = catalog_tables.read_table(self._connection.get(), oid)
+                if now is not None and self._catalog_sync.sync_table(now):
                     self._queued()
-                self._repeats.over(f"source {self._source}: the catalogue can be read again")
+                self._repeats.over(f"source {self._source}: the catalog can be read again")
                 return now
-            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
+            except (CannotConnect, psycopg.OperationalError, *TRANSIENT_ERRORS) as error:
                 if self._wait(1.0):
-                    raise GivenUp from error
-                message = f"source {self._source}: the catalogue can't be read at the moment ({self._link.why(error)})"
+                    raise Cancelled from error
+                why = self._connection.describe_error(error)
+                message = f"source {self._source}: the catalog can't be read at the moment ({why})"
                 self._repeats.occurred(message, key="look")
 
 
-def describe(
+def describe_relation(
     source: str,
     relation: Relation,
     now: CatalogTable | None,
     known: Sequence[SourceTable],
     *,
     again: bool = False,
-) -> TableInfo:
-    """The table that a relation of the stream is, or is a leaf of. Pure.
+) -> TableIdentity:
+    """The table that a relation of the stream is, or is a partition of. Pure.
 
-    now: the catalogue's, None if it has gone; known: registered generations that have the relation. again: see
-    `Registry`: not all versions of the server tell of a schema's new name.
+    now: the table in the catalog; None: it was dropped. known: the registered generations that contain the relation.
+    again: see `RelationRegistry`; not all server versions send a Relation message after a schema was renamed.
     """
     root = now.oid if now else known[0].relation_id if known else relation.oid
     name = f"{relation.schema}.{relation.name}"
@@ -191,33 +198,31 @@ def describe(
         name = now.table_name if now else known[0].table_name
     key = _key(relation, now, known)
     generation = table_id(source, root, name, key, relation.identity)
-    return TableInfo(generation, name, relation.oid, root, key)
+    return TableIdentity(generation, name, relation.oid, root, key)
 
 
-def has_other_names(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
-    """Whether columns of the stream's relation may have another name by now, or had it in between. Pure.
+def has_renamed_columns(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
+    """Whether columns of the stream's relation may have been renamed since, or renamed and renamed back. Pure.
 
-    One that neither the catalogue nor the lake has heard of was renamed since, or dropped before anybody saw it; and so
-    may have been one that is not there now, if another is missing. The others stand in the order of the catalogue, and
-    what the stream lacks of that is younger, at its end.
+    True if a column of the relation is neither in the catalog nor registered: it was renamed, or dropped between two
+    polls. True if a column of the relation is not in the catalog while a registered column is missing from the
+    relation. True if the columns are in another order than in the catalog, where columns added later come last.
     """
-    there, registered = now.names.get(relation.oid, ()), {column.name for column in known.columns}
-    if not registered.union(there, known.dropped or ()).issuperset(relation.column_names):
+    in_catalog, registered = now.column_names.get(relation.oid, ()), {column.name for column in known.columns}
+    if not registered.union(in_catalog, known.dropped or ()).issuperset(relation.column_names):
         return True
-    expected = [name for name in there if name in registered]
-    found = [name for name in relation.column_names if name in expected]
-    is_replaced = len(found) < len(expected) and not set(there).issuperset(relation.column_names)
-    return is_replaced or found != expected[: len(found)]
+    expected = [name for name in in_catalog if name in registered]
+    received = [name for name in relation.column_names if name in expected]
+    is_replaced = len(received) < len(expected) and not set(in_catalog).issuperset(relation.column_names)
+    return is_replaced or received != expected[: len(received)]
 
 
-def _holds(table: SourceTable, oid: int) -> bool:
-    return table.relation_id == oid or any(leaf.partition_id == oid for leaf in table.leaves)
+def _contains(table: SourceTable, oid: int) -> bool:
+    return table.relation_id == oid or any(partition.partition_id == oid for partition in table.partitions)
 
 
 def _key(relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> tuple[str, ...] | None:
-    """The key in key order, of the catalogue or else of a registered generation, if it is the
-    stream's.
-    """
+    """The key in key order, from the catalog or a registered generation, if it matches the relation's key."""
     candidates = [now.key_columns] if now and now.identity == relation.identity else []
     candidates += [t.key_columns for t in known if t.replica_identity == relation.identity]
     if relation.identity == "f":

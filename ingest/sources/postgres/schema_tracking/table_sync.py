@@ -1,9 +1,8 @@
-"""The catalogue against the lake: registers what is new, queues what was altered, ends what has
-gone.
+"""Catalog sync: compares the source's catalog with raw.source_tables; registers new tables, queues altered ones, ends
+dropped ones.
 
-Done by every job now and then, and by the stream before it lands the first change of a relation's
-new shape, so that nobody takes the rows for complete. What can't be replicated is reported by name,
-once.
+Every job polls the catalog, and the stream syncs a table before it commits the first event of a new relation shape, so
+that a snapshot is queued before the rows can be read as complete. A table that can't be replicated is logged once.
 """
 
 import logging
@@ -20,197 +19,211 @@ from ingest.lake.source_tables import ENDED, QUEUED
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.publications import Published
-from ingest.sources.postgres.postgres_connection import Connection, Link
+from ingest.sources.postgres.postgres_connection import Connection, LazyConnection
 from ingest.sources.postgres.postgres_types import cast
-from ingest.sources.postgres.schema_tracking.table_generations import Seen, gone, reconcile, reshaped, unlogged
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.schema_tracking.resnapshot_rules import CatalogState
+from ingest.sources.postgres.schema_tracking.table_generations import (
+    find_ended_tables,
+    find_reshaped_tables,
+    mark_unlogged,
+    reconcile,
+)
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
 
 
-class Survey:
-    """The tables of one source, of all its writers; each thread needs one of its own.
+class CatalogSync:
+    """The catalog sync of one source, for all its writers. Not thread-safe: one instance per thread.
 
-    After `all`: tables, seen: the usable ones by table_id. obstacles: why others are left out, by oid. known: what the
-    lake says of all. published: what the publications send, by oid of table or leaf; `one` reads it, much where
-    tables are many, if it `is_stale`. wait: see `sharing.locked`.
+    Set by `sync_all`: tables, states: the eligible tables and their states, by table_id. ineligible: why the other
+    tables are not replicated, by oid. known: the rows of raw.source_tables, by table_id. published: what the
+    publications publish, by oid of table or partition. Reading it is slow with many tables, so `sync_table` does it
+    only if `is_stale`.
+    wait: see `table_assignment.locked`.
     """
 
     def __init__(
-        self, lake: Lake, source: PostgresSource, link: Link, wait: Callable[[float], bool] = table_assignment.sleep
+        self,
+        lake: Lake,
+        source: PostgresSource,
+        connection: LazyConnection,
+        wait: Callable[[float], bool] = table_assignment.sleep,
     ) -> None:
         self.published: Mapping[int, Published] = {}
         self.is_stale = True
         self.tables: dict[str, CatalogTable] = {}
-        self.seen: dict[str, Seen] = {}
+        self.states: dict[str, CatalogState] = {}
         self.known: dict[str, SourceTable] = {}
         self._lake = lake
         self._source = source
-        self._link = link
+        self._connection = connection
         self._wait = wait
-        self.obstacles: dict[int, str] = {}
+        self.ineligible: dict[int, str] = {}
         self._reported: set[str] = set()
 
-    def all(self) -> None:
-        """Look at all tables that are selected."""
-        connection = self._link.get()
-        # First: a look may wait for a lock, and what was registered meanwhile has not gone.
-        self.refreshed()
-        found = catalog_tables.tables(connection, self._source.selects)
-        usable = [table for table in found if not table.problem]
-        names = self._publications()
-        with suppress(GivenUp):  # the job ends; what there is has to be looked at all the same
-            self._publish(connection, usable, names)
+    def sync_all(self) -> None:
+        """Sync all selected tables."""
+        connection = self._connection.get()
+        # Before the catalog: reading that may wait for a lock, and a table registered meanwhile would look dropped.
+        self.reload()
+        selected = catalog_tables.read_tables(connection, self._source.selects)
+        usable = [table for table in selected if not table.problem]
+        names = self._publication_names()
+        with suppress(Cancelled):  # the job was told to stop; the tables are synced all the same
+            self._publish_new(connection, usable, names)
         self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}
-        self.seen = {table_id: self._seen(table) for table_id, table in self.tables.items()}
-        self._report(found)
-        self._keep(found)
-        self.put(reconcile(self.seen.values(), self.known))
-        self._end(connection, found)
+        self.states = {table_id: self._catalog_state(table) for table_id, table in self.tables.items()}
+        self._report_ineligible(selected)
+        self._record_unreadable(selected)
+        self.put(reconcile(self.states.values(), self.known))
+        self._end_missing(connection, selected)
 
-    def _publish(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
-        """See to what is published, and by whom."""
+    def _publish_new(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
+        """Publish new tables, and release partitions that were attached to a table of another writer."""
         if publications.attached(publications.members(connection, names)):
-            # Before anything is queued for it: a snapshot is to be later than what came twice.
+            # Before a snapshot is queued: it must be later than the events that two publications sent.
             table_assignment.release(connection, self._lake, self._source, self._wait)
         published = publications.read(connection, names)
-        # One that is known may have been taken out by a person; one that is back, such as a detached partition, is new.
-        seen = {row.relation_id for row in self.known.values() if row.state != ENDED}
-        new = [t for t in usable if not publications.holds(published, t) and t.oid not in seen]
+        # A registered table that is not published was removed from its publication by a person. One that has ended and
+        # exists again, such as a detached partition, is new.
+        registered = {row.relation_id for row in self.known.values() if row.state != ENDED}
+        new = [t for t in usable if not publications.holds(published, t) and t.oid not in registered]
         if new:
             table_assignment.add(connection, self._lake, self._source, new, self._wait)
 
-    def one(self, table: CatalogTable) -> bool:
-        """Look at one table, as the stream has just shown a change of it.
-
-        Whether a snapshot was queued.
-        """
+    def sync_table(self, table: CatalogTable) -> bool:
+        """Sync one table, of which the stream has received a Relation message. True: a snapshot was queued."""
         if not self._source.selects(table.table_name):
             return False
         if self.is_stale:
             self._read_published()
         if table.problem:
-            return any(row.state == QUEUED for row in self._keep([table]))
+            return any(row.state == QUEUED for row in self._record_unreadable([table]))
         is_queued = False
-        while reconcile([self._seen(table)], self.known):
-            # By what was known; others may have been at it, also between this look and the change. Publications last:
-            # who moves a table tells the lake first.
-            self.refreshed()
-            self.published = publications.read(self._link.get(), self._publications())
-            put = self.put(reconcile([self._seen(table)], self.known))
+        while reconcile([self._catalog_state(table)], self.known):
+            # `known` may be outdated by other processes. Publications are read after it: a process that moves a table
+            # writes to the lake first.
+            self.reload()
+            self.published = publications.read(self._connection.get(), self._publication_names())
+            put = self.put(reconcile([self._catalog_state(table)], self.known))
             is_queued = is_queued or any(row.state == QUEUED for row in put)
         return is_queued
 
     def _read_published(self) -> None:
-        """What is published by now; as it was, if that can't be known at the moment: from 18 on the server opens all
-        tables for it, and one that is locked for long, by VACUUM FULL say, is not to hold up the others.
+        """Read `published` again; keep the last state if a table is locked.
+
+        From 18 on the server opens all published tables for this query. A table that is locked for long, for example by
+        VACUUM FULL, must not block the others.
         """
         try:
-            self.published = publications.read(self._link.get(), self._publications())
+            self.published = publications.read(self._connection.get(), self._publication_names())
         except psycopg.errors.LockNotAvailable:
             if not self.published:
                 raise
         self.is_stale = False
 
-    def _keep(self, found: Sequence[CatalogTable]) -> list[SourceTable]:
-        """What is to be remembered of tables that can't be read at present."""
-        left_out = [table for table in found if table.problem]
-        put = self.put(reshaped(map(self._seen, left_out), self.known))
-        return put + self.put(unlogged((t.table_id(self._source.name) for t in left_out if t.unlogged), self.known))
+    def _record_unreadable(self, selected: Sequence[CatalogTable]) -> list[SourceTable]:
+        """Write to the lake which tables that can't be read at present need a new snapshot later."""
+        unreadable = [table for table in selected if table.problem]
+        rows = self.put(find_reshaped_tables(map(self._catalog_state, unreadable), self.known))
+        unlogged_ids = (table.table_id(self._source.name) for table in unreadable if table.unlogged)
+        return rows + self.put(mark_unlogged(unlogged_ids, self.known))
 
-    def refreshed(self) -> dict[str, SourceTable]:
-        """What the lake says of all tables now."""
+    def reload(self) -> dict[str, SourceTable]:
+        """Read `known` from the lake again."""
         self.known = self._lake.tables.read(self._source.name)
         return self.known
 
-    def _publications(self) -> dict[int, str]:
-        """Those of all writers that there are, and are to be."""
-        writers = {*range(1, self._source.writers + 1), *self._lake.active_writers(self._source.name)}
+    def _publication_names(self) -> dict[int, str]:
+        """The publications of all configured and all active writers, by writer."""
+        writers = {*range(1, self._source.writers + 1), *self._lake.writers(self._source.name)}
         return {writer: self._source.publication_of(writer) for writer in writers}
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
-        """Puts rows in raw.source_tables; gives those that are there after it."""
-        put = self._lake.tables.upsert(self._source.name, rows)
+        """Write rows to raw.source_tables; the rows that are there afterwards (see `SourceTables.put`)."""
+        put = self._lake.tables.put(self._source.name, rows)
         for row in put:
-            self._tell_columns(row)
+            self._warn_about_columns(row)
         self.known |= {row.table_id: row for row in put}
         return put
 
-    def _tell_columns(self, row: SourceTable) -> None:
-        """What staging views, which are a person's to edit and go by names, may not fit any more."""
-        before = self.known.get(row.table_id) or self._last_of(row.table_name)
-        kinds = {column.name: column.type for column in row.columns}
+    def _warn_about_columns(self, row: SourceTable) -> None:
+        """Log which columns of the table's staging view, which users may edit, no longer fit."""
+        before = self.known.get(row.table_id) or self._find_latest(row.table_name)
+        types = {column.name: column.type for column in row.columns}
         for column in before.columns if before else ():
-            now = kinds.get(column.name)
-            if now is None:
-                told = "not published under this name any more; its staging view shows NULL in rows without it"
-            elif cast(column.name, now, {}) != cast(column.name, column.type, {}):
-                told = f"of type {now} now, before of {column.type}; its staging view may not read that"
+            new_type = types.get(column.name)
+            if new_type is None:
+                problem = "is no longer published under this name; its staging view shows NULL in rows without it"
+            elif cast(column.name, new_type, {}) != cast(column.name, column.type, {}):
+                problem = f"is now of type {new_type}, before of {column.type}; its staging view may fail to read it"
             else:
                 continue
             pattern = shlex.quote(matching_pattern(row.table_name))
             hint = f"`tidemark codegen --source {row.source} --force {pattern}` writes the view again"
-            _log.warning("%s: column %s is %s (%s)", row.table_name, column.name, told, hint)
+            _log.warning("%s: column %s %s (%s)", row.table_name, column.name, problem, hint)
 
-    def _last_of(self, table_name: str) -> SourceTable | None:
-        """The generation of that name which is there, or was until others came."""
+    def _find_latest(self, table_name: str) -> SourceTable | None:
+        """The active generation with this name, or the one that ended last."""
         named = [row for row in self.known.values() if row.table_name == table_name]
         return max(named, key=lambda row: (row.ended_lsn is None, row.ended_lsn), default=None)
 
-    def _seen(self, table: CatalogTable) -> Seen:
-        row = table.row(self._source.name)
+    def _catalog_state(self, table: CatalogTable) -> CatalogState:
+        row = table.to_source_table(self._source.name)
         if not publications.sends(self.published, table):
-            return Seen(row, published=False, doubled=bool(publications.several(self.published, table)))
-        if not table.leaves:  # a partitioned table without partitions: nothing to send, nothing to read
+            is_twice = bool(publications.several(self.published, table))
+            return CatalogState(row, published=False, published_twice=is_twice)
+        if not table.partitions:  # a partitioned table without partitions: it has no rows
             root = self.published.get(table.oid)
-            return Seen(replace(row, writer=root.writers[0]) if root else row)
-        sent = [self.published[leaf.partition_id] for leaf in table.leaves]
-        names = set.intersection(*(set(leaf.columns) for leaf in sent))
+            return CatalogState(replace(row, writer=root.writers[0]) if root else row)
+        published = [self.published[partition.partition_id] for partition in table.partitions]
+        names = set.intersection(*(set(partition.columns) for partition in published))
         columns = tuple(column for column in row.columns if column.name in names)
-        published_id = max(leaf.published_id for leaf in sent)
-        empty = (leaf.partition_id for leaf, pages, _ in table.sizes if not pages)
-        return Seen(
-            replace(row, writer=sent[0].writers[0], columns=columns, published_id=published_id),
-            filled=table.filled,
-            gaps=table.gaps,
-            empty=frozenset(empty),
+        published_id = max(partition.published_id for partition in published)
+        empty = (partition.partition_id for partition, blocks, _ in table.partition_sizes if not blocks)
+        return CatalogState(
+            replace(row, writer=published[0].writers[0], columns=columns, published_id=published_id),
+            columns_with_default=table.columns_with_default,
+            dropped_attnums=table.dropped_attnums,
+            empty_partitions=frozenset(empty),
         )
 
-    def _end(self, connection: Connection, found: list[CatalogTable]) -> None:
-        present = [(table.table_id(self._source.name), table.oid, table.table_name) for table in found]
-        ended = gone(present, self.known)
+    def _end_missing(self, connection: Connection, selected: list[CatalogTable]) -> None:
+        present = [(table.table_id(self._source.name), table.oid, table.table_name) for table in selected]
+        ended = find_ended_tables(present, self.known)
         if not ended:
             return
-        lsn = catalog_tables.watermark(connection)
+        lsn = catalog_tables.emit_marker(connection)
         for row in ended:
-            _log.warning("%s (%s) is no longer there; its rows leave", row.table_name, row.table_id)
-        rows = [row.with_changes(state=ENDED, ended_lsn=lsn) for row in ended]
+            _log.warning("%s (%s) no longer exists; its rows will be deleted", row.table_name, row.table_id)
+        rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
         self.put(rows)
 
-    def _report(self, found: Sequence[CatalogTable]) -> None:
-        """Say what is left out and why, each once."""
-        self.obstacles = {}
-        for table in found:
-            why = table.problem or self._unpublished(table)
-            if not why:
+    def _report_ineligible(self, selected: Sequence[CatalogTable]) -> None:
+        """Log which tables are not replicated and why, each once."""
+        self.ineligible = {}
+        for table in selected:
+            reason = table.problem or self._publication_problem(table)
+            if not reason:
                 continue
-            self.obstacles[table.oid] = why
-            if f"{table.oid} {why}" not in self._reported:
-                self._reported.add(f"{table.oid} {why}")
-                _log.error("%s is left out: %s", table.table_name, why)
+            self.ineligible[table.oid] = reason
+            if f"{table.oid} {reason}" not in self._reported:
+                self._reported.add(f"{table.oid} {reason}")
+                _log.error("%s is left out: %s", table.table_name, reason)
 
-    def _unpublished(self, table: CatalogTable) -> str:
+    def _publication_problem(self, table: CatalogTable) -> str:
         if publications.sends(self.published, table):
             return ""
-        if twice := publications.several(self.published, table):
-            names = ", ".join(self._source.publication_of(writer) for writer in twice)
+        if writers := publications.several(self.published, table):
+            names = ", ".join(self._source.publication_of(writer) for writer in writers)
             return f"it is in several publications, {names}, and would be streamed by each; leave it in one of them"
         if misfit := publications.misfit(self.published, table):
             return misfit
         publication = self._source.publication
         return (
-            f"it is not in publication {publication}, so the lake keeps it as it was; "
+            f"it is not in publication {publication}, so the lake keeps its last state; "
             f'ALTER PUBLICATION "{publication}" ADD TABLE ONLY "{table.schema}"."{table.name}"'
         )

@@ -1,4 +1,4 @@
-"""Slots and the snapshots that they export: made, looked at, waited for, dropped."""
+"""Replication slots and the snapshots that they export: create, inspect, wait for, drop."""
 
 import logging
 import time
@@ -12,146 +12,143 @@ from psycopg import sql
 from ingest.common.errors import Failure
 from ingest.common.log_repeats import Repeats
 from ingest.positions.position import parse_lsn
-from ingest.sources.postgres.postgres_connection import Connection, command, connect, is_cut
+from ingest.sources.postgres.postgres_connection import Connection, connect, is_connection_lost, run_command
 
 _log = logging.getLogger(__name__)
 
-# A walsender whose client was killed needs a moment to notice.
+# A walsender needs some seconds to detect that its client was killed.
 RELEASE_SECONDS = 15.0
-# Seconds before the first look at the transactions that a slot waits for; between two looks it is six times as long.
+# Seconds until the first report of the transactions that slot creation waits for; later reports come every
+# 6 * _REPORT_SECONDS.
 _REPORT_SECONDS = 5.0
-# Between tries to make a temporary slot where the server has no room for one more.
-_ROOM_SECONDS = 1.0
+# Seconds between attempts to create a temporary slot when all slots of the server are in use.
+_FREE_SLOT_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class System:
-    """Which cluster is behind a connection, and on which timeline."""
+class ServerIdentity:
+    """The cluster that a connection leads to, and its timeline, as IDENTIFY_SYSTEM returns them."""
 
     system_id: str
     timeline: int
 
 
 @dataclass
-class Held:
-    """A snapshot of the source that any number of sessions may import by `name`, until it is
-    closed.
+class ExportedSnapshot:
+    """An exported snapshot. Any number of sessions may import it by `name` until it is closed.
 
-    lsn: its stamp; what committed before is in it, all else comes with the stream. made_for: tables
-    that had been published and queued before it was made, by table_id, with the `rev` they had
-    then.
+    lsn: the snapshot LSN. Transactions that committed before it are in the snapshot; the stream sends all others.
+    queued_tables: the tables that were published and queued before the snapshot was created: `rev` at that time, by
+    table_id.
     """
 
     lsn: int
     name: str
     connection: Connection
-    made_for: Mapping[str, int]
+    queued_tables: Mapping[str, int]
 
-    def covers(self, queued: Mapping[str, int]) -> bool:
-        """Whether it is no older than the queueing of these tables (`rev` by table_id)."""
-        return all(self.made_for.get(table_id) == rev for table_id, rev in queued.items())
+    def includes(self, queued: Mapping[str, int]) -> bool:
+        """Whether the snapshot was created after these tables (`rev` by table_id) were queued."""
+        return all(self.queued_tables.get(table_id) == rev for table_id, rev in queued.items())
 
     def close(self) -> None:
-        """Lets go of the snapshot; transactions that imported it live on."""
+        """Release the snapshot. Transactions that have imported it keep it."""
         self.connection.close()
 
 
-def identify(replication: Connection) -> System:
-    """The system behind a replication connection."""
-    (row,) = command(replication, "IDENTIFY_SYSTEM")
-    return System(str(row["systemid"]), int(row["timeline"] or 0))
+def identify_server(replication: Connection) -> ServerIdentity:
+    """The server that a replication connection leads to."""
+    (row,) = run_command(replication, "IDENTIFY_SYSTEM")
+    return ServerIdentity(str(row["systemid"]), int(row["timeline"] or 0))
 
 
-def sender_timeout(replication: Connection) -> float:
-    """Seconds after which the server ends the connection of a silent client (wal_sender_timeout); 0: never."""
-    (row,) = command(replication, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'")
+def read_sender_timeout(replication: Connection) -> float:
+    """The server's wal_sender_timeout in seconds; 0: no timeout."""
+    (row,) = run_command(replication, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'")
     return int(str(row["setting"])) / 1000
 
 
-def state(connection: Connection, slot: str) -> dict[str, Any] | None:
-    """The row of pg_replication_slots, whatever the server's version has in it; None.
-
-    There is no such slot.
-    """
+def read_slot(connection: Connection, slot: str) -> dict[str, Any] | None:
+    """The slot's row of pg_replication_slots, with the columns of the server's version; None: there is no such slot."""
     row = connection.execute(
         "SELECT to_jsonb(s) FROM pg_catalog.pg_replication_slots s WHERE slot_name = %s", [slot]
     ).fetchone()
     return row[0] if row else None
 
 
-def states(connection: Connection) -> dict[str, dict[str, Any]]:
-    """The rows of pg_replication_slots by slot."""
+def read_slots(connection: Connection) -> dict[str, dict[str, Any]]:
+    """The rows of pg_replication_slots by slot name."""
     rows = connection.execute("SELECT slot_name, to_jsonb(s) FROM pg_catalog.pg_replication_slots s").fetchall()
     return dict(rows)
 
 
-class GivenUp(Exception):
-    """Nobody waits any more for what was to come."""
+class Cancelled(Exception):
+    """The job that waited was told to stop."""
 
 
-def create(
+def create_slot(
     dsn: str,
     slot: str | None,
-    made_for: Mapping[str, int],
+    queued_tables: Mapping[str, int],
     waiting: Callable[[], None] | None = None,
     seconds: float = 10.0,
-) -> Held:
-    """Makes a slot and holds the snapshot that it exports. slot: None for one that is gone again at
-    once.
+) -> ExportedSnapshot:
+    """Create a slot and keep the snapshot that it exports. slot: None: a temporary slot, dropped again at once.
 
-    It waits for all transactions that are open, and a temporary one until the server has room for it; waiting: called
-    every second of that, may raise `GivenUp`. Raises Failure; of a temporary one psycopg's OperationalError where the
-    connection was cut.
+    queued_tables: see `ExportedSnapshot`. seconds: the connect timeout.
+    Waits until all open transactions have ended; for a temporary slot, also until a slot is free. waiting: called every
+    second meanwhile; it may raise `Cancelled`. Raises Failure; for a temporary slot psycopg's OperationalError if the
+    connection was lost.
     """
     replication = connect(dsn, replication=True, connect_timeout_seconds=seconds)
-    watch = connect(dsn, connect_timeout_seconds=seconds)
+    holder = connect(dsn, connect_timeout_seconds=seconds)
     try:
         name = slot or f"tidemark_snapshot_{time.time_ns():x}"
-        failover = slot and watch.info.server_version >= 170000 and not _in_recovery(watch)
+        failover = slot and holder.info.server_version >= 170000 and not _is_in_recovery(holder)
         options = f"SNAPSHOT 'export'{', FAILOVER' if failover else ''}"
         kind = "LOGICAL" if slot else "TEMPORARY LOGICAL"
         statement = f'CREATE_REPLICATION_SLOT "{name}" {kind} pgoutput ({options})'
-        (row,) = _when_there_is_room(replication, statement, _Waits(watch, name, waiting), wait=slot is None)
+        monitor = _SlotCreationMonitor(holder, name, waiting)
+        (row,) = _create_when_free(replication, statement, monitor, wait=slot is None)
         lsn, exported = parse_lsn(str(row["consistent_point"])), str(row["snapshot_name"])
-        # The holder is a plain transaction: a slot would keep the log for as long as the snapshot
-        # is read.
-        watch.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        watch.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported))
-        held = watch.execute("SELECT pg_export_snapshot()").fetchone()
-        assert held is not None
-        return Held(lsn, held[0], watch, dict(made_for))
+        # A plain transaction holds the snapshot: a slot would retain WAL for as long as the snapshot is read.
+        holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        holder.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(exported))
+        name_row = holder.execute("SELECT pg_export_snapshot()").fetchone()
+        assert name_row is not None
+        return ExportedSnapshot(lsn, name_row[0], holder, dict(queued_tables))
     except psycopg.Error as error:
-        watch.close()
-        if slot is None and is_cut(error):
+        holder.close()
+        if slot is None and is_connection_lost(error):
             raise
-        raise _cannot_create(slot or "a temporary slot", error) from None
+        raise _creation_failure(slot or "a temporary slot", error) from None
     except BaseException:
-        watch.close()
+        holder.close()
         raise
     finally:
         replication.close()
 
 
-def _when_there_is_room(
-    replication: Connection, statement: str, waits: "_Waits", *, wait: bool
+def _create_when_free(
+    replication: Connection, statement: str, monitor: "_SlotCreationMonitor", *, wait: bool
 ) -> list[dict[str, str | None]]:
-    """What making a slot gives. wait: until another one has gone, as other snapshotters' do."""
-    said = False
+    """The result of CREATE_REPLICATION_SLOT. wait: if all slots are in use, wait until one is dropped."""
+    has_logged = False
     while True:
         try:
-            return command(replication, statement, waits)
+            return run_command(replication, statement, monitor)
         except psycopg.errors.ConfigurationLimitExceeded:
             if not wait:
                 raise
-        if not said:
-            said = True
-            _log.warning("all max_replication_slots are in use: the next snapshot waits for one to be free")
-        waits.look()
-        time.sleep(_ROOM_SECONDS)
+        if not has_logged:
+            has_logged = True
+            _log.warning("no free replication slot (max_replication_slots); the next snapshot waits for one")
+        monitor.check_cancelled()
+        time.sleep(_FREE_SLOT_POLL_SECONDS)
 
 
-def current_lsn(connection: Connection) -> int:
-    """Where the server's log is, about."""
+def read_current_lsn(connection: Connection) -> int:
+    """The server's current WAL position, approximately. Not for snapshots: see `create_slot`."""
     row = connection.execute(
         "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
     ).fetchone()
@@ -159,38 +156,38 @@ def current_lsn(connection: Connection) -> int:
     return parse_lsn(row[0])
 
 
-def is_ours(connection: Connection, found: dict[str, Any] | None) -> bool:
-    """Whether a slot, as `state` gave it, may be one of this database's writers."""
-    return found is not None and found["plugin"] == "pgoutput" and found["database"] == _database(connection)
+def is_writer_slot(connection: Connection, state: dict[str, Any] | None) -> bool:
+    """Whether a slot, as `read_slot` returned it, can belong to a stream writer of this database."""
+    return state is not None and state["plugin"] == "pgoutput" and state["database"] == _read_database_name(connection)
 
 
-def check_ours(connection: Connection, found: dict[str, Any], slot: str, source: str) -> None:
-    """Raises Failure for a slot, as `state` gave it, that is none of this database's writers'."""
+def check_writer_slot(connection: Connection, state: dict[str, Any], slot: str, source: str) -> None:
+    """Raises Failure for a slot, as `read_slot` returned it, that can't belong to a stream writer of this database."""
     where = f"source {source}, slot {slot}"
-    if found["plugin"] != "pgoutput":
-        kind = found["plugin"] or "physical replication"
-        fix = "Name another slot in sources.yml, or drop that one"
-        raise Failure(f"the replication slot is of {kind}, not of pgoutput", where, fix)
-    if found["database"] != _database(connection):
-        what = f"the replication slot belongs to database {found['database']!r}"
-        raise Failure(what, where, "Name another slot in sources.yml")
+    if state["plugin"] != "pgoutput":
+        kind = state["plugin"] or "physical replication"
+        fix = "Configure another slot in sources.yml, or drop this one"
+        raise Failure(f"the replication slot uses {kind}, not pgoutput", where, fix)
+    if state["database"] != _read_database_name(connection):
+        what = f"the replication slot belongs to database {state['database']!r}"
+        raise Failure(what, where, "Configure another slot in sources.yml")
 
 
-def _database(connection: Connection) -> str:
-    """Its name as pg_replication_slots spells it, which needn't be as the DSN does: names are of no encoding."""
+def _read_database_name(connection: Connection) -> str:
+    """The database's name as pg_replication_slots has it. The DSN may spell it in another encoding."""
     ((name,),) = connection.execute("SELECT current_database()").fetchall()
     return str(name)
 
 
 def check_droppable(connection: Connection, slot: str, source: str) -> None:
-    """Raises Failure for a slot that is not to be dropped: somebody streams from it, or it was never ours."""
-    if found := state(connection, slot):
-        check_ours(connection, found, slot, source)
-    when_free(connection, slot, source)
+    """Raises Failure if a slot must not be dropped: a process streams from it, or it is not a stream writer's."""
+    if state := read_slot(connection, slot):
+        check_writer_slot(connection, state, slot, source)
+    wait_until_free(connection, slot, source)
 
 
-def drop(connection: Connection, slot: str, source: str) -> None:
-    """Drops a slot, if it is there. Raises Failure if it is not `check_droppable`."""
+def drop_slot(connection: Connection, slot: str, source: str) -> None:
+    """Drop a slot if it exists. Raises Failure as `check_droppable` does."""
     check_droppable(connection, slot, source)
     connection.execute(
         "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
@@ -198,30 +195,33 @@ def drop(connection: Connection, slot: str, source: str) -> None:
     )
 
 
-class _Waits:
-    """Says once in a while which open transactions the making of a slot waits for."""
+class _SlotCreationMonitor:
+    """Called while a slot is created: logs from time to time which open transactions the creation waits for.
 
-    def __init__(self, watch: Connection, slot: str, also: Callable[[], None] | None) -> None:
-        self._watch, self._slot, self._also = watch, slot, also
-        self._next = time.monotonic() + _REPORT_SECONDS
+    waiting: called each time; it may raise `Cancelled`.
+    """
+
+    def __init__(self, connection: Connection, slot: str, waiting: Callable[[], None] | None) -> None:
+        self._connection, self._slot, self._waiting = connection, slot, waiting
+        self._next_report = time.monotonic() + _REPORT_SECONDS
         self._repeats = Repeats(_log)
 
-    def look(self) -> None:
-        """Whether it is to be given up."""
-        if self._also:
-            self._also()
+    def check_cancelled(self) -> None:
+        """Raises `Cancelled` if the creation is to be abandoned."""
+        if self._waiting:
+            self._waiting()
 
     def __call__(self) -> None:
-        self.look()
-        if time.monotonic() < self._next:
+        self.check_cancelled()
+        if time.monotonic() < self._next_report:
             return
-        self._next = time.monotonic() + 6 * _REPORT_SECONDS
-        found = ", ".join(open_transactions(self._watch)) or "the role may not see them"
-        self._repeats.occurred(f"slot {self._slot} waits for open transactions: {found}", key=self._slot)
+        self._next_report = time.monotonic() + 6 * _REPORT_SECONDS
+        transactions = ", ".join(find_open_transactions(self._connection)) or "not visible to the role"
+        self._repeats.occurred(f"slot {self._slot} waits for open transactions: {transactions}", key=self._slot)
 
 
-def open_transactions(connection: Connection) -> list[str]:
-    """The oldest open transactions that have written, prepared ones included, as text."""
+def find_open_transactions(connection: Connection) -> list[str]:
+    """The three oldest open transactions that have written, including prepared ones, described for a message."""
     return [
         f"{transaction} of {user}, open for {age}"
         for transaction, user, age in connection.execute(
@@ -233,45 +233,45 @@ def open_transactions(connection: Connection) -> list[str]:
     ]
 
 
-def _in_recovery(connection: Connection) -> bool:
+def _is_in_recovery(connection: Connection) -> bool:
     row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
     return bool(row and row[0])
 
 
-def _cannot_create(slot: str, error: psycopg.Error) -> Failure:
+def _creation_failure(slot: str, error: psycopg.Error) -> Failure:
     text = error.diag.message_primary or str(error)
     if "wal_level" in text:
         return Failure(text, slot, "Set wal_level = logical in the server's configuration and restart it")
     if isinstance(error, psycopg.errors.ConfigurationLimitExceeded):
-        return Failure(text, slot, "Drop a slot that nobody uses, or raise max_replication_slots")
+        return Failure(text, slot, "Drop an unused slot, or raise max_replication_slots")
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return Failure(text, slot, "Give the role the REPLICATION attribute: ALTER ROLE ... REPLICATION")
-    return Failure(f"can't make a replication slot ({text})", slot, "See the server's log")
+    return Failure(f"can't create a replication slot ({text})", slot, "See the server's log")
 
 
-def end_reader(connection: Connection, slot: str, process: int) -> None:
-    """Ends a process of the server that reads a slot, if it is this one: ours, cut off from us and not aware of it."""
+def terminate_walsender(connection: Connection, slot: str, process: int) -> None:
+    """End the walsender `process` if it still uses the slot: its connection to this client was lost unnoticed."""
     connection.execute(
         "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s AND active_pid = %s",
         [slot, process],
     )
 
 
-def when_free(connection: Connection, slot: str, source: str) -> dict[str, Any] | None:
-    """The slot's `state` when it is not in use; waits a little, as a walsender notices late that its client was killed.
+def wait_until_free(connection: Connection, slot: str, source: str) -> dict[str, Any] | None:
+    """The slot's state, as `read_slot` returns it, once no process uses it.
 
-    Raises Failure if it stays so.
+    Waits up to RELEASE_SECONDS, since a walsender detects a killed client late. Raises Failure if it is still in use.
     """
-    deadline, said = time.monotonic() + RELEASE_SECONDS, False
-    while (found := state(connection, slot)) and found["active"]:
-        if not said:
-            _log.info("slot %s: waits up to %g s for process %s", slot, RELEASE_SECONDS, found["active_pid"])
-            said = True
+    deadline, has_logged = time.monotonic() + RELEASE_SECONDS, False
+    while (state := read_slot(connection, slot)) and state["active"]:
+        if not has_logged:
+            _log.info("slot %s: waiting up to %g s for server process %s", slot, RELEASE_SECONDS, state["active_pid"])
+            has_logged = True
         if time.monotonic() >= deadline:
             raise Failure(
-                f"the replication slot is in use by process {found['active_pid']} of the server",
+                f"the replication slot is in use by process {state['active_pid']} of the server",
                 f"source {source}, slot {slot}",
-                "End the stream that reads it, or name another slot in sources.yml",
+                "Stop the stream that reads it, or configure another slot in sources.yml",
             )
         time.sleep(0.1)
-    return found
+    return state

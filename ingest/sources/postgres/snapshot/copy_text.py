@@ -1,7 +1,7 @@
-r"""Decodes rows of `COPY ... TO STDOUT (FORMAT text)`: the columns as maps, and the key's values.
+r"""Decodes rows of `COPY ... TO STDOUT (FORMAT text)`: the columns as maps, and the key's values. Pure, vectorised.
 
-Pure and vectorised: tabs and newlines in values are sent escaped, so those that are left end
-values. Only batches with a backslash in them cost more; `\N` alone is NULL, `\\N` is the text `\N`.
+Tabs and newlines in values are sent escaped, so an unescaped one ends a value. Only batches with a backslash cost more:
+`\N` alone is NULL, `\\N` is the text `\N`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from ingest.common.errors import Failure
-from ingest.sources.postgres.pgoutput.arrow_columns import maps, text, tile
+from ingest.sources.postgres.pgoutput.arrow_columns import build_maps, repeat, to_strings
 from ingest.sources.postgres.pgoutput.payload_buffer import I32, I64, U8, Mask
 
-# Small enough for the processor's cache, and for 32-bit offsets: an empty value takes a byte
-# here, its name in the map up to 63.
+# Small enough for the CPU cache, and for 32-bit offsets: an empty value takes one byte here, its name in the map up to
+# 63 bytes.
 BATCH_BYTES = 4 * 2**20
 
 _TAB, _NEWLINE, _BACKSLASH, _NULL = b"\t\n\\N"
 _DELIMITER = np.zeros(256, np.bool_)
 _DELIMITER[[_TAB, _NEWLINE]] = True
-# What a character stands for after a backslash; most for themselves.
+# The character that an escape sequence stands for; for most, the character itself.
 _MEANING = np.arange(256, dtype=np.uint8)
 _MEANING[list(b"bfnrtv")] = list(b"\b\f\n\r\t\v")
 
@@ -43,14 +43,14 @@ def decode(
 ) -> Iterator[Rows]:
     """The rows in `payloads`, in batches of about BATCH_BYTES (one row may be more).
 
-    payloads: whole rows, any number in each (the server sends one). names: the columns in the order
-    they are copied; keys: some of them, in key order. No rows give no batch. Raises `Failure` for
-    rows of another width, and for what is not UTF-8; source says where that was.
+    payloads: complete rows, any number in each (the server sends one). names: the columns in the order of the COPY;
+    keys: the key columns in key order; source: names the source in errors. Without rows there is no batch. Raises
+    `Failure` for rows of another width, and for text that is not UTF-8.
     """
     places = [names.index(key) for key in keys]
     for batch in _batches(payloads):
         values, rows = _values(batch, len(names), source)
-        columns = maps(np.full(rows, len(names)), tile(names, rows), values)
+        columns = build_maps(np.full(rows, len(names)), repeat(names, rows), values)
         key_values = [values.take(pa.array(np.arange(rows) * len(names) + p)) for p in places]
         yield Rows(rows, columns, key_values)
 
@@ -73,7 +73,7 @@ def _batches(payloads: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """Many rows, cut between them; a row that is larger than a batch is a part of its own."""
+    """Splits rows into parts of at most BATCH_BYTES; a larger row is a part of its own."""
     start = 0
     while start < len(data):
         end = data.rfind(b"\n", start, start + BATCH_BYTES) + 1
@@ -83,7 +83,7 @@ def _parts(data: bytes) -> Iterator[bytes]:
 
 
 def _values(batch: bytes, width: int, source: str) -> tuple[pa.Array, int]:
-    """All values of a batch as strings, row by row, and how many rows there are."""
+    """All values of a batch as strings, row by row, and the number of rows."""
     data = np.frombuffer(batch, np.uint8)
     newline = data == _NEWLINE
     end = np.flatnonzero((data == _TAB) | newline)
@@ -99,7 +99,7 @@ def _values(batch: bytes, width: int, source: str) -> tuple[pa.Array, int]:
     keep[end] = False
     if not keep[escape + 1].all():
         raise _damaged(source)
-    # A value ends where its delimiter was, less what is taken out before that.
+    # A value ends at its delimiter's offset, less the number of bytes removed before it.
     offsets = np.zeros(len(end) + 1, np.int32)
     offsets[1:] = end - np.arange(len(end))
     valid = None
@@ -125,15 +125,15 @@ def _fits(data: U8, newline: I64, end: I64, width: int) -> bool:
 
 
 def _are_nulls(data: U8, backslash: I64) -> Mask:
-    """Which of the backslashes begin a NULL: with an N, alone between delimiters."""
-    # Before the first byte stands, wrapped around, the newline of the last.
+    """Which of the backslashes begin a NULL: before an N, alone between delimiters."""
+    # Index -1, before the first byte, wraps around to the newline of the last row.
     before, after = data[backslash - 1], data.take(backslash + 2, mode="clip")
     null: Mask = _DELIMITER[before] & (data[backslash + 1] == _NULL) & _DELIMITER[after]
     return null
 
 
 def _escapes(backslash: I64) -> I64:
-    """Which of the backslashes escape what follows; in a run every second one is escaped."""
+    """The backslashes that escape the next character; in a run of backslashes, every second one is escaped itself."""
     place = np.arange(len(backslash))
     first = np.diff(backslash, prepend=-2) != 1
     within = place - np.maximum.accumulate(np.where(first, place, 0))
@@ -144,12 +144,12 @@ def _escapes(backslash: I64) -> I64:
 def _strings(offsets: I32, data: U8, valid: Mask | None, source: str) -> pa.Array:
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [bits, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return text(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers), source)
+    return to_strings(pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers), source)
 
 
 def _damaged(source: str) -> Failure:
     return Failure(
-        "what COPY sent is not rows of the columns asked for",
+        "COPY returned rows that do not have the requested columns",
         source,
-        "Read the rows again; if it comes back, the list of columns and the COPY command differ",
+        "Read the rows again; if the error returns, the list of columns and the COPY command differ",
     )

@@ -1,9 +1,7 @@
-"""Postgres tables for the snapshotter: what there is to read, under which snapshot, and the reading
-itself.
+"""Postgres tables for the snapshotter: plans snapshots, holds the exported snapshot, reads chunks.
 
-The snapshot is one that the making of a slot exported: the writer's own for the first tables, a
-temporary slot's for later ones. It is held by a transaction of this process for as long as tables
-are read in it.
+The exported snapshot comes from the creation of a slot: the writer's own slot for the first tables, a temporary slot
+for later ones. A transaction of this process holds it while tables are read under it.
 """
 
 import logging
@@ -23,10 +21,16 @@ from ingest.snapshot.executor_reads import ChunkReader, chunk_outcome
 from ingest.snapshot.snapshot_source import Bounds, CatalogUnavailable, ChunkOutcome, SnapshotPlan, SourceUnavailable
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Connection, Link, place
-from ingest.sources.postgres.schema_tracking.table_sync import Survey
+from ingest.sources.postgres.postgres_connection import (
+    TRANSIENT_ERRORS,
+    CannotConnect,
+    Connection,
+    LazyConnection,
+    describe_endpoint,
+)
+from ingest.sources.postgres.schema_tracking.table_sync import CatalogSync
 from ingest.sources.postgres.slots import replication_slots
-from ingest.sources.postgres.slots.replication_slots import Held
+from ingest.sources.postgres.slots.replication_slots import ExportedSnapshot
 from ingest.sources.postgres.snapshot import table_chunk_reader
 from ingest.sources.postgres.writers.postgres_writers import check_database
 
@@ -34,69 +38,68 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresTables:
-    """One source's tables.
-
-    held: a snapshot to begin with, closed here; None: make one when it is needed.
-    """
+    """The tables of one source. held: an exported snapshot to start with, closed here; None: create one when needed."""
 
     def __init__(
         self,
         lake: Lake,
         source: PostgresSource,
         settings: JobSettings,
-        held: Held | None = None,
+        held: ExportedSnapshot | None = None,
     ) -> None:
         self._settings = settings
         self._held = held
         self._dsn = source.dsn.get_secret_value()
-        self._link = Link(self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings))
+        self._connection = LazyConnection(
+            self._dsn, settings.connect_timeout_seconds, partial(check_database, lake, source, settings)
+        )
         self._cancelled = threading.Event()
-        self._survey = Survey(lake, source, self._link, self._cancelled.wait)
+        self._catalog_sync = CatalogSync(lake, source, self._connection, self._cancelled.wait)
         self._reader = ChunkReader(
             lake.spark, "ingest.sources.postgres.snapshot.table_chunk_reader", self._dsn, settings
         )
 
-    def sync_catalog(self) -> None:
-        """See `SnapshotSource`."""
-        with self._reachable():
-            self._survey.all()
+    def survey(self) -> None:
+        """See `Source`."""
+        with self._mapped_errors():
+            self._catalog_sync.sync_all()
 
     def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:
         """See `SnapshotSource`.
 
-        Under the snapshot a table has to look as it does now: else a newer is made.
+        A table must look under the exported snapshot as it does now; otherwise a newer one is created.
         """
         wanted = {table.table_id: table.rev for table in queued}
         try:
-            with self._reachable():
-                return self._plan(wanted, self._give_up_if_cancelled if patient else _give_up)
-        except replication_slots.GivenUp:
+            with self._mapped_errors():
+                return self._plan(wanted, self._check_cancelled if patient else _cancel_at_once)
+        except replication_slots.Cancelled:
             return []
 
-    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[SnapshotPlan]:
-        held = self._hold(wanted, waiting)
+    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[Plan]:
+        held = self._get_snapshot(wanted, waiting)
         for _ in range(3):
-            found = self._alike(held, wanted)
-            if len(found) == len(wanted.keys() & self._survey.seen.keys()):
+            found = self._find_unchanged(held, wanted)
+            if len(found) == len(wanted.keys() & self._catalog_sync.states.keys()):
                 break
-            # Altered since the snapshot was made: it sees no rows, or old columns.
-            held = self._renew(wanted, waiting)
-            self._survey.all()
-        found = [i for i in self._alike(held, wanted) if self._survey.seen[i].published]
-        tables = self._survey.tables
-        return [SnapshotPlan(self._survey.seen[i].row, held.lsn, self._chunks(tables[i])) for i in found]
+            # A table was altered since the exported snapshot, which sees no rows of it, or old columns.
+            held = self._create_snapshot(wanted, waiting)
+            self._catalog_sync.sync_all()
+        found = [i for i in self._find_unchanged(held, wanted) if self._catalog_sync.states[i].published]
+        tables = self._catalog_sync.tables
+        return [Plan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in found]
 
-    def ineligibility_reason(self, table: SourceTable) -> str:
-        """See `SnapshotSource`. What keeps a table from being read is one for all its generations."""
-        return self._survey.obstacles.get(table.relation_id, "")
+    def obstacle(self, table: SourceTable) -> str:
+        """See `Source`. The reason applies to all generations of the table."""
+        return self._catalog_sync.ineligible.get(table.relation_id, "")
 
-    def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:
-        """See `SnapshotSource`: its part of the leaf's size, as of the last survey."""
+    def weight(self, table: SourceTable, chunk: Chunk) -> int:
+        """See `Source`: the chunk's share of the partition's size, as of the last catalog sync."""
         if chunk.row_keys is not None:
             return 0
-        found = self._survey.tables.get(table.table_id)
-        for leaf, pages, size in found.sizes if found else ():
-            if leaf.partition_id == chunk.partition_id:
+        found = self._catalog_sync.tables.get(table.table_id)
+        for partition, pages, size in found.partition_sizes if found else ():
+            if partition.partition_id == chunk.partition_id:
                 upper = pages if chunk.upper_bound is None else int(chunk.upper_bound)
                 return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
         return 0
@@ -104,23 +107,23 @@ class PostgresTables:
     def requires_single_snapshot(self, table: SourceTable) -> bool:
         """See `SnapshotSource`.
 
-        Rows without a key are counted, so a row must not be seen from two moments.
+        Rows without a key are counted, so all chunks must be read under one exported snapshot.
         """
         return table.key_columns is None
 
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[ChunkOutcome]:
         """See `SnapshotSource`."""
         try:
-            with self._reachable():
-                held = self._hold({})
-                # What is held may be of a table that another process began later.
-                if held.lsn < max((min_read_lsn(table, chunk) for table, chunk in chunks), default=0):
-                    held = self._renew({}, self._give_up_if_cancelled)
-        except replication_slots.GivenUp:
+            with self._mapped_errors():
+                held = self._get_snapshot({})
+                # Another process may have started a table's snapshot under a later exported snapshot.
+                if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
+                    held = self._create_snapshot({}, self._check_cancelled)
+        except replication_slots.Cancelled:
             return
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
-            if problem := self._lost(table, chunk, held):
+            if problem := self._unreadable_reason(table, chunk, held):
                 del claimed[chunk.snapshot_id, chunk.chunk]
                 yield ChunkOutcome(chunk, problem=problem, must_restart=True)
         tasks = [
@@ -133,23 +136,23 @@ class PostgresTables:
                 self.release_resources()
             yield chunk_outcome(result, claimed[result.snapshot_id, result.chunk])
 
-    def _lost(self, table: SourceTable, chunk: Chunk, held: Held) -> str:
-        """Why a chunk can't be read under a snapshot of the server; empty if it can."""
-        if held.lsn < min_read_lsn(table, chunk):
-            return "the cluster failed over, and has not come to the snapshot that was begun"
-        if self.requires_single_snapshot(table) and table.snapshot_lsn != held.lsn:
-            return "its snapshot was lost, and it has no key"
-        if chunk.partition_id not in self._survey.published:
-            return "it is not published any more, so nothing says which of its rows may be read"
+    def _unreadable_reason(self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot) -> str:
+        """Why a chunk can't be read under an exported snapshot; empty: it can."""
+        if held.lsn < earliest(table, chunk):
+            return "the cluster failed over, and is behind the LSN of the running snapshot"
+        if self.at_once(table) and table.snapshot_lsn != held.lsn:
+            return "its exported snapshot was lost, and it has no key"
+        if chunk.partition_id not in self._catalog_sync.published:
+            return "it is no longer published, so its row filter is unknown"
         return ""
 
     def watermark(self) -> int:
-        """See `SnapshotSource`."""
-        with self._reachable():
-            return catalog_tables.watermark(self._link.get())
+        """See `Source`."""
+        with self._mapped_errors():
+            return catalog_tables.emit_marker(self._connection.get())
 
-    def release_resources(self) -> None:
-        """See `SnapshotSource`: an open snapshot keeps the source from clearing up."""
+    def rest(self) -> None:
+        """See `Source`: an open exported snapshot keeps VACUUM from removing dead rows."""
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -159,29 +162,32 @@ class PostgresTables:
         self._cancelled.set()
 
     def close(self) -> None:
-        """See `SnapshotSource`."""
-        self.release_resources()
-        self._link.close()
+        """See `Source`."""
+        self.rest()
+        self._connection.close()
 
     @contextmanager
-    def _reachable(self) -> Iterator[None]:
-        """What says that the connection is lost becomes `SourceUnavailable`; the next call connects again."""
+    def _mapped_errors(self) -> Iterator[None]:
+        """Within it, connection errors become `Unreachable` and lock errors `Busy`; the next call connects again."""
         try:
             yield
         except CannotConnect as error:
-            raise SourceUnavailable(error.what, error.where, error.fix) from None
-        except PASSING as error:
-            raise CatalogUnavailable(
-                f"the catalogue can't be read at the moment ({self._link.why(error)})", place(self._dsn)
+            raise Unreachable(error.what, error.where, error.fix) from None
+        except TRANSIENT_ERRORS as error:
+            raise Busy(
+                f"the catalog can't be read at the moment ({self._connection.describe_error(error)})",
+                describe_endpoint(self._dsn),
             ) from None
         except psycopg.OperationalError as error:
-            self._link.close()
-            self.release_resources()
-            raise SourceUnavailable(
-                f"the connection was cut ({' '.join(str(error).split())})", place(self._dsn)
+            self._connection.close()
+            self.rest()
+            raise Unreachable(
+                f"the connection was lost ({' '.join(str(error).split())})", describe_endpoint(self._dsn)
             ) from None
 
-    def _task(self, table: SourceTable, chunk: Chunk, held: Held, folder: Folder) -> table_chunk_reader.ChunkTask:
+    def _task(
+        self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot, folder: Folder
+    ) -> table_chunk_reader.ChunkTask:
         return table_chunk_reader.ChunkTask(
             source=table.source,
             table_name=table.table_name,
@@ -194,60 +200,62 @@ class PostgresTables:
             partition_id=chunk.partition_id,
             columns={column.name: column.attnum for column in table.columns},
             key=table.key_columns,
-            row_filter=self._survey.published[chunk.partition_id].row_filter,
+            row_filter=self._catalog_sync.published[chunk.partition_id].row_filter,
             lower=int(chunk.lower_bound or 0),
             upper=None if chunk.upper_bound is None else int(chunk.upper_bound),
             row_keys=chunk.row_keys,
             snapshot=held.name,
             read_lsn=held.lsn,
-            storage={leaf.partition_id: leaf.storage for leaf in table.leaves},
+            storage={partition.partition_id: partition.storage for partition in table.partitions},
             folder=folder.root,
             largest_row=folder.largest_row,
         )
 
-    def _chunks(self, table: CatalogTable) -> tuple[Bounds, ...]:
-        """By leaf; the last of a leaf is open, as it may have grown."""
+    def _plan_chunks(self, table: CatalogTable) -> tuple[Bounds, ...]:
+        """The chunks of each partition; its last one has no upper bound, since the partition may grow."""
         planned: list[Bounds] = []
-        for leaf, pages, size in table.sizes:
+        for partition, pages, size in table.partition_sizes:
             count = chunk_count(size, self._settings)
             lower = [str(page) for page in sorted({number * pages // count for number in range(count)})]
-            planned += zip([leaf.partition_id] * len(lower), lower, [*lower[1:], None], strict=True)
+            planned += zip([partition.partition_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
-    def _alike(self, held: Held, wanted: Mapping[str, int]) -> list[str]:
-        """Of the wanted tables those that the snapshot sees with the storage and columns of now."""
-        tables = self._survey.tables
-        return [i for i in wanted if i in tables and _same_in(held.connection, tables[i])]
+    def _find_unchanged(self, held: ExportedSnapshot, wanted: Mapping[str, int]) -> list[str]:
+        """The wanted tables whose storage and columns are the same under the exported snapshot."""
+        tables = self._catalog_sync.tables
+        return [i for i in wanted if i in tables and _is_unchanged_in(held.connection, tables[i])]
 
-    def _hold(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> Held:
-        """The snapshot at hand, or one made now if it is older than the queueing of these tables."""
+    def _get_snapshot(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> ExportedSnapshot:
+        """The held exported snapshot, or a new one if that was created before these tables were queued."""
         held = self._held
-        if held is None or held.connection.broken or not held.covers(wanted):
-            return self._renew(wanted, waiting or self._give_up_if_cancelled)
+        if held is None or held.connection.broken or not held.includes(wanted):
+            return self._create_snapshot(wanted, waiting or self._check_cancelled)
         return held
 
-    def _renew(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> Held:
-        """A snapshot in place of the one at hand, which stays until it is there. waiting: see `slots.create`."""
-        made = replication_slots.create(self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds)
-        self.release_resources()
-        self._held = made
-        return made
+    def _create_snapshot(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> ExportedSnapshot:
+        """Replace the held exported snapshot once the new one exists. waiting: see `create_slot`."""
+        created = replication_slots.create_slot(
+            self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds
+        )
+        self.rest()
+        self._held = created
+        return created
 
-    def _give_up_if_cancelled(self) -> None:
+    def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
-            raise replication_slots.GivenUp
+            raise replication_slots.Cancelled
 
 
-def _give_up() -> None:
-    raise replication_slots.GivenUp
+def _cancel_at_once() -> None:
+    raise replication_slots.Cancelled
 
 
-def _same_in(connection: Connection, table: CatalogTable) -> bool:
-    """Whether a snapshot sees the leaves, storage and columns that a table had at the last look.
+def _is_unchanged_in(connection: Connection, table: CatalogTable) -> bool:
+    """Whether a table has the same partitions, storage and columns under an exported snapshot as in the last sync.
 
-    What has changed since that look, each chunk sees after its read.
+    Each chunk detects later changes after its read.
     """
-    oids = [leaf.partition_id for leaf in table.leaves]
+    oids = [partition.partition_id for partition in table.partitions]
     try:
         storage = connection.execute(
             "SELECT oid::bigint, relfilenode::bigint FROM pg_class WHERE oid = ANY (%s::oid[])",
@@ -260,6 +268,6 @@ def _same_in(connection: Connection, table: CatalogTable) -> bool:
         ).fetchall()
     except psycopg.OperationalError:
         return False
-    return dict(storage) == {leaf.partition_id: leaf.storage for leaf in table.leaves} and columns == [
-        (column.name, column.attnum) for column in table.columns
-    ]
+    return dict(storage) == {
+        partition.partition_id: partition.storage for partition in table.partitions
+    } and columns == [(column.name, column.attnum) for column in table.columns]

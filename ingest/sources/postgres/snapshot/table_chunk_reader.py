@@ -1,8 +1,8 @@
-"""Reading a chunk of a Postgres table on one of Spark's executors, into a Parquet file.
+"""Reads a chunk of a Postgres table on a Spark executor into a Parquet file.
 
-A chunk is a range of blocks of one leaf, read by COPY under the snapshot's transaction; after the
-read, in the same transaction, the table's storage and columns are compared with the registered
-ones: under a held snapshot a rewritten table looks empty.
+A chunk is a range of blocks of one partition, read by COPY under the exported snapshot. After the read, in the same
+transaction, the table's storage and columns are compared with the registered ones: under an older snapshot a rewritten
+table looks empty.
 """
 
 import json
@@ -29,7 +29,7 @@ from ingest.snapshot.chunk_task import (
 from ingest.sources.postgres.postgres_connection import CannotConnect, Connection, connect, copy_out
 from ingest.sources.postgres.snapshot import copy_text
 
-# What a server says of a snapshot that is not there, or was let go of.
+# The server's errors for an exported snapshot that does not exist or was released.
 _SNAPSHOT_ERRORS = (
     psycopg.errors.InvalidParameterValue,
     psycopg.errors.ObjectNotInPrerequisiteState,
@@ -38,18 +38,16 @@ _SNAPSHOT_ERRORS = (
 
 
 class _NoSnapshot(Exception):
-    """The exported snapshot is gone."""
+    """The exported snapshot no longer exists."""
 
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """What an executor needs to know to read a chunk.
+    """A chunk to read, as sent to an executor.
 
-    relation_id: the table's oid, partition_id: of what is read. columns: names with the numbers that the table has
-    for them. key: column names in key order, None: all.
-    lower, upper: block numbers. row_keys: only rows with these.
-    snapshot: the name to import. read_lsn: that snapshot's stamp.
-    storage: of every leaf of the table, by oid.
+    relation_id: oid of the table; partition_id: oid of the partition to read. columns: attnum by name. key: column
+    names in key order; None: all. lower, upper: block numbers. row_keys: read only rows with these keys. snapshot: name
+    of the exported snapshot; read_lsn: its LSN. storage: relfilenode of every partition of the table, by oid.
     """
 
     source: str
@@ -74,21 +72,21 @@ class ChunkTask:
     largest_row: int | None
 
     def pack(self) -> Task:
-        """As JSON can hold it."""
+        """The task as JSON values."""
         return asdict(self)
 
 
 def unpack(packed: Task) -> ChunkTask:
-    """The task that was packed."""
-    found = dict(packed)
-    found["key"] = None if found["key"] is None else tuple(found["key"])
-    found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
-    found["storage"] = {int(oid): node for oid, node in found["storage"].items()}
-    return ChunkTask(**found)
+    """The task of `ChunkTask.pack`."""
+    fields = dict(packed)
+    fields["key"] = None if fields["key"] is None else tuple(fields["key"])
+    fields["row_keys"] = None if fields["row_keys"] is None else tuple(fields["row_keys"])
+    fields["storage"] = {int(oid): node for oid, node in fields["storage"].items()}
+    return ChunkTask(**fields)
 
 
 def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkResult:
-    """Read one chunk into its file. Raises nothing that the source may say: it is the result."""
+    """Read one chunk into its file. An error of the source is not raised, but is the result's problem."""
     task = unpack(packed)
     sink: Sink | None = None
     try:
@@ -98,7 +96,7 @@ def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkR
                 Folder(task.folder, task.largest_row), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
             )
             _read(connection, task, sink)
-            changed = _changed(connection, task)
+            changed = _find_change(connection, task)
         file = sink.close()
         if changed or not file.rows:
             sink.discard()
@@ -111,7 +109,7 @@ def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkR
             sink.discard()
         if not isinstance(error, Failure | ValueError | psycopg.Error | _NoSnapshot):
             raise
-        return ChunkResult(task.snapshot_id, task.chunk, problem=_kind(error), detail=_said(error))
+        return ChunkResult(task.snapshot_id, task.chunk, problem=_problem_kind(error), detail=_one_line(error))
 
 
 def _begin(connection: Connection, task: ChunkTask) -> None:
@@ -119,22 +117,22 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
     try:
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(task.snapshot)))
     except _SNAPSHOT_ERRORS as error:
-        raise _NoSnapshot(_said(error)) from error
+        raise _NoSnapshot(_one_line(error)) from error
 
 
 def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
-    landed = SnapshotRows(task.pack(), datetime.now(timezone.utc))
+    snapshot_rows = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
-    payloads = copy_out(connection, _statement(connection, task))
+    payloads = copy_out(connection, _copy_statement(connection, task))
     for rows in copy_text.decode(payloads, tuple(task.columns), key, task.table_name):
-        sink.write(landed.table(row_keys(rows.keys, rows.count), rows.columns))
+        sink.write(snapshot_rows.table(row_keys(rows.keys, rows.count), rows.columns))
 
 
-def _statement(connection: Connection, task: ChunkTask) -> str:
-    """The COPY of a chunk: all its columns, in order. Raises UndefinedTable if it has gone."""
+def _copy_statement(connection: Connection, task: ChunkTask) -> str:
+    """The COPY statement of a chunk. Raises UndefinedTable if the partition was dropped."""
     conditions = [f"ctid >= '({task.lower},0)'"] if task.lower else []
     if task.row_keys is not None:
-        conditions.append(_has_key(connection, task))
+        conditions.append(_key_condition(connection, task))
     if task.upper is not None:
         conditions.append(f"ctid < '({task.upper},0)'")
     if task.row_filter:
@@ -147,7 +145,7 @@ def _statement(connection: Connection, task: ChunkTask) -> str:
         [task.partition_id],
     ).fetchone()
     if row is None:
-        raise psycopg.errors.UndefinedTable(f"relation {task.partition_id} is gone")
+        raise psycopg.errors.UndefinedTable(f"relation {task.partition_id} does not exist")
     return f"COPY (SELECT {names} FROM ONLY {row[0]}{where}) TO STDOUT"
 
 
@@ -157,11 +155,11 @@ WHERE a.attrelid = %s::oid AND a.attnum > 0 AND t.typnamespace <> 'pg_catalog'::
 """
 
 
-def _has_key(connection: Connection, task: ChunkTask) -> str:
-    """That a row's key is one of these; Postgres reads the texts as it printed them.
+def _key_condition(connection: Connection, task: ChunkTask) -> str:
+    """The condition that a row's key is one of `row_keys`; Postgres parses the texts that it printed.
 
-    The operators of extensions' types are not on our search path: those are compared as they are printed, as are
-    domains, whose casts to text may leave out blanks.
+    Operators of extension types are not on the session's search path, so such values are compared as text; so are
+    domains, whose casts to text may remove blanks.
     """
     foreign = {name for (name,) in connection.execute(_FOREIGN_TYPES, [task.partition_id]).fetchall()}
     columns = sql.SQL(", ").join(
@@ -172,34 +170,33 @@ def _has_key(connection: Connection, task: ChunkTask) -> str:
     return sql.SQL("({}) IN ({})").format(columns, sql.SQL(", ").join(values)).as_string(connection)
 
 
-# pg_class as the transaction's snapshot sees it, the file name as it is now: they differ after a
-# rewrite.
+# pg_class is read under the transaction's snapshot, the file node as of now: they differ after a rewrite.
 _STORAGE = """
 SELECT c.oid::bigint, c.relfilenode::bigint, coalesce(pg_relation_filenode(c.oid), 0)::bigint
 FROM pg_class c WHERE c.oid = ANY (%s::oid[])
 """
 
 
-# The columns' names as they are now, by which COPY found them, whatever the transaction's snapshot sees.
+# The present names of the columns, which COPY uses, not those under the transaction's snapshot.
 _NAMES = """
 SELECT (pg_identify_object_as_address('pg_class'::regclass, %s::oid, number)).object_names[3]
 FROM unnest(%s::int[]) WITH ORDINALITY AS a (number, place) ORDER BY place
 """
 
 
-def _changed(connection: Connection, task: ChunkTask) -> str:
-    """What of the table is not as it was registered; empty if nothing is. COPY holds it as it is now."""
-    found = {oid: (then, now) for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()}
+def _find_change(connection: Connection, task: ChunkTask) -> str:
+    """How the table differs from its registered state; empty: it does not. The COPY's lock keeps it unchanged."""
+    nodes = {oid: (then, now) for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()}
     for oid, node in task.storage.items():
-        if found.get(oid) != (node, node):
-            return f"the storage of relation {oid} is another one"
+        if nodes.get(oid) != (node, node):
+            return f"the storage of relation {oid} was replaced"
     names = connection.execute(_NAMES, [task.relation_id, list(task.columns.values())]).fetchall()
     if [name for (name,) in names] != list(task.columns):
-        return "its columns have other names"
+        return "its columns were renamed"
     return ""
 
 
-def _kind(error: Exception) -> str:
+def _problem_kind(error: Exception) -> str:
     if isinstance(error, CannotConnect):
         return UNREACHABLE
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
@@ -213,6 +210,6 @@ def _kind(error: Exception) -> str:
     return FAILED
 
 
-def _said(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     primary = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return " ".join((primary or str(error)).split())

@@ -20,9 +20,9 @@ from ingest.lake import Lake
 from ingest.positions.position import Position, current_epochs, format_lsn
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import Connection, connect, impatient, locked_tables
+from ingest.sources.postgres.postgres_connection import Connection, connect, describe_locked_tables, with_lock_timeout
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
-from ingest.sources.postgres.slots.replication_slots import Held, System
+from ingest.sources.postgres.slots.replication_slots import ExportedSnapshot, ServerIdentity
 from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
@@ -36,26 +36,26 @@ def open_writers(
     settings: JobSettings,
     running: Collection[int] | None = None,
     wait: Callable[[float], bool] = table_assignment.sleep,
-) -> tuple[dict[int, Position], Held | None]:
+) -> tuple[dict[int, Position], ExportedSnapshot | None]:
     """Where each writer goes on, those that are to leave included, and a snapshot that a slot exported if all were made
     just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
     wait: sleeps some seconds; true: stop waiting.
 
     Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot whose position was never stored is created again. Raises Failure, GivenUp.
+    A slot whose position was never stored is created again. Raises Failure, Cancelled.
     """
     waiting = partial(_give_up_if, wait)
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
-    held: Held | None = None
+    held: ExportedSnapshot | None = None
     with (
         connect(dsn, connect_timeout_seconds=seconds) as connection,
         connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication,
         table_assignment.locked(connection, source, "writers", wait),
     ):
-        system = replication_slots.identify(replication)
+        system = replication_slots.identify_server(replication)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
-        found = replication_slots.states(connection)
-        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
+        found = replication_slots.read_slots(connection)
+        stored, counting = stored_positions(lake, source), lake.writers(source.name)
         positions = {writer: stored[writer] for writer in counting}
         _check_database(connection, replication, positions.values(), found)
         for writer, at in positions.items():
@@ -66,15 +66,15 @@ def open_writers(
         for writer in sorted(set(range(1, source.writers + 1)) - counting):
             slot = source.slot_of(writer)
             if writer in stored:
-                replication_slots.drop(
+                replication_slots.drop_slot(
                     connection, stored[writer].slot, source.name
                 )  # it has left: what it had to read is read
             # One that is there was made by a process that died before it stored where that begins.
             _check_nobodys(lake, source, system, found, slot)
-            replication_slots.drop(connection, slot, source.name)
+            replication_slots.drop_slot(connection, slot, source.name)
             if writer not in stored and slot in found:
                 _log.warning("source %s: slot %s was of no writer of this lake; it is made anew", source.name, slot)
-            made = replication_slots.create(dsn, slot, made_for, waiting, seconds)
+            made = replication_slots.create_slot(dsn, slot, made_for, waiting, seconds)
             if writer in stored:
                 lake.store_position(stored[writer].advanced_to(made.lsn))  # nothing of its own is in between
             positions[writer] = begin(lake, source, system, writer, made.lsn)
@@ -98,7 +98,7 @@ def open_writers(
 
 def _give_up_if(wait: Callable[[float], bool]) -> None:
     if wait(0):
-        raise replication_slots.GivenUp
+        raise replication_slots.Cancelled
 
 
 def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, connection: Connection) -> None:
@@ -109,7 +109,7 @@ def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, co
     if counting := [stored[writer] for writer in lake.active_writers(source.name)]:
         dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            _check_database(connection, replication, counting, replication_slots.states(connection))
+            _check_database(connection, replication, counting, replication_slots.read_slots(connection))
 
 
 def _check_database(
@@ -118,7 +118,7 @@ def _check_database(
     for at in positions:
         slot_continuity.check_log(connection, replication, at)
         if at.slot in found:
-            replication_slots.check_ours(connection, found[at.slot], at.slot, at.source)
+            replication_slots.check_writer_slot(connection, found[at.slot], at.slot, at.source)
 
 
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
@@ -126,7 +126,7 @@ def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
     return {writer: position for (_, writer), position in current_epochs(lake.positions(source.name)).items()}
 
 
-def begin(lake: Lake, source: PostgresSource, system: System, writer: int, start: int) -> Position:
+def begin(lake: Lake, source: PostgresSource, system: ServerIdentity, writer: int, start: int) -> Position:
     """Store a writer's first position."""
     slot = source.slot_of(writer)
     position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
@@ -144,13 +144,13 @@ def publish(
     repeats = Repeats(_log)
     while True:
         try:
-            with impatient(connection):
-                usable = [t for t in catalog_tables.tables(connection, source.selects) if not t.problem]
+            with with_lock_timeout(connection):
+                usable = [t for t in catalog_tables.read_tables(connection, source.selects) if not t.problem]
                 names = {writer: source.publication_of(writer) for writer in range(1, source.writers + 1)}
                 publications.make(connection, names, usable)
             return usable
         except psycopg.errors.LockNotAvailable:
-            repeats.occurred(f"source {source.name}: {locked_tables(connection)}", key="locked")
+            repeats.occurred(f"source {source.name}: {describe_locked_tables(connection)}", key="locked")
             waiting()
 
 
@@ -168,9 +168,9 @@ def _made_for(
 
 def clear_up(connection: Connection, lake: Lake, source: PostgresSource, left: Position) -> None:
     """Of a writer that has left: a slot that nobody reads would keep the log for ever."""
-    found = replication_slots.state(connection, left.slot)
+    found = replication_slots.read_slot(connection, left.slot)
     if found and not found["active"] and left.slot not in _slots_of_others(lake, source, left.system_id):
-        replication_slots.drop(connection, left.slot, source.name)
+        replication_slots.drop_slot(connection, left.slot, source.name)
     publications.drop_if_empty(connection, source.publication_of(left.writer))
 
 
@@ -183,7 +183,7 @@ def _slots_of_others(lake: Lake, source: PostgresSource, system_id: str) -> dict
 
 
 def _check_nobodys(
-    lake: Lake, source: PostgresSource, system: System, found: Mapping[str, dict[str, Any]], slot: str
+    lake: Lake, source: PostgresSource, system: ServerIdentity, found: Mapping[str, dict[str, Any]], slot: str
 ) -> None:
     """Raises Failure for a slot that is to be made anew, but is another source's."""
     others = _slots_of_others(lake, source, system.system_id)
@@ -201,11 +201,16 @@ def _say_what_is_left_over(
     """Slots named as if they were another writer's: made by a process that died before it was stored."""
     system_id = next(iter(positions.values())).system_id
     known = {one.slot for one in positions.values()} | _slots_of_others(lake, source, system_id).keys()
-    for name, found in replication_slots.states(connection).items():
+    for name, found in replication_slots.read_slots(connection).items():
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers
-        if is_numbered and name not in known and not found["active"] and replication_slots.is_ours(connection, found):
-            _states.log_change(
+        if (
+            is_numbered
+            and name not in known
+            and not found["active"]
+            and replication_slots.is_writer_slot(connection, found)
+        ):
+            _states.tell(
                 f"{source.name}, {name}",
                 f"source {source.name}: slot {name} is of none of its writers, and keeps the log; if nobody else reads "
                 f"it, SELECT pg_drop_replication_slot('{name}')",

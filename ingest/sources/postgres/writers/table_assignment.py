@@ -23,7 +23,7 @@ from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.publications import Member
 from ingest.sources.postgres.postgres_connection import CannotConnect, Connection
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T", int, str)
@@ -52,7 +52,7 @@ def locked(
 ) -> Iterator[None]:
     """While this is open no other process does `what` to the same source.
 
-    wait: waits so many seconds for another to end, true if it is to give up. Raises GivenUp then.
+    wait: waits so many seconds for another to end, true if it is to give up. Raises Cancelled then.
     """
     key = [f"tidemark {what} of {source.slot}"]
     since, said = time.monotonic(), _SAY_SECONDS
@@ -64,7 +64,7 @@ def locked(
             message = "source %s: has waited %d s for process %s of the server, which sees to its %s"
             _log.warning(message, source.name, waited, by, what)
         if wait(_TRY_SECONDS):
-            raise GivenUp
+            raise Cancelled
     try:
         yield
     finally:
@@ -111,7 +111,7 @@ def add(
         held = Counter({writer: 0 for writer in names if writer <= source.writers})
         held.update(m.writer for m in publications.members(connection, names) if m.writer in held)
         for table in tables:
-            if held and table.owned and not publications.holds(published, table):
+            if held and table.is_owned and not publications.holds(published, table):
                 writer = min(held, key=lambda one: (held[one], one))
                 publications.add(connection, names[writer], table)
                 held[writer] += 1
@@ -195,7 +195,7 @@ def _move(connection: Connection, lake: Lake, source: PostgresSource, member: Me
         return error.diag.message_primary or str(error)
     # Also to a row that was registered since, by who had looked before.
     seen = {member.published_id, moving_id}
-    moved_lsn = catalog_tables.watermark(connection)
+    moved_lsn = catalog_tables.emit_marker(connection)
     _tell(lake, source, member, seen, published_id=moving_id, moving_id=None, moved_lsn=moved_lsn, writer=writer)
     return ""
 

@@ -15,9 +15,9 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import Position
 from ingest.sources.postgres.catalog import catalog_tables, publications
-from ingest.sources.postgres.postgres_connection import PASSING, CannotConnect, Connection, connect
+from ingest.sources.postgres.postgres_connection import TRANSIENT_ERRORS, CannotConnect, Connection, connect
 from ingest.sources.postgres.slots import replication_slots
-from ingest.sources.postgres.slots.replication_slots import GivenUp
+from ingest.sources.postgres.slots.replication_slots import Cancelled
 from ingest.sources.postgres.writers import table_assignment
 from ingest.sources.postgres.writers.postgres_writers import clear_up
 
@@ -63,9 +63,9 @@ class Departure:
             try:
                 with self._connect() as connection:
                     self._target = self._look(connection)
-            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
+            except (CannotConnect, psycopg.OperationalError, *TRANSIENT_ERRORS) as error:
                 _log.warning("it can't be seen whether writer %d may leave (%s)", self._position.writer, error)
-            except GivenUp:
+            except Cancelled:
                 return None
         return self._target
 
@@ -81,9 +81,9 @@ class Departure:
                 with self._connect() as connection:
                     self._leave(connection)
                 return
-            except (CannotConnect, psycopg.OperationalError, *PASSING) as error:
+            except (CannotConnect, psycopg.OperationalError, *TRANSIENT_ERRORS) as error:
                 _log.warning("writer %d can't leave at the moment (%s)", self._position.writer, error)
-            except GivenUp:
+            except Cancelled:
                 return
             if self._wait(pause):
                 return
@@ -91,7 +91,7 @@ class Departure:
 
     def _leave(self, connection: Connection) -> None:
         source, writer = self._source, self._position.writer
-        replication_slots.when_free(connection, self._position.slot, source.name)
+        replication_slots.wait_until_free(connection, self._position.slot, source.name)
         with (
             table_assignment.locked(connection, source, "writers", self._wait),
             table_assignment.locked(connection, source, "tables", self._wait),
@@ -119,7 +119,7 @@ class Departure:
             # What another one that leaves is still to give away would look as if somebody else moved tables.
             if publications.read(connection, self._publication) or self._gives_away(connection):
                 return None
-            return catalog_tables.watermark(connection)
+            return catalog_tables.emit_marker(connection)
 
     def _gives_away(self, connection: Connection) -> bool:
         """Whether a publication of ours, of a writer that leaves, has a table."""

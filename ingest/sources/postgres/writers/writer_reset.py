@@ -14,7 +14,7 @@ from ingest.positions.position import Position, format_lsn
 from ingest.sources.postgres.catalog import publications
 from ingest.sources.postgres.postgres_connection import Connection, connect
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
-from ingest.sources.postgres.slots.replication_slots import System
+from ingest.sources.postgres.slots.replication_slots import ServerIdentity
 from ingest.sources.postgres.writers import table_assignment
 from ingest.sources.postgres.writers.postgres_writers import begin, publish, stored_positions
 
@@ -33,8 +33,8 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
         table_assignment.locked(connection, source, "writers"),
     ):
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            system = replication_slots.identify(replication)
-        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
+            system = replication_slots.identify_server(replication)
+        stored, counting = stored_positions(lake, source), lake.writers(source.name)
         writers = range(1, source.writers + 1)
         names = _slots(connection, source, system, {w: stored.get(w) for w in {*writers, *counting}})
         _check_may_start_over(connection, source, stored.values(), names)
@@ -74,7 +74,7 @@ def start_over_writers(
             raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {has}")
         lost = {writer: stored[writer] for writer in writers}
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            system = replication_slots.identify(replication)
+            system = replication_slots.identify_server(replication)
             for position in lost.values():
                 slot_continuity.check_log(connection, replication, position)
         names = _slots(connection, source, system, lost)
@@ -92,13 +92,17 @@ def start_over_writers(
 
 
 def _slots(
-    connection: Connection, source: PostgresSource, system: System, stored: Mapping[int, Position | None]
+    connection: Connection, source: PostgresSource, system: ServerIdentity, stored: Mapping[int, Position | None]
 ) -> set[str]:
     """The names of these writers' slots: as `sources.yml` has them, and as they were before it was changed."""
     before = {p.slot for p in stored.values() if p and p.system_id == system.system_id}
     return {
         *map(source.slot_of, stored),
-        *(slot for slot in before if replication_slots.is_ours(connection, replication_slots.state(connection, slot))),
+        *(
+            slot
+            for slot in before
+            if replication_slots.is_writer_slot(connection, replication_slots.read_slot(connection, slot))
+        ),
     }
 
 
@@ -111,11 +115,11 @@ def _new_slots(
 ) -> dict[int, int]:
     """Drops slots and makes these writers' anew; where each begins."""
     for name in names:
-        replication_slots.drop(connection, name, source.name)
+        replication_slots.drop_slot(connection, name, source.name)
     starts = {}
     for writer in writers:
         slot = source.slot_of(writer)
-        held = replication_slots.create(
+        held = replication_slots.create_slot(
             source.dsn.get_secret_value(), slot, {}, seconds=settings.connect_timeout_seconds
         )
         held.close()  # what is queued now is to be read later
@@ -126,7 +130,7 @@ def _new_slots(
 def _check_may_start_over(
     connection: Connection, source: PostgresSource, stored: Iterable[Position], names: Iterable[str]
 ) -> None:
-    at = replication_slots.current_lsn(connection)
+    at = replication_slots.read_current_lsn(connection)
     landed = max((position.position for position in stored), default=0)
     if at < landed:
         raise Failure(
@@ -159,6 +163,6 @@ def _queue(lake: Lake, source: PostgresSource, connection: Connection, lost: Map
             for table in lake.tables.read(source.name).values()
             if table.writer in lost
             or (table.moved_lsn or 0) > since
-            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.leaves)])
+            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.partitions)])
         }
         return set(lake.tables.queue_snapshots(source.name, _NOTE, names))
