@@ -32,7 +32,7 @@ def stream(
     The tables are registered, as they are when a stream goes on. wrapped: what a feed is read by.
     """
     jobs.snapshotter()
-    jobs.rest()
+    jobs.release_resources()
     writers = [jobs.writer(_wrapped(each, wrapped), hooks or CommitHooks(), None) for each in jobs.streams]
     with ThreadPoolExecutor(len(writers)) as pool, stopwatch() as run:
         progress = list(pool.map(lambda writer: writer.run(until=until), writers))

@@ -88,8 +88,8 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
     for number in count():
         source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
         with connected(uri, 10.0) as client:
-            system = mongodb_server.identify(client, place(uri))
-        scope = Scope(mongodb_server.CLUSTER, source.collections)
+            system = mongodb_server.identify_deployment(client, describe_endpoint(uri))
+        scope = StreamScope(mongodb_server.CLUSTER, source.collections)
         opened.store_position(Position(source.name, WRITER, scope.slot, system, 1, start, start))
         yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
 

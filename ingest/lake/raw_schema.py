@@ -211,7 +211,7 @@ def _migrate(spark: SparkSession, name: str, table: Table) -> None:
 
 
 def _missing_columns(present: StructType, wanted: StructType, inside: str = "") -> list[str]:
-    """The missing columns, and the missing fields of list items, as in `leaves.element.attached STRING`."""
+    """The missing columns, and the missing fields of list items, as in `partitions.element.attached STRING`."""
     missing = []
     for field_ in wanted:
         if field_.name not in present.names:

@@ -67,7 +67,7 @@ class SourceTable:
     replica_identity: str
     key_columns: tuple[str, ...] | None
     columns: tuple[Column, ...]
-    leaves: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]
     writer: int = 1
     state: str = QUEUED
     snapshot_id: str | None = None
@@ -188,5 +188,5 @@ def _parse_table(row: Row) -> SourceTable:
     values["key_columns"] = None if values["key_columns"] is None else tuple(values["key_columns"])
     values["dropped"] = None if values["dropped"] is None else tuple(values["dropped"])
     values["columns"] = tuple(Column(**column) for column in values["columns"] or ())
-    values["leaves"] = tuple(Partition(**partition) for partition in values["leaves"] or ())
+    values["partitions"] = tuple(Partition(**partition) for partition in values["partitions"] or ())
     return SourceTable(**values)

@@ -276,7 +276,7 @@ class Jobs:
         try:
             opened, jobs = self._create_jobs(source)
         except BaseException:
-            source.rest()
+            source.release_resources()
             raise
         self._opened[source.name] = opened
         return jobs
@@ -296,7 +296,7 @@ class Jobs:
         if snapshotter:
             jobs.append(Job(f"snapshot {source.name}", snapshotter.run, snapshotter.stop))
         else:
-            source.rest()
+            source.release_resources()
         return _Opened(source, tuple(writers), snapshotter), jobs
 
     def _on_writer_stored(self, batch: Batch) -> None:

@@ -51,9 +51,9 @@ class SourceJobs:
         self._settings = settings
         self._tables = tables
         # Without tombstones, snapshots must be complete before the stream starts.
-        self._alone = not source.soft_deletes
+        self._stream_waits = not source.soft_deletes
 
-    def writer(self, stream: Stream, hooks: Hooks, queued: Snapshotter | None) -> StreamWriter:
+    def writer(self, stream: Stream, hooks: CommitHooks, queued: Snapshotter | None) -> StreamWriter:
         """The stream writer of a stream. queued: the snapshotter to wake when the stream has queued a snapshot."""
         feed = stream.feed(queued.wake if queued else lambda: None)
         if self._stream_waits:
@@ -63,9 +63,9 @@ class SourceJobs:
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         """The snapshotter. The existing tables are registered first, so that callers can wait for their snapshots."""
-        self._tables.survey()
-        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, alone=self._alone)
+        self._tables.sync_catalog()
+        return Snapshotter(self._lake, self._tables, self.name, self._settings, hooks, stream_waits=self._stream_waits)
 
-    def rest(self) -> None:
+    def release_resources(self) -> None:
         """Release the source's resources, such as an exported snapshot, as no snapshot is taken here."""
         self._tables.close()

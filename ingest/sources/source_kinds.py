@@ -60,7 +60,7 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
     return environment.unavailable(error, where)
 
 
-def tables(lake: Lake, source: Source, settings: JobSettings) -> Tables:
+def tables(lake: Lake, source: Source, settings: JobSettings) -> SnapshotSource:
     """A source's tables for the snapshotter, in a process without a stream."""
     if isinstance(source, PostgresSource):
         return postgres_snapshot_source.PostgresTables(lake, source, settings)
@@ -94,7 +94,7 @@ def position_text(source: Source, position: int) -> str:
     return format_lsn(position) if isinstance(source, PostgresSource) else cluster_time.format_position(position)
 
 
-def views(source: Source, settings: JobSettings, record: Record) -> Found:
+def views(source: Source, settings: JobSettings, record: Record) -> SourceViews:
     """A source's staging views. record: of the existing ones."""
     if isinstance(source, PostgresSource):
         return table_views.views(source, settings, record)

@@ -19,7 +19,7 @@ from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
 from ingest.sources.mongodb import mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer, start_over
 from ingest.sources.mongodb.snapshot.mongodb_snapshot_source import MongoCollections
-from ingest.sources.mongodb.stream_scope import Scope
+from ingest.sources.mongodb.stream_scope import StreamScope
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.stream_writer import StreamWriter
 from tests.harness import postgres_jobs

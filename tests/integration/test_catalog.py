@@ -293,7 +293,7 @@ def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
         ((oid,),) = orders.execute("select 'later'::regclass::oid::bigint")
         later = catalog_tables.read_table(other, oid)
         assert later is not None
-        assert jobs.lake.tables.upsert(jobs.source.name, [later.row(jobs.source.name)])
+        assert jobs.lake.tables.upsert(jobs.source.name, [later.to_source_table(jobs.source.name)])
         altering.commit()
         look.result(60)
     link.close()

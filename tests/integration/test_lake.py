@@ -231,14 +231,14 @@ def table(source: str, table_id: str = "t1") -> SourceTable:
         replica_identity="d",
         key_columns=("b", "a"),
         columns=(Column("a", 1, "integer"), Column("b", 2, "text")),
-        leaves=(Partition(5, "public.odd", 7),),
+        partitions=(Partition(5, "public.odd", 7),),
         published_id=3,
     )
 
 
 def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
     row = table(name)
-    counted = replace(row, table_id="t2", key_columns=None, columns=(), leaves=())
+    counted = replace(row, table_id="t2", key_columns=None, columns=(), partitions=())
     assert lake.tables.upsert(name, [row, counted]) == [row, counted]
     assert lake.tables.read(name) == {"t1": row, "t2": counted}
 

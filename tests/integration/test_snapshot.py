@@ -797,7 +797,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
 ) -> None:
     accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
     both = jobs.source.model_copy(update={"writers": 2})
-    share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).rest())
+    share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).release_resources())
     put = SourceTables.upsert
 
     def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:

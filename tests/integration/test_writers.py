@@ -65,7 +65,7 @@ def stream(
     for one in opened.streams:
         if only in (None, one.position.writer):
             opened.writer(one, hooks or CommitHooks(), None).run(until=target)
-    opened.rest()
+    opened.release_resources()
 
 
 def settle(jobs: PostgresJobs, *, writers: int | None = None) -> None:
@@ -167,7 +167,7 @@ def test_a_table_in_whose_rows_a_transaction_is_open_moves_later(jobs: PostgresJ
     with tables.connect(autocommit=False) as connection:
         connection.execute("update c set v = 1 where id = 1")
         jobs.source = jobs.source.model_copy(update={"writers": 1})
-        open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+        open_jobs(jobs.lake, jobs.source, jobs.settings).release_resources()
         assert shared(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
         connection.execute("update b set v = 1 where id = 1")
         connection.execute("update c set v = 2 where id = 1")
@@ -188,7 +188,7 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: PostgresJobs, tables: D
         tables.execute("update c set v = 1; delete from c where id = 2")
         jobs.source = jobs.source.model_copy(update={"writers": 2})
         opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
-        opened.rest()
+        opened.release_resources()
         tables.execute("insert into c values (3, 3)")
 
     jobs.snapshot(SnapshotHooks(after_claim=call_once(move)))
@@ -295,7 +295,7 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, ta
 
     def begin() -> None:
         try:
-            open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+            open_jobs(jobs.lake, jobs.source, jobs.settings).release_resources()
         except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             failures.append(error)
 
@@ -417,7 +417,7 @@ def test_a_table_that_was_moved_lacks_what_its_old_writer_had_not_landed(jobs: P
     settle(jobs)
     tables.execute("update c set v = 7")
     jobs.source = jobs.source.model_copy(update={"writers": 1})
-    open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+    open_jobs(jobs.lake, jobs.source, jobs.settings).release_resources()
     assert shared(jobs)["public.c"] == 1
     tables.drop_slot(jobs.source.slot_of(2))
     assert start_over_writers(jobs.lake, jobs.source, jobs.settings, [2]) == ["public.c"]
@@ -454,7 +454,7 @@ def test_a_writer_leaves_when_it_may_though_the_connection_is_cut(
     assert "writer 2 can't leave at the moment" in caplog.text
     assert jobs.lake.active_writers(jobs.source.name) == {1}
     assert slots(tables) == {jobs.source.slot}
-    opened.rest()
+    opened.release_resources()
 
 
 @pytest.mark.slow(reason="two writers that leave in one moment")
@@ -472,7 +472,7 @@ def test_writers_that_leave_together_recognise_each_other(
         assert [two.target(), three.target()] == [None, None]
     assert three.target() is not None
     assert two.target() is not None
-    opened.rest()
+    opened.release_resources()
     two.leave()
     three.leave()
     assert jobs.lake.active_writers(jobs.source.name) == {1}
@@ -494,7 +494,7 @@ def test_a_table_move_that_times_out_is_rolled_back(
     monkeypatch.setattr(table_assignment, "HOLD_TIMEOUT", "100ms")
     monkeypatch.setattr(table_assignment, "_tell", stopped)
     jobs.source = jobs.source.model_copy(update={"writers": 2})
-    open_jobs(jobs.lake, jobs.source, jobs.settings).rest()
+    open_jobs(jobs.lake, jobs.source, jobs.settings).release_resources()
     assert re.search("tables stay with their writers for now: .*cut while public.[abc] moved", caplog.text)
     assert set(shared(jobs).values()) == {1}
     monkeypatch.undo()
@@ -552,7 +552,7 @@ def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
                 for one in opened.streams:
                     writer = opened.writer(one, CommitHooks(*[maybe_die] * 4), None)
                     threads.enter_context(_in_a_thread(writer, target))
-            opened.rest()
+            opened.release_resources()
             now = jobs.lake.persisted_position(jobs.source.name) or 0
             assert now >= persisted
             persisted = now

@@ -3,7 +3,7 @@
 import pytest
 
 from ingest.common.errors import Failure
-from ingest.positions.position import Restart
+from ingest.positions.position import StreamReset
 from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
 from ingest.sources.postgres.postgres_connection import Connection
 from ingest.sources.postgres.replication.replication_reader import BoundedQueue, Reader

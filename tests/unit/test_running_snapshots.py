@@ -18,7 +18,7 @@ def table(name: str) -> SourceTable:
     return SourceTable(
         *("shop", name, f"public.{name}", 500, "d", ("id",)),
         columns=(),
-        leaves=(),
+        partitions=(),
         state=RUNNING,
         snapshot_id=f"{name}-1",
         snapshot_lsn=10,

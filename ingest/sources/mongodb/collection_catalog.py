@@ -10,7 +10,7 @@ from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.common.records import table_id
-from ingest.config.sources_file import SERVERS_OWN, MongoSource, has_wildcard, included
+from ingest.config.sources_file import SYSTEM_DATABASES, MongoSource, has_wildcard, including_patterns
 from ingest.lake.source_tables import Partition, SourceTable
 from ingest.sources.mongodb import raw_cursor
 from ingest.sources.mongodb.mongodb_connection import RAW, Client, describe_error

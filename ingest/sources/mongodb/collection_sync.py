@@ -58,7 +58,7 @@ class CatalogSync:
         }
         if rows := [*self._new(known), *self._find_ended(client, known, present, unlisted)]:
             scopes.check_scope(self._lake, self._source, self._scope)
-            self._lake.tables.put(name, rows)
+            self._lake.tables.upsert(name, rows)
 
     def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
@@ -67,7 +67,7 @@ class CatalogSync:
             if before is None:
                 rows.append(each.to_source_table(self._source.name))
             elif before.state == ENDED:
-                rows.append(before.queued("it exists again"))
+                rows.append(before.with_snapshot_queued("it exists again"))
         return rows
 
     def _find_ended(
@@ -91,7 +91,7 @@ class CatalogSync:
                 row.table_name,
                 row.table_id,
             )
-        return [row.after(state=ENDED, ended_lsn=at) for row in gone]
+        return [row.with_changes(state=ENDED, ended_lsn=at) for row in gone]
 
     def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:

@@ -70,7 +70,7 @@ class Field:
         return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
 
 
-def views(source: MongoSource, settings: JobSettings, record: Record) -> Found:
+def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceViews:
     """The views of all collections of `source` that can be replicated. record: of the existing views.
 
     Raises CannotConnect.

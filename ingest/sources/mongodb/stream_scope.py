@@ -46,7 +46,7 @@ class StreamScope:
 
 def stored_position(lake: Lake, source: MongoSource) -> Position | None:
     """The position of the current epoch."""
-    return current(lake.positions(source.name)).get((source.name, WRITER))
+    return current_epochs(lake.positions(source.name)).get((source.name, WRITER))
 
 
 def configured_scope(lake: Lake, source: MongoSource) -> StreamScope:
@@ -73,7 +73,7 @@ def change_selection(lake: Lake, source: MongoSource, before: StreamScope, after
     names = [table.table_name for table in lake.tables.read(source.name).values()]
     added = [name for name in names if after.selects(name) and not before.selects(name)]
     if added:
-        lake.tables.queue(source.name, "the stream selects it again", added)
+        lake.tables.queue_snapshots(source.name, "the stream selects it again", added)
     while left := [
         table.with_changes(state=ENDED, ended_lsn=position)
         for table in lake.tables.read(source.name).values()

@@ -39,7 +39,7 @@ class _View:
         return any(each.not_held for each in self.casts.values())
 
 
-def views(source: PostgresSource, settings: JobSettings, record: Record) -> Found:
+def views(source: PostgresSource, settings: JobSettings, record: Record) -> SourceViews:
     """The views of all tables of `source` that can be replicated. record: of the existing views.
 
     Raises CannotConnect.

@@ -32,7 +32,7 @@ from ingest.sources.mongodb.stream_scope import StreamScope
 
 _log = logging.getLogger(__name__)
 # Kept here because a failing source's jobs are created again with each attempt.
-_states = States(_log)
+_states = StateLog(_log)
 
 
 def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Position:
@@ -49,7 +49,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
             landed = cluster_time.format_position(stored.position)
-            _states.tell(source.name, f"source {source.name}: everything before {landed} is committed")
+            _states.log_change(source.name, f"source {source.name}: everything before {landed} is committed")
             return stored
         _log.warning("source %s: the stream's scope is now %s, before %s", source.name, scope.slot, stored.slot)
         before = StreamScope.parse(stored.slot)
@@ -58,9 +58,9 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
             scopes.change_selection(lake, source, before, scope, stored.position)
             begun = replace(begun, start_position=stored.position, position=stored.position, token=stored.token)
         else:
-            lake.tables.queue(source.name, "the level of the change stream has changed")
+            lake.tables.queue_snapshots(source.name, "the level of the change stream has changed")
     # Another process may start at the same time; only one of the two positions is stored.
-    lake.begin(begun, stored.start_position if stored else -1)
+    lake.register_start_position(begun, stored.start_position if stored else -1)
     scopes.check_scope(lake, source, scope)
     found = scopes.stored_position(lake, source)
     assert found is not None
@@ -212,7 +212,7 @@ class MongoFeed:
         """End all waiting for the source."""
         self._cancelled.set()
 
-    def before_landing(self) -> bool:
+    def prepare_commit(self) -> bool:
         """Nothing to do: an event contains the identity of its collection."""
         return True
 
@@ -236,7 +236,7 @@ class MongoFeed:
         while known := self._lake.tables.read(self._source).get(table_id):
             if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > at:
                 return
-            if self._lake.tables.put(self._source, [known.queued("it was renamed and renamed back")]):
+            if self._lake.tables.upsert(self._source, [known.with_snapshot_queued("it was renamed and renamed back")]):
                 return
 
     def _look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:

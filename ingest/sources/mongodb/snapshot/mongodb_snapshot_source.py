@@ -56,7 +56,7 @@ class MongoCollections:
         with self._reachable() as client:
             self._catalog_sync.sync_all(client)
 
-    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[Plan]:  # noqa: ARG002
+    def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
         """See `Source`. Never waits."""
         with self._reachable() as client:
             at = self._at = mongodb_server.operation_time(client)
@@ -65,7 +65,7 @@ class MongoCollections:
             ]
             return [plan for plan in planned if plan]
 
-    def obstacle(self, table: SourceTable) -> str:
+    def ineligibility_reason(self, table: SourceTable) -> str:
         """See `Source`. A dropped collection has no reason: its generation will end."""
         return self._catalog_sync.ineligible.get(table.table_id, "")
 
@@ -83,7 +83,7 @@ class MongoCollections:
             with self._reachable() as client:
                 self._at = mongodb_server.operation_time(client)
         if any(table.table_id not in self._catalog_sync.seen for table, _ in chunks):
-            self.survey()  # another process may have started a snapshot of a collection created since
+            self.sync_catalog()  # another process may have started a snapshot of a collection created since
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         tasks = []
         for table, chunk in chunks:
@@ -103,7 +103,7 @@ class MongoCollections:
         with self._reachable() as client:
             return mongodb_server.emit_marker(client, self._level)
 
-    def rest(self) -> None:
+    def release_resources(self) -> None:
         """See `Source`: the next chunks are read at a new clusterTime."""
         self._at = None
 
@@ -118,7 +118,7 @@ class MongoCollections:
 
     @contextmanager
     def _reachable(self) -> Iterator[Client]:
-        """The client. Within it, connection errors become `Unreachable`."""
+        """The client. Within it, connection errors become `SourceUnavailable`."""
         try:
             if self._client is None:
                 client = mongodb_connection.connect(self._uri, self._settings.connect_timeout_seconds)
@@ -130,7 +130,7 @@ class MongoCollections:
         except PyMongoError as error:
             if not mongodb_connection.is_transient(error):
                 raise
-            raise Unreachable(
+            raise SourceUnavailable(
                 f"MongoDB does not answer ({mongodb_connection.describe_error(error)})",
                 mongodb_connection.describe_endpoint(self._uri),
             ) from None
@@ -145,10 +145,10 @@ class MongoCollections:
             client.close()
             raise
 
-    def _planned(self, client: Client, at: int, table: SourceTable) -> Plan | None:
+    def _planned(self, client: Client, at: int, table: SourceTable) -> SnapshotPlan | None:
         """None: it can't be planned; the next catalog sync logs the reason."""
         try:
-            return Plan(table, at, self._chunks(client, self._catalog_sync.seen[table.table_id], table))
+            return SnapshotPlan(table, at, self._chunks(client, self._catalog_sync.seen[table.table_id], table))
         except OperationFailure as error:
             if mongodb_connection.is_transient(error):
                 raise

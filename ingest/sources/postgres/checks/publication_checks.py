@@ -121,7 +121,9 @@ def _check_sent(
         if why := misfit(found.sent, table):
             what, _, fix = why.partition("; ")
             fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quote_identifier(found.name)}")
-            yield Finding(left_out(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:])
+            yield Finding(
+                exclusion_level(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:]
+            )
             continue
         absent = [c.name for c in table.columns if any(c.name not in partition.columns for partition in partitions)]
         if absent:

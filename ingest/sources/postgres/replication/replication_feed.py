@@ -86,10 +86,11 @@ class PostgresFeed:
         self._registry.refresh()
         self._reader.start()
 
-    def read(self, timeout: float) -> EventBatch | Restart | None:
+    def read(self, timeout: float) -> EventBatch | StreamReset | None:
         """The next batch; None: nothing was received within `timeout` seconds.
 
-        Restart: the events of an open transaction will be received again. Raises Failure if the stream can't continue.
+        StreamReset: the events of an open transaction will be received again. Raises Failure if the stream can't
+        continue.
         """
         if self._is_cancelled:
             return None
@@ -99,9 +100,9 @@ class PostgresFeed:
             self._is_cancelled = True
             return None
 
-    def _take(self, timeout: float) -> EventBatch | Restart | None:
+    def _take(self, timeout: float) -> EventBatch | StreamReset | None:
         item = self._queue.get(timeout)
-        if isinstance(item, Restart):
+        if isinstance(item, StreamReset):
             self._decoder = Decoder(self._source.name, self._stored.writer, self._registry, item.position)
             return item
         if time.monotonic() - self._polled_at >= self._settings.catalog_poll_seconds:
@@ -120,7 +121,7 @@ class PostgresFeed:
         self._decoder.changed = {}
         return self._without_unselected(batch)
 
-    def before_landing(self) -> bool:
+    def prepare_commit(self) -> bool:
         """Before a commit: queue new snapshots of the tables whose rows would lack the events read so far.
 
         After the commit would be too late: if the process is killed, no other process checks its events. False: the
@@ -184,7 +185,7 @@ class PostgresFeed:
         unselected = pc.is_in(batch.events["table_id"], value_set=others)
         return replace(batch, events=batch.events.filter(pc.invert(unselected)))
 
-    def _connect(self) -> tuple[Connection, Restart]:
+    def _connect(self) -> tuple[Connection, StreamReset]:
         """For the reader: a checked replication connection, and the newest stored position on the server's timeline."""
         seconds = self._settings.connect_timeout_seconds
         replication = connect(self._dsn, replication=True, connect_timeout_seconds=seconds)
@@ -194,7 +195,7 @@ class PostgresFeed:
                     replication_slots.terminate_walsender(connection, self._stored.slot, self._walsender)
                 found = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have read the slot until now.
-                stored = current(self._lake.positions(self._stored.source))
+                stored = current_epochs(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest

@@ -1,7 +1,7 @@
 """The thread that reads the replication socket: received payloads in batches for the decoder.
 
-`Reader` starts at the stored position, and returns to it, with back-off, when the connection is lost; a `Restart` in
-its output announces that the following payloads were partly returned before. It acknowledges stored positions only,
+`Reader` starts at the stored position, and returns to it, with back-off, when the connection is lost; a `StreamReset`
+in its output announces that the following payloads were partly returned before. It acknowledges stored positions only,
 every few seconds and on request, however slow its consumer is: a full queue stops the reading, never the status
 messages. It ends when told to, or after it has put the error that ended it into the queue.
 """
@@ -18,7 +18,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 
 from ingest.common.errors import Failure, Unavailable
 from ingest.common.log_repeats import Repeats
-from ingest.positions.position import Restart, format_lsn
+from ingest.positions.position import StreamReset, format_lsn
 from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
 from ingest.sources.postgres.postgres_connection import CannotConnect, Connection
 from ingest.sources.postgres.replication import copy_both
@@ -47,11 +47,11 @@ class BoundedQueue:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._items: deque[tuple[PayloadBatch | Restart | BaseException, int]] = deque()
+        self._items: deque[tuple[PayloadBatch | StreamReset | BaseException, int]] = deque()
         self._size = 0
         self._changed = threading.Condition()
 
-    def put(self, item: PayloadBatch | Restart | BaseException, size: int, timeout: float) -> bool:
+    def put(self, item: PayloadBatch | StreamReset | BaseException, size: int, timeout: float) -> bool:
         """Add an item; false if the queue stayed full for `timeout` seconds."""
         with self._changed:
             if not self._changed.wait_for(lambda: self._size < self._limit, timeout):
@@ -61,7 +61,7 @@ class BoundedQueue:
             self._changed.notify_all()
             return True
 
-    def get(self, timeout: float) -> PayloadBatch | Restart | None:
+    def get(self, timeout: float) -> PayloadBatch | StreamReset | None:
         """The next item; None: there is none within `timeout` seconds. If the item is an exception, raises it."""
         with self._changed:
             if not self._changed.wait_for(lambda: bool(self._items), timeout):
@@ -204,7 +204,7 @@ class Reader(threading.Thread):
             self._send_status_if_due()
         self._send_status()
 
-    def _put(self, item: PayloadBatch | Restart | BaseException, size: int) -> None:
+    def _put(self, item: PayloadBatch | StreamReset | BaseException, size: int) -> None:
         while not self._queue.put(item, size, 0.2):
             if self._stopped.is_set():
                 return

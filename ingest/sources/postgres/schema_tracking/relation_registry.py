@@ -107,7 +107,7 @@ class LakeRelationRegistry:
         """
         while incomplete := self._find_incomplete(changed):
             reason = "its identity, key, name or a column's name had been another one for a while"
-            if self._catalog_sync.put([row.queued(reason) for row in incomplete.values()]):
+            if self._catalog_sync.put([row.with_snapshot_queued(reason) for row in incomplete.values()]):
                 self._queued()
             self._catalog_sync.reload()
 
@@ -130,7 +130,10 @@ class LakeRelationRegistry:
             if not waiting:
                 return
             requeued.update(
-                row.table_id for row in self._catalog_sync.put([row.queued(row.note or "") for row in waiting.values()])
+                row.table_id
+                for row in self._catalog_sync.put(
+                    [row.with_snapshot_queued(row.note or "") for row in waiting.values()]
+                )
             )
 
     def _find_incomplete(self, changed: Mapping[TableIdentity, int]) -> dict[str, SourceTable]:

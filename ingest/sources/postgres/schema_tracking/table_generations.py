@@ -31,7 +31,7 @@ def reconcile(states: Iterable[CatalogState], known: Mapping[str, SourceTable]) 
         if not state.published:
             # An event that two publications send is counted twice in a table without a key, until a new snapshot.
             if state.published_twice and before is not None and before.state in (RUNNING, DONE):
-                changes.append(before.queued("several publications publish a part of it"))
+                changes.append(before.with_snapshot_queued("several publications publish a part of it"))
             continue
         if before is None:
             changes.append(state.row)
@@ -67,7 +67,7 @@ def find_reshaped_tables(states: Iterable[CatalogState], known: Mapping[str, Sou
     """
     pairs = ((state, row) for state in states if state.published for row in known.values())
     return [
-        row.queued(reason)
+        row.with_snapshot_queued(reason)
         for state, row in pairs
         if row.relation_id == state.row.relation_id and row.state in (RUNNING, DONE)
         if (reason := column_change_reason(row, state))
@@ -80,8 +80,8 @@ def mark_unlogged(table_ids: Iterable[str], known: Mapping[str, SourceTable]) ->
     A complete one keeps its rows, and gets a new snapshot once all of it is logged; a running snapshot starts over.
     """
     rows = [known[table_id] for table_id in table_ids if table_id in known]
-    running = [row.queued(UNLOGGED_REASON) for row in rows if row.state == RUNNING]
-    return running + [row.after(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
+    running = [row.with_snapshot_queued(UNLOGGED_REASON) for row in rows if row.state == RUNNING]
+    return running + [row.with_changes(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
 
 
 def _updated(state: CatalogState, before: SourceTable) -> SourceTable | None:
@@ -89,7 +89,7 @@ def _updated(state: CatalogState, before: SourceTable) -> SourceTable | None:
     now = state.row
     reason = "it exists again" if before.state == ENDED else resnapshot_reason(before, state)
     if reason:
-        return replace(before.queued(reason), **{name: getattr(now, name) for name in _CATALOG_FIELDS})
+        return replace(before.with_snapshot_queued(reason), **{name: getattr(now, name) for name in _CATALOG_FIELDS})
     # A running snapshot is compared with the row that it started with, so that row is not replaced.
     changes = {name: getattr(now, name) for name in _CATALOG_FIELDS}
     if before.moving_id == now.published_id:
@@ -98,4 +98,4 @@ def _updated(state: CatalogState, before: SourceTable) -> SourceTable | None:
         changes["dropped"] = (*(before.dropped or ()), *sorted(dropped))
     if before.complete_lsn is None or all(getattr(before, name) == value for name, value in changes.items()):
         return None
-    return before.after(**changes)
+    return before.with_changes(**changes)

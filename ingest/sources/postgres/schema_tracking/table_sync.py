@@ -139,12 +139,12 @@ class CatalogSync:
 
     def _publication_names(self) -> dict[int, str]:
         """The publications of all configured and all active writers, by writer."""
-        writers = {*range(1, self._source.writers + 1), *self._lake.writers(self._source.name)}
+        writers = {*range(1, self._source.writers + 1), *self._lake.active_writers(self._source.name)}
         return {writer: self._source.publication_of(writer) for writer in writers}
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Write rows to raw.source_tables; the rows that are there afterwards (see `SourceTables.put`)."""
-        put = self._lake.tables.put(self._source.name, rows)
+        put = self._lake.tables.upsert(self._source.name, rows)
         for row in put:
             self._warn_about_columns(row)
         self.known |= {row.table_id: row for row in put}
@@ -199,7 +199,7 @@ class CatalogSync:
         lsn = catalog_tables.emit_marker(connection)
         for row in ended:
             _log.warning("%s (%s) no longer exists; its rows will be deleted", row.table_name, row.table_id)
-        rows = [row.after(state=ENDED, ended_lsn=lsn) for row in ended]
+        rows = [row.with_changes(state=ENDED, ended_lsn=lsn) for row in ended]
         self.put(rows)
 
     def _report_ineligible(self, selected: Sequence[CatalogTable]) -> None:

@@ -59,7 +59,7 @@ class PostgresTables:
             lake.spark, "ingest.sources.postgres.snapshot.table_chunk_reader", self._dsn, settings
         )
 
-    def survey(self) -> None:
+    def sync_catalog(self) -> None:
         """See `Source`."""
         with self._mapped_errors():
             self._catalog_sync.sync_all()
@@ -76,7 +76,7 @@ class PostgresTables:
         except replication_slots.Cancelled:
             return []
 
-    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[Plan]:
+    def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[SnapshotPlan]:
         held = self._get_snapshot(wanted, waiting)
         for _ in range(3):
             found = self._find_unchanged(held, wanted)
@@ -87,13 +87,13 @@ class PostgresTables:
             self._catalog_sync.sync_all()
         found = [i for i in self._find_unchanged(held, wanted) if self._catalog_sync.states[i].published]
         tables = self._catalog_sync.tables
-        return [Plan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in found]
+        return [SnapshotPlan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in found]
 
-    def obstacle(self, table: SourceTable) -> str:
+    def ineligibility_reason(self, table: SourceTable) -> str:
         """See `Source`. The reason applies to all generations of the table."""
         return self._catalog_sync.ineligible.get(table.relation_id, "")
 
-    def weight(self, table: SourceTable, chunk: Chunk) -> int:
+    def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:
         """See `Source`: the chunk's share of the partition's size, as of the last catalog sync."""
         if chunk.row_keys is not None:
             return 0
@@ -117,7 +117,7 @@ class PostgresTables:
             with self._mapped_errors():
                 held = self._get_snapshot({})
                 # Another process may have started a table's snapshot under a later exported snapshot.
-                if held.lsn < max((earliest(table, chunk) for table, chunk in chunks), default=0):
+                if held.lsn < max((min_read_lsn(table, chunk) for table, chunk in chunks), default=0):
                     held = self._create_snapshot({}, self._check_cancelled)
         except replication_slots.Cancelled:
             return
@@ -138,9 +138,9 @@ class PostgresTables:
 
     def _unreadable_reason(self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot) -> str:
         """Why a chunk can't be read under an exported snapshot; empty: it can."""
-        if held.lsn < earliest(table, chunk):
+        if held.lsn < min_read_lsn(table, chunk):
             return "the cluster failed over, and is behind the LSN of the running snapshot"
-        if self.at_once(table) and table.snapshot_lsn != held.lsn:
+        if self.requires_single_snapshot(table) and table.snapshot_lsn != held.lsn:
             return "its exported snapshot was lost, and it has no key"
         if chunk.partition_id not in self._catalog_sync.published:
             return "it is no longer published, so its row filter is unknown"
@@ -151,7 +151,7 @@ class PostgresTables:
         with self._mapped_errors():
             return catalog_tables.emit_marker(self._connection.get())
 
-    def rest(self) -> None:
+    def release_resources(self) -> None:
         """See `Source`: an open exported snapshot keeps VACUUM from removing dead rows."""
         if self._held is not None:
             self._held.close()
@@ -163,25 +163,28 @@ class PostgresTables:
 
     def close(self) -> None:
         """See `Source`."""
-        self.rest()
+        self.release_resources()
         self._connection.close()
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
-        """Within it, connection errors become `Unreachable` and lock errors `Busy`; the next call connects again."""
+        """Within it, connection errors become `SourceUnavailable`, and lock errors `CatalogUnavailable`.
+
+        After either, the next call connects again.
+        """
         try:
             yield
         except CannotConnect as error:
-            raise Unreachable(error.what, error.where, error.fix) from None
+            raise SourceUnavailable(error.what, error.where, error.fix) from None
         except TRANSIENT_ERRORS as error:
-            raise Busy(
+            raise CatalogUnavailable(
                 f"the catalog can't be read at the moment ({self._connection.describe_error(error)})",
                 describe_endpoint(self._dsn),
             ) from None
         except psycopg.OperationalError as error:
             self._connection.close()
-            self.rest()
-            raise Unreachable(
+            self.release_resources()
+            raise SourceUnavailable(
                 f"the connection was lost ({' '.join(str(error).split())})", describe_endpoint(self._dsn)
             ) from None
 
@@ -237,7 +240,7 @@ class PostgresTables:
         created = replication_slots.create_slot(
             self._dsn, None, wanted, waiting, self._settings.connect_timeout_seconds
         )
-        self.rest()
+        self.release_resources()
         self._held = created
         return created
 

@@ -55,7 +55,7 @@ def open_writers(
         system = replication_slots.identify_server(replication)
         # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
         found = replication_slots.read_slots(connection)
-        stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
         positions = {writer: stored[writer] for writer in counting}
         _check_database(connection, replication, positions.values(), found)
         for writer, at in positions.items():
@@ -210,7 +210,7 @@ def _say_what_is_left_over(
             and not found["active"]
             and replication_slots.is_writer_slot(connection, found)
         ):
-            _states.tell(
+            _states.log_change(
                 f"{source.name}, {name}",
                 f"source {source.name}: slot {name} is of none of its writers, and keeps the log; if nobody else reads "
                 f"it, SELECT pg_drop_replication_slot('{name}')",

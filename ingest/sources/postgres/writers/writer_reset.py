@@ -34,7 +34,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
     ):
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             system = replication_slots.identify_server(replication)
-        stored, counting = stored_positions(lake, source), lake.writers(source.name)
+        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
         writers = range(1, source.writers + 1)
         names = _slots(connection, source, system, {w: stored.get(w) for w in {*writers, *counting}})
         _check_may_start_over(connection, source, stored.values(), names)
