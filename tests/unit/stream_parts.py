@@ -38,7 +38,7 @@ class Recorder:
     def add(self, _: str, files: Sequence[DataFile]) -> None:
         self.calls.append(("commit", sum(file.rows for file in files)))
 
-    def store(self, position: Position) -> None:
+    def store_position(self, position: Position) -> None:
         self.calls.append(("store", position.position))
 
     def __getattr__(self, _: str) -> Any:

@@ -94,7 +94,7 @@ def test_a_failover_discards_what_is_past_the_stored_position(tmp_path: Path) ->
     received: list[Any] = [events(3, 20), StreamReset(15, 2), events(1, 30)]
     recorder = Recorder(tmp_path, received)
     discarded: list[Any] = []
-    recorder.forsake = discarded.append  # type: ignore[attr-defined]
+    recorder.discard_timeline = discarded.append  # type: ignore[attr-defined]
     stored = writer(recorder, commit_interval_seconds=3600).run(until=29).position
     assert [(position.position, position.timeline) for position in discarded] == [(15, 1)]
     assert (stored.position, stored.timeline) == (30, 2)
