@@ -375,7 +375,7 @@ def prune(target: str | None, definitions: tuple[str, ...]) -> None:
     from ingest.project.definition_plan import prune
 
     for name in prune(_lake(target).spark, definitions, target):
-        _echo(f"{name}: dropped its rows and its op log", err=False)
+        _echo(f"{name}: dropped its rows and its op log")
 
 
 @cli.command()

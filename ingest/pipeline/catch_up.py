@@ -111,15 +111,17 @@ def _stream(lake: Lake, source: Source, position: int, landed: int | None) -> St
     slowest = [
         w for (_, w), at in current(lake.positions(source.name)).items() if w in counting and at.position == landed
     ]
-    to = source_kinds.position_text(source, position)
-    stands = (
-        "has no position yet"
-        if landed is None
-        else f"is at {source_kinds.position_text(source, landed)}, not past {to}"
-    )
-    what = f"the stream {stands}"
+    what = f"the stream {_distance(source, landed, position, absent='has no position yet')}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
     return Standstill(landed, what, where, "Run `tidemark run` at the same time")
+
+
+def _distance(source: Source, reached: int | None, position: int, absent: str) -> str:
+    """How far it is from the position that was reached to `position`. absent: the text if none was reached."""
+    if reached is None:
+        return absent
+    at, to = (source_kinds.position_text(source, each) for each in (reached, position))
+    return f"is at {at}, not past {to}"
 
 
 def _modelled(spark: SparkSession, name: str) -> dict[str, int]:
@@ -142,13 +144,7 @@ def _is_enough(spark: SparkSession, name: str, modelled: int | None, position: i
 
 def _models(source: Source, position: int, at: dict[str, int], runs: "_Runs") -> Standstill:
     modelled = at.get("row_state")
-    to = source_kinds.position_text(source, position)
-    stands = (
-        "is not built yet"
-        if modelled is None
-        else f"is at {source_kinds.position_text(source, modelled)}, not past {to}"
-    )
-    what = f"it {stands}, and "
+    what = f"it {_distance(source, modelled, position, absent='is not built yet')}, and "
     if runs.fail:
         what += "run after run of the models publishes nothing"
         fix = "The log of `tidemark run` says what fails"

@@ -148,9 +148,8 @@ class Reader(threading.Thread):
 
     def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
         """Refuse a log that hasn't got the newest event that was landed: the deployment was set back since."""
-        mongodb_server.beat(
-            client, self._level
-        )  # so that something follows the event, and it is missed if it isn't there
+        # A heartbeat follows the event, so a log without the event is noticed.
+        mongodb_server.beat(client, self._level)
         until = time.monotonic() + _CHECK_SECONDS
         try:
             cursor, reply = self._begin(client, session, start)
@@ -166,9 +165,8 @@ class Reader(threading.Thread):
                     f"source {self._source}",
                     "Give it another name in sources.yml, so that it is another source",
                 ) from None
-            if (
-                error.code not in mongodb_connection.HISTORY_LOST
-            ):  # older than the log is, which may begin before our position
+            # An event that is older than the log: the log may still begin before the stored position.
+            if error.code not in mongodb_connection.HISTORY_LOST:
                 raise
 
     def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Reply]:
