@@ -8,6 +8,7 @@ PYTEST := $(WITH_JAVA) $(BIN)/pytest
 # A process per core, each with a Spark and servers of its own: up to 6 GB.
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
+MONGODB_UNITS := change_decoder document_keys document_views documents elements
 ARGS ?=
 ONLY ?=
 
@@ -54,7 +55,7 @@ test-postgres: setup-servers ## The tests on every Postgres version that is inst
 
 .PHONY: test-mongodb
 test-mongodb: setup-servers ## The tests of MongoDB as a source
-	@$(PYTEST) tests/integration/test_mongodb*.py $(ARGS)
+	@$(PYTEST) $(addprefix tests/unit/test_,$(MONGODB_UNITS:=.py)) tests/integration/test_mongodb*.py $(ARGS)
 
 .PHONY: soak
 soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")

@@ -377,7 +377,7 @@ def prune(target: str | None, definitions: tuple[str, ...]) -> None:
     from ingest.project.definition_plan import prune_definitions
 
     for name in prune_definitions(_lake(target).spark, definitions, target):
-        _echo(f"{name}: dropped its rows and its op log", err=False)
+        _echo(f"{name}: dropped its rows and its op log")
 
 
 @cli.command()

@@ -113,15 +113,17 @@ def _stream_reason(lake: Lake, source: Source, position: int, committed: int | N
         for (_, w), at in current_epochs(lake.positions(source.name)).items()
         if w in active and at.position == committed
     ]
-    to = source_kinds.position_text(source, position)
-    stands = (
-        "has no position yet"
-        if committed is None
-        else f"is at {source_kinds.position_text(source, committed)}, not past {to}"
-    )
-    what = f"the stream {stands}"
+    what = f"the stream {_distance(source, committed, position, absent='has no position yet')}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
     return WaitReason(committed, what, where, "Run `tidemark run` at the same time")
+
+
+def _distance(source: Source, reached: int | None, position: int, absent: str) -> str:
+    """The distance from the position reached to `position`. absent: the text if no position was reached."""
+    if reached is None:
+        return absent
+    at, to = (source_kinds.position_text(source, each) for each in (reached, position))
+    return f"is at {at}, not past {to}"
 
 
 def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
@@ -144,13 +146,7 @@ def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, positio
 
 def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_StagedRuns") -> WaitReason:
     modelled = at.get("row_state")
-    to = source_kinds.position_text(source, position)
-    stands = (
-        "is not built yet"
-        if modelled is None
-        else f"is at {source_kinds.position_text(source, modelled)}, not past {to}"
-    )
-    what = f"it {stands}, and "
+    what = f"it {_distance(source, modelled, position, absent='is not built yet')}, and "
     if runs.are_failing:
         what += "the runs of the models fail to publish"
         fix = "See the log of `tidemark run` for the error"

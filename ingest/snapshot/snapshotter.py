@@ -6,8 +6,8 @@ nothing else. Every state is set by a conditional update (rule T5): of several p
 State of raw.source_tables, a row for each generation of a table:
 
 queued   It needs a snapshot. Set by the catalog sync (a new or altered table), the feed (events that a snapshot may
-         lack), `Lake.discard_timeline` (a failover), a new slot or stream, `tidemark resnapshot`, `_requeue_tables` (altered
-         while it was read), `_has_all_rows` (read at several positions while the stream is paused).
+         lack), `Lake.discard_timeline` (a failover), a new slot or stream, `tidemark resnapshot`, `_requeue_tables`
+         (altered while it was read), `_has_all_rows` (read at several positions while the stream is paused).
 running  It is read under `snapshot_id`, at `snapshot_lsn`. Set by `_begin_snapshots`.
 done     It is complete for a reader of the log up to `complete_lsn`. Set by `_complete_snapshots`, unless the row was
          changed meanwhile (rule S4).

@@ -11,7 +11,7 @@
         {%- set standing = {'standing': tidemark.published_standing('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}
         {%- do tidemark.commit_manifest(
             [{'name': 'checkpoints', 'tables': ['core.checkpoints'], 'report': standing}] + tidemark.dropped_tables(definition, rows, last_op),
-            [tidemark.newest_publication(marks)]
+            [tidemark.newest_release(marks)]
         ) -%}
     {%- endif -%}
     {%- if tidemark.is_bucket_table(rows) -%}{%- do tidemark.drop_whatever(rows) -%}{%- endif -%}

@@ -7,7 +7,7 @@
         code=tojson({
             'standing': {},
             'staged': [],
-            'seen': tidemark.newest_publication(tidemark.marks()),
+            'seen': tidemark.newest_release(tidemark.marks()),
             'definition_hash': plan.definition_hash,
             'state': 'new' if not plan.since else 'waiting' if plan.is_waiting else 'unchanged' if plan.is_published else 'changed',
             'reason': plan.reason,

@@ -6,7 +6,7 @@
         name='main',
         message=message,
         code=tojson({
-            'seen': tidemark.newest_publication(tidemark.marks()),
+            'seen': tidemark.newest_release(tidemark.marks()),
             'standing': standing,
             'staged': staged,
             'definition_hash': definition_hash,

@@ -44,7 +44,7 @@
 {%- endmacro %}
 
 {#- The newest release that the marks know; 0 before the first. -#}
-{% macro newest_publication(marks) -%}
+{% macro newest_release(marks) -%}
     {%- set newest = namespace(id=0) -%}
     {%- for model in marks.values() -%}
         {%- for mark in model.values() -%}

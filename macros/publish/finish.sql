@@ -16,7 +16,7 @@
             {%- do tidemark.drop_unpublished_columns(row['table'], columns) -%}
         {%- endif -%}
     {%- endfor -%}
-    {%- do run_query(tidemark._write_marks(tidemark.newest_publication(marks), release_id)) -%}
+    {%- do run_query(tidemark._write_marks(tidemark.newest_release(marks), release_id)) -%}
     {%- do tidemark.run_memory().pop('marks', none) -%}
     {%- set own = manifest | map(attribute='branch') | list -%}
     {%- set releases = tidemark.core_relation('releases') | string -%}
@@ -44,7 +44,7 @@
     from (
         select
             *,
-            max(newest.release_id) over (partition by model) as last_publication_id
+            max(newest.release_id) over (partition by model) as last_release_id
         from (
             select
                 model,
@@ -80,5 +80,5 @@
             group by model, source
         )
     )
-    where newest.definition_hash is null or newest.release_id = last_publication_id
+    where newest.definition_hash is null or newest.release_id = last_release_id
 {%- endmacro %}

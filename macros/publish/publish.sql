@@ -35,7 +35,7 @@
         {%- do tidemark.check_listed(['core.releases', 'core.model_watermarks'] + tidemark.marked_tables()) -%}
     {%- endif -%}
     {%- if execute and tidemark.is_built(releases) and tidemark.is_built(tidemark.core_relation('model_watermarks')) -%}
-        {%- set done = tidemark.newest_publication(tidemark.marks()) -%}
+        {%- set done = tidemark.newest_release(tidemark.marks()) -%}
         {%- set open = [] -%}
         {%- if tidemark.highest(releases, 'release_id') > done -%}
             {%- set open = run_query(
@@ -54,7 +54,7 @@
             {%- set refs = tidemark.refs(tables) -%}
             {#- If it is finished by now, there may be branches of a run that began after that: not to be dropped. -#}
             {%- do tidemark.run_memory().pop('marks', none) -%}
-            {%- if tidemark.newest_publication(tidemark.marks()) < row['release_id'] | int -%}
+            {%- if tidemark.newest_release(tidemark.marks()) < row['release_id'] | int -%}
                 {%- do tidemark._explain_moved(row['release_id'], manifest, refs) -%}
                 {%- do tidemark.finish(row['release_id'], manifest, refs) -%}
             {%- endif -%}

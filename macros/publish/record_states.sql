@@ -32,7 +32,7 @@
         {%- if result.node.unique_id not in good -%}
             {%- do found.update({result.node.name: {'state': 'failed', 'reason': tidemark._why_not(result, results), 'since': none}}) -%}
         {%- elif message.startswith('waiting for ') -%}
-            {%- do found.update({result.node.name: {'state': 'waiting', 'reason': message[14:], 'since': none}}) -%}
+            {%- do found.update({result.node.name: {'state': 'waiting', 'reason': message, 'since': none}}) -%}
         {%- endif -%}
     {%- endfor -%}
     {{ return(found) }}

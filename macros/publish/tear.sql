@@ -15,7 +15,7 @@
     {%- do models.extend(dropped) -%}
     {%- set releases = tidemark.core_relation('releases') | string -%}
     {%- set main = tidemark.refs([releases])[releases].main -%}
-    {%- set seen = tidemark.newest_publication(tidemark.marks()) -%}
+    {%- set seen = tidemark.newest_release(tidemark.marks()) -%}
     {%- do tidemark.append_manifest(tidemark.manifest(models, {}), main, [seen], tears=true) -%}
     {%- do queue.pop(0) -%}
 {%- endmacro %}

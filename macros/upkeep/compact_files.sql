@@ -1,6 +1,6 @@
 {#- Puts a published table's small files together, and rewrites those of which many rows are deleted, on a branch. Those of a
     definition are sorted, so that a bucket lies in few of them. -#}
-{% macro compaction_min_files(model, table, deleted_share, small_files) -%}
+{% macro compact_files(model, table, deleted_share, small_files) -%}
     {%- set found = tidemark._file_counts(table) -%}
     {%- if found.small >= small_files or found.deleted > deleted_share * found.rows -%}
         {%- set is_definition = tidemark.marks()[model].values() | map(attribute='definition_hash') | first -%}

@@ -20,7 +20,7 @@
     {%- do tidemark.purge_tombstones(keep_seconds) -%}
     {%- do tidemark.purge_checkpoints(keep_seconds, superseded_share) -%}
     {%- for each in published -%}
-        {%- do tidemark.compaction_min_files(each.model, each.table, superseded_share, small_files) -%}
+        {%- do tidemark.compact_files(each.model, each.table, superseded_share, small_files) -%}
     {%- endfor -%}
     {%- do tidemark.purge_manifests([keep_seconds, iceberg_snapshot_retention_seconds] | max, superseded_share) -%}
     {%- do tidemark.compact_manifests(small_files) -%}

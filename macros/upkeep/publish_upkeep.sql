@@ -25,7 +25,7 @@
             'definition_hash': mark.definition_hash, 'columns': mark.columns, 'view_tables': mark.view_tables,
         } -%}
         {%- set models = [{'name': model, 'tables': [table], 'report': report}] -%}
-        {%- do tidemark.commit_manifest(models, [tidemark.newest_publication(marks)]) -%}
+        {%- do tidemark.commit_manifest(models, [tidemark.newest_release(marks)]) -%}
         {%- do log(table ~ ': ' ~ done, info=true) -%}
     {%- endif -%}
 {%- endmacro %}

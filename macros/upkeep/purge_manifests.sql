@@ -65,6 +65,6 @@
     where
         place > 1
         and (evaluation is null or evaluated_place > 1)
-        and release_id < {{ tidemark.newest_publication(tidemark.marks()) }}
+        and release_id < {{ tidemark.newest_release(tidemark.marks()) }}
         and left(columns, 1) <> '{'
 {%- endmacro %}

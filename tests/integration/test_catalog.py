@@ -729,11 +729,11 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
 ) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed, looks, table_of = threading.Semaphore(0), Counter[int](), catalog_tables.read_table
+    landed, looks, read_table = threading.Semaphore(0), Counter[int](), catalog_tables.read_table
 
     def counted(connection: Connection, oid: int) -> CatalogTable | None:
         looks[oid] += 1
-        return table_of(connection, oid)
+        return read_table(connection, oid)
 
     with jobs.streaming(CommitHooks(after_store=released(landed))):
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
@@ -743,7 +743,7 @@ def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
         jobs.snapshot()
         orders.execute("insert into other values (2)")
         assert landed.acquire(timeout=60)
-        monkeypatch.setattr(catalog_tables, "table_of", counted)
+        monkeypatch.setattr(catalog_tables, "read_table", counted)
         for number in range(3, 13):
             orders.execute(f"insert into other values ({number})")
             assert landed.acquire(timeout=60)

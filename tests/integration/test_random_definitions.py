@@ -100,7 +100,7 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
                 continue
             operation("compact_log", model=model, log_table=log, superseded_share=0.01)
             for each in (table, log):
-                operation("compaction_min_files", model=model, table=each, deleted_share=0.01, small_files=2)
+                operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
         operation("purge_tombstones", keep_seconds=0)
 
     if draw.random() < 0.3:

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ingest.common import log_repeats
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, SourceTable
+from ingest.pipeline import run_loop as run_loop_module
 from ingest.pipeline.run_loop import DbtRun
 from tests.conftest import Database
 from tests.harness.commands import finished, write_sources
@@ -127,8 +129,9 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     pipeline.write(f"tests/data_tests/never_{definition}.sql", f"select * from {{{{ ref('{definition}') }}}}")
     run_loop = pipeline.run_loop()
     runs: list[DbtRun] = []
-    monkeypatch.setattr(run_loop, "MAINTENANCE_RUNS", 4)
-    monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
+    monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
         run_loop.model()
@@ -146,8 +149,9 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     query = f"select _row_key, id, 1 div (total - total) as share from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("shares", query, bucket_by=[], object_id="id", evaluation="incremental")
     run_loop = pipeline.run_loop()
-    monkeypatch.setattr(run_loop, "MAINTENANCE_RUNS", 4)
-    monkeypatch.setattr(run_loop, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
+    monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
         run_loop.loop()

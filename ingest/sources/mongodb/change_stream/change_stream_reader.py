@@ -148,9 +148,8 @@ class Reader(threading.Thread):
 
     def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
         """Raises Failure if the log lacks the newest event in the lake: the deployment was restored from a backup."""
-        mongodb_server.write_heartbeat(
-            client, self._level
-        )  # so that something follows the event, and it is missed if it isn't there
+        # A heartbeat follows the event, so a log without the event is noticed.
+        mongodb_server.write_heartbeat(client, self._level)
         until = time.monotonic() + _CHECK_SECONDS
         try:
             cursor, reply = self._begin(client, session, start)
@@ -167,9 +166,8 @@ class Reader(threading.Thread):
                     f"source {self._source}",
                     "Give the source another name in sources.yml, so that it is replicated as a new source",
                 ) from None
-            if (
-                error.code not in mongodb_connection.HISTORY_LOST
-            ):  # older than the log is, which may begin before our position
+            # An event that is older than the log: the log may still begin before the stored position.
+            if error.code not in mongodb_connection.HISTORY_LOST:
                 raise
 
     def _begin(self, client: Client, session: ClientSession, start: dict[str, Any]) -> tuple[_Cursor, Reply]:

@@ -66,9 +66,8 @@ def open_writers(
         for writer in sorted(set(range(1, source.writers + 1)) - counting):
             slot = source.slot_of(writer)
             if writer in stored:
-                replication_slots.drop_slot(
-                    connection, stored[writer].slot, source.name
-                )  # it has left: what it had to read is read
+                # A removed writer: its events are committed.
+                replication_slots.drop_slot(connection, stored[writer].slot, source.name)
             # One that is there was made by a process that died before it stored where that begins.
             _check_nobodys(lake, source, system, found, slot)
             replication_slots.drop_slot(connection, slot, source.name)
