@@ -66,7 +66,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
     )
     assert lines(models.parent) == [
         (
-            "ok the catalog's file does not exist yet; the first job creates it, and tries namespaces and views: "
+            "ok the catalog's file does not exist yet; the first job creates it, and checks namespaces and views: "
             "profiles/profiles.yml."
         ),
         (
@@ -99,8 +99,8 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "Set evaluation: 'full', or ref no view but that of rows(...)."
         ),
         (
-            "warning it reads shop.private.u, which sources.yml does not select, and will stand "
-            "still: models/buckets/unselected.sql. "
+            "warning it reads shop.private.u, which sources.yml does not select, and will never "
+            "be updated: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
         "ok 2 of 10 are valid: definitions.",

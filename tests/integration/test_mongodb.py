@@ -679,7 +679,7 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
     ahead = type(position)(**{**position.__dict__, "position": position.position + (10_000 << 32)})
     other = type(position)(**{**ahead.__dict__, "system_id": "another", "start_position": position.start_position + 1})
     jobs.lake.store_position(ahead)
-    with pytest.raises(Failure, match="set back"):
+    with pytest.raises(Failure, match="restored from a backup"):
         jobs.stream()
     jobs.lake.store_position(other)
     with pytest.raises(Failure, match="another deployment"):

@@ -87,7 +87,7 @@ def test_a_role_without_rights_is_told_all_that_it_lacks(
     assert matching(findings, "no permission to read it", "table public.b", "GRANT SELECT")
     assert matching(
         errors,
-        "the role can't make it: it does not own public.a",
+        "the role can't create it: it does not own public.a",
         'FOR TABLE ONLY "public"."a"',
     )
 

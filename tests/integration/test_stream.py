@@ -458,7 +458,7 @@ def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: PostgresJobs, 
     jobs.settle()
     stored = current_epochs(lake.positions(jobs.source.name))[jobs.source.name, 1]
     lake.store_position(stored.advanced_to(stored.position + (1 << 40)))
-    with pytest.raises(Failure, match="the server's log stands at .*, behind what is stored"):
+    with pytest.raises(Failure, match="the server's log is at .*, behind the stored position"):
         jobs.stream()
 
 

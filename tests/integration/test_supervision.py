@@ -58,9 +58,9 @@ def test_a_source_that_fails_does_not_stop_the_others(
         failed = lake.read_error(broken.name)
         if run.changes and not mended:  # published, though two of three sources fail
             assert failed is not None
-            assert "is of test_decoding, not of pgoutput" in failed[0]
+            assert "uses test_decoding, not pgoutput" in failed[0]
             said = {source.name: source.problem for source in read_status(lake, pipeline.settings).sources}
-            assert "is of test_decoding, not of pgoutput" in said[broken.name]
+            assert "uses test_decoding, not pgoutput" in said[broken.name]
             assert "no primary of a replica set answers" in said[away.name]
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)

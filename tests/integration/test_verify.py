@@ -274,7 +274,7 @@ def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
     with ThreadPoolExecutor(1) as pool:
         with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
             begun = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
-            while "waits up to" not in caplog.text and not begun.done():
+            while "waiting up to" not in caplog.text and not begun.done():
                 time.sleep(0.05)
         assert len(begun.result(60)) == 2
     pipeline.sync()
