@@ -11,7 +11,7 @@ import yaml
 from ingest.config.sources_file import PostgresSource
 from tests.harness.project_copy import ROOT
 
-TIDEMARK = (sys.executable, "-c", "from ingest.cli import main; main()")
+TIDEMARK = (sys.executable, "-c", "from ingest.cli.main import main; main()")
 
 
 def write_sources(folder: Path, source: PostgresSource, settings: Mapping[str, object] | None = None) -> Path:

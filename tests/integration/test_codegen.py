@@ -16,7 +16,7 @@ from psycopg import sql
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from ingest.cli import cli
+from ingest.cli.main import cli
 from ingest.codegen.staging_record import Record
 from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.codegen import Codegen

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from ingest.cli import cli
+from ingest.cli.main import cli
 from ingest.config.sources_file import PostgresSource
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, finished, write_sources

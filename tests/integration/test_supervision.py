@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
-from ingest.cli import cli
+from ingest.cli.main import cli
 from ingest.commands.status import read_status
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings

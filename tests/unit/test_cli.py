@@ -10,7 +10,8 @@ from queue import Queue
 
 import pytest
 
-from ingest import cli
+from ingest.cli import log_files, main
+from ingest.cli.stop_signals import call_on_stop_signal
 from ingest.commands.op_log import make_bucket_name
 from ingest.lake.spark_session import read_settings
 
@@ -37,10 +38,10 @@ def test_what_is_not_foreseen_is_a_line_and_its_traceback_in_the_log(
     def fails(**_: object) -> None:
         raise RuntimeError("can't open jdbc:postgresql://host/db?password=hunter2")
 
-    monkeypatch.setattr(cli.cli, "main", fails)
+    monkeypatch.setattr(main.cli, "main", fails)
     with pytest.raises(SystemExit, match="1"):
-        cli.main()
-    shown, log = capsys.readouterr().err, cli.LOG.read_text()
+        main.main()
+    shown, log = capsys.readouterr().err, log_files.LOG.read_text()
     assert "password=***" in shown
     assert "Traceback" not in shown
     assert "Traceback" in log
@@ -57,9 +58,9 @@ def test_an_error_that_can_not_say_what_it_is_is_a_line(
     def fails(**_: object) -> None:
         raise OfAnEndedJvm
 
-    monkeypatch.setattr(cli.cli, "main", fails)
+    monkeypatch.setattr(main.cli, "main", fails)
     with pytest.raises(SystemExit, match="1"):
-        cli.main()
+        main.main()
     assert "OfAnEndedJvm: Spark has ended" in capsys.readouterr().err
 
 
@@ -69,7 +70,7 @@ def test_a_log_that_can_not_be_written_is_a_line(
     (tmp_path / "logs").write_text("a file")
     monkeypatch.setattr("sys.argv", ["tidemark", "--help"])
     with pytest.raises(SystemExit, match="2"):
-        cli.main()
+        main.main()
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
 
 
@@ -80,7 +81,7 @@ def test_the_lake_is_in_the_folder_that_the_command_is_started_in(
     monkeypatch.delenv("TIDEMARK_LAKE", raising=False)
     monkeypatch.delenv("PWD") if told is None else monkeypatch.setenv("PWD", told)
     monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
-    cli.main()
+    main.main()
     assert read_settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
 
 
@@ -90,7 +91,7 @@ def test_a_link_by_which_the_folder_was_entered_stays_its_name(tmp_path: Path, m
     monkeypatch.chdir(tmp_path / "link")
     monkeypatch.setenv("PWD", str(tmp_path / "link"))
     monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
-    cli.main()
+    main.main()
     assert os.environ["PWD"] == str(tmp_path / "link")
 
 
@@ -100,7 +101,7 @@ def test_views_are_written_in_a_project_only(
     (tmp_path / "sources.yml").write_text("sources: {shop: {postgres: {dsn: dbname=shop, tables: [public.*]}}}")
     monkeypatch.setattr("sys.argv", ["tidemark", "codegen"])
     with pytest.raises(SystemExit, match="2"):
-        cli.main()
+        main.main()
     assert "no dbt project here: dbt_project.yml" in capsys.readouterr().err
     assert not (tmp_path / "models").exists()
 
@@ -119,7 +120,7 @@ def test_what_can_not_be_asked_for_is_refused(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["tidemark", *arguments])
     with pytest.raises(SystemExit, match="2"):
-        cli.main()
+        main.main()
     assert said in capsys.readouterr().err
 
 
@@ -146,7 +147,7 @@ def test_a_signal_says_at_once_what_is_finished_first(monkeypatch: pytest.Monkey
     monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: said.put(text % values))
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
     try:
-        cli._on_sigterm(lambda: stopped.append(True), "after the commits that are under way")
+        call_on_stop_signal(lambda: stopped.append(True), "after the commits that are under way")
         os.kill(os.getpid(), number)
         assert said.get(timeout=60) == "stopping after the commits that are under way"
     finally:
@@ -156,12 +157,12 @@ def test_a_signal_says_at_once_what_is_finished_first(monkeypatch: pytest.Monkey
 
 
 def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureFixture[str]) -> None:
-    cli._log_to_file()
+    log_files.log_to_file()
     name = "t\n2026-01-01 00:00:00 INFO forged\x1b[2J"
     logging.getLogger("tidemark").error("can't read %s", name, exc_info=ValueError(name))
     with pytest.raises(SystemExit):
-        cli._end(f"no table {name}", 1)
-    for text in (capsys.readouterr().err, cli.LOG.read_text()):
+        main._end(f"no table {name}", 1)
+    for text in (capsys.readouterr().err, log_files.LOG.read_text()):
         assert "\\n2026-01-01 00:00:00 INFO forged\\x1b[2J" in text
         assert "\x1b" not in text
         assert not any(line.startswith("2026-01-01 00:00:00 INFO forged") for line in text.splitlines())
@@ -169,7 +170,7 @@ def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureF
 
 def test_a_full_disk_under_log_and_screen_fails_nobody_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("a logger of its own")
-    logger.addHandler(handler := cli._LogFile("/dev/full"))
+    logger.addHandler(handler := log_files._LogFile("/dev/full"))
     monkeypatch.setattr(logging, "raiseExceptions", False)
     with Path("/dev/full").open("w", buffering=1) as screen:
         monkeypatch.setattr("sys.stderr", screen)

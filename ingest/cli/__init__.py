@@ -1,0 +1,1 @@
+"""The `tidemark` command line: a module per command, and what they share."""

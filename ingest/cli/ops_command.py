@@ -1,0 +1,31 @@
+"""`tidemark ops`."""
+
+import click
+
+from ingest.cli import options
+from ingest.cli.lake_session import open_lake
+from ingest.cli.terminal import print_line
+
+
+@click.command()
+@options.TARGET
+@click.argument("definition")
+@click.argument("bucket", default="[]")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only ops with a greater op_id.")
+def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
+    """Print the op log of a bucket as JSON lines, from one Iceberg snapshot, in the order of op_id.
+
+    DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
+    carrier_flights UA` (behind `--` if it begins with a dash). Applied in order by (object_type, object_id, row_key),
+    the ops give the bucket's rows; a CLEAR deletes everything applied before it. `data` is the exact text of which
+    `checksum` is computed.
+
+    A bucket that never had a row has no ops: nothing is printed except a note on stderr.
+    """
+    from ingest.commands.op_log import is_known, make_bucket_name, read_ops
+
+    spark, name = open_lake(target).spark, make_bucket_name(definition, bucket)
+    for line in read_ops(spark, definition, name, after):
+        click.echo(line)
+    if not is_known(spark, definition, name):
+        print_line(f"tidemark: {name} never had a row.", err=True)
