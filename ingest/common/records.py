@@ -1,8 +1,9 @@
 """The records between modules: sources create them and the lake commits them; neither imports the other.
 
-`EVENTS` and `SNAPSHOT_ROWS` are the Arrow schemas of `raw.wal_events` and `raw.snapshot_rows`, with the
-tables' field order. Positions and LSNs are 64-bit numbers, timestamps are microseconds in UTC. `columns`
-holds each value as the source prints it: a NULL is a key with a NULL value, an unknown value is an absent key.
+`EVENTS`, `SNAPSHOT_ROWS` and `POSITIONS` are the Arrow schemas of `raw.wal_events`, `raw.snapshot_rows` and
+`raw.stream_positions`; the tables are created from them. Positions and LSNs are 64-bit numbers, timestamps are
+microseconds in UTC. `columns` holds each value as the source prints it: a NULL is a key with a NULL value, an unknown
+value is an absent key.
 """
 
 import hashlib
@@ -53,6 +54,20 @@ SNAPSHOT_ROWS = pa.schema(
         ("row_key", pa.string()),
         ("columns", COLUMNS),
         ("ingested_at", _TIMESTAMP),
+    ]
+)
+
+POSITIONS = pa.schema(
+    [
+        ("source", pa.string()),
+        ("writer", pa.int32()),
+        ("slot", pa.string()),
+        ("system_id", pa.string()),
+        ("timeline", pa.int32()),
+        ("start_position", pa.int64()),
+        ("position", pa.int64()),
+        ("token", pa.string()),
+        ("updated_at", _TIMESTAMP),
     ]
 )
 

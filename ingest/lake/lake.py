@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from ingest.common import records
 from ingest.common.errors import Failure
 from ingest.lake import raw_schema
 from ingest.lake.chunk_table import ChunkTable
@@ -15,20 +16,6 @@ from ingest.lake.parquet_files import DataFile, Folder, write_file
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position, current_epochs, latest_per_epoch, min_position
-
-_POSITIONS = pa.schema(
-    [
-        ("source", pa.string()),
-        ("writer", pa.int32()),
-        ("slot", pa.string()),
-        ("system_id", pa.string()),
-        ("timeline", pa.int32()),
-        ("start_position", pa.int64()),
-        ("position", pa.int64()),
-        ("token", pa.string()),
-        ("updated_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
 
 # After so many commits of this process to a table, its old Iceberg snapshots are expired; recent ones are kept for
 # readers. This bounds the metadata that each commit rewrites.
@@ -212,7 +199,7 @@ class Lake:
         Readers take the maximum, so a lower position changes nothing.
         """
         row = {**position.__dict__, "updated_at": datetime.now(timezone.utc)}
-        self.append(raw_schema.POSITIONS, pa.Table.from_pylist([row], schema=_POSITIONS))
+        self.append(raw_schema.POSITIONS, pa.Table.from_pylist([row], schema=records.POSITIONS))
         self._stored += 1
 
     def run_housekeeping(self, position: Position | None = None) -> None:

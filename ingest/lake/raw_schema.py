@@ -7,9 +7,12 @@ have, and fields of list items, are added as nullable and stay so. Nothing is dr
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, StructType
 
+from ingest.common import records
 from ingest.lake.catalog_capabilities import require_views
 from ingest.lake.iceberg_commit import retry_on_conflict
 
@@ -50,6 +53,10 @@ _UPDATED = {
 }
 
 
+def _sql_types(schema: pa.Schema) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in from_arrow_schema(schema)}
+
+
 def _full_metrics(*columns: str) -> dict[str, str]:
     return {f"write.metadata.metrics.column.{column}": "full" for column in columns}
 
@@ -64,55 +71,15 @@ class Table:
 
 TABLES: Mapping[str, Table] = {
     EVENTS: Table(
-        {
-            "source": "STRING",
-            "writer": "INT",
-            "commit_lsn": "BIGINT",
-            "commit_index": "INT",
-            "change_lsn": "BIGINT",
-            "commit_ts": "TIMESTAMP",
-            "xid": "BIGINT",
-            "op": "STRING",
-            "table_name": "STRING",
-            "table_id": "STRING",
-            "partition_id": "BIGINT",
-            "row_key": "STRING",
-            "old_row_key": "STRING",
-            "is_partial": "BOOLEAN",
-            "columns": "MAP<STRING, STRING>",
-            "ingested_at": "TIMESTAMP",
-        },
+        _sql_types(records.EVENTS),
         {**_APPENDED, **_full_metrics("source", "writer", "commit_lsn", "table_id")},
     ),
     SNAPSHOT_ROWS: Table(
-        {
-            "source": "STRING",
-            "table_name": "STRING",
-            "table_id": "STRING",
-            "partition_id": "BIGINT",
-            "snapshot_id": "STRING",
-            "chunk": "INT",
-            "attempt": "INT",
-            "snapshot_lsn": "BIGINT",
-            "read_lsn": "BIGINT",
-            "row_key": "STRING",
-            "columns": "MAP<STRING, STRING>",
-            "ingested_at": "TIMESTAMP",
-        },
+        _sql_types(records.SNAPSHOT_ROWS),
         {**_APPENDED, **_full_metrics("source", "table_id", "snapshot_id", "chunk", "attempt")},
     ),
     POSITIONS: Table(
-        {
-            "source": "STRING",
-            "writer": "INT",
-            "slot": "STRING",
-            "system_id": "STRING",
-            "timeline": "INT",
-            "start_position": "BIGINT",
-            "position": "BIGINT",
-            "token": "STRING",
-            "updated_at": "TIMESTAMP",
-        },
+        _sql_types(records.POSITIONS),
         {**_APPENDED, "write.metadata.metrics.default": "full"},
     ),
     SOURCES: Table(
