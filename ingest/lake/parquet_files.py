@@ -163,7 +163,7 @@ def write_file(folder: Folder, rows: pa.Table) -> DataFile:
 class BackgroundSink:
     """A `Sink` whose row groups are written by a separate thread, while the caller makes the next.
 
-    An error of a row group is raised by the next call.
+    An error of a row group is raised by the next `write`, and by the result of `close`.
     """
 
     def __init__(self, folder: Folder, schema: pa.Schema) -> None:
@@ -173,20 +173,22 @@ class BackgroundSink:
 
     def write(self, rows: pa.Table) -> None:
         """See `Sink`. Waits until the previous row group is written."""
-        self._wait()
+        if self._written is not None:
+            self._written.result()
         self._written = self._thread.submit(self._sink.write, rows)
 
-    def close(self) -> DataFile:
-        """See `Sink`."""
-        self._wait()
-        self._thread.shutdown()
-        return self._sink.close()
+    def close(self) -> "Future[DataFile]":
+        """The finished file, when all row groups are written. Does not wait for them."""
+        file = self._thread.submit(self._close, self._written)
+        self._thread.shutdown(wait=False)
+        return file
 
     def discard(self) -> None:
-        """See `Sink`."""
+        """See `Sink`. Waits for the thread."""
         self._thread.shutdown()
         self._sink.discard()
 
-    def _wait(self) -> None:
-        if self._written is not None:
-            self._written.result()
+    def _close(self, written: "Future[None] | None") -> DataFile:
+        if written is not None:
+            written.result()
+        return self._sink.close()

@@ -207,11 +207,11 @@ class Pipeline:
 
     def _on_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. A position without rows causes a run only if something waits for it: a snapshot,
-        a new or dropped table, rows of another writer, or own rows that were not below the position of their batch.
+        a new or dropped table, rows of another writer, or own rows past the stored position.
         """
         at = batch.position
         if batch.rows:
-            self._committed[at.source, at.writer] = at.position + batch.ends_in_transaction
+            self._committed[at.source, at.writer] = at.position + batch.has_events_past_position
         unseen = max((p for (source, _), p in list(self._committed.items()) if source == at.source), default=0)
         if (
             unseen > self._run_positions.get(at.source, 0)

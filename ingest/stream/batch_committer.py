@@ -1,24 +1,22 @@
 """The committer of a stream writer: a thread that commits closed batches, stores their position and acknowledges it.
 
-The order is the guarantee. Events are committed before their position is stored (rule W1), and the source is
-acknowledged only up to a stored position (rule W2). Batches are committed in the order in which they were queued, so
-nothing below a stored position is in flight (rule W3).
+Events are committed before their position is stored (rule W1), and the source is acknowledged only up to a stored
+position (rule W2). Files are written in parallel, so a batch may be ready before an earlier one. It is committed at
+once; the stored position is the highest one below which no batch is in flight (rule W3).
 """
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
-from queue import Empty, Full, Queue
 
-from ingest.lake import Lake
+from ingest.lake import DataFile, Lake
 from ingest.lake.raw_schema import EVENTS
+from ingest.positions.in_flight import InFlight
 from ingest.positions.position import Position
-from ingest.stream.open_batch import Batch
+from ingest.stream.open_batch import Batch, ClosedBatch
 
-# Closed batches that wait while another one is being committed; the next one waits in `enqueue`.
+# Closed batches that wait while others are being committed; the next one waits in `enqueue`.
 QUEUE_LENGTH = 2
 
 
@@ -51,12 +49,26 @@ class Progress:
     transactions: int = 0
 
 
+@dataclass(frozen=True)
+class _End:
+    """The position after a batch, and whether the batches up to it have events past that."""
+
+    position: Position
+    has_events_past_position: bool = False
+
+    @staticmethod
+    def of(batch: ClosedBatch, before: "_End") -> "_End":
+        """The end of `batch`, which follows on a batch with the end `before`."""
+        is_unfinished = before.has_events_past_position and before.position == batch.position
+        return _End(batch.position, batch.ends_in_transaction or is_unfinished)
+
+
 class BatchCommitter:
     """Commits the batches of one stream writer, whose thread calls all methods. acknowledge: called with each position
     after it is stored.
 
     failure: what ended the committer, None while there was no error. No batch is committed after an error; the next
-    start reads what was not committed again.
+    start reads the uncommitted events again.
     """
 
     def __init__(
@@ -67,92 +79,131 @@ class BatchCommitter:
         self._lake = lake
         self._acknowledge = acknowledge
         self._hooks = hooks
-        self._queue: Queue[Batch | None] = Queue(maxsize=QUEUE_LENGTH)
+        # Batches are numbered from 1 in the order of the log.
+        self._newest = self._newest_committed = 0
+        self._in_flight = InFlight(0)
+        self._ends = {0: _End(position)}
+        self._queued: dict[int, ClosedBatch] = {}
+        self._is_committing = False
+        self._is_closed = False
+        # Guards the above; notified of every change.
+        self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Starts the thread."""
         self._thread.start()
 
     @property
     def is_idle(self) -> bool:
-        """Whether every batch that was queued is committed."""
-        return not self._queue.unfinished_tasks
+        """Whether every queued batch is committed."""
+        return not self._queued and not self._is_committing
 
-    def enqueue(self, batch: Batch) -> bool:
-        """Queue a batch, waiting while the queue is full; false if the committer has failed."""
-        return self._put(batch)
+    def enqueue(self, batch: ClosedBatch) -> bool:
+        """Queues a batch, waiting while the queue is full; false if the committer has failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.failure is not None or len(self._queued) < QUEUE_LENGTH)
+            if self.failure is not None:
+                return False
+            self._newest += 1
+            self._in_flight.begin([self._newest])
+            self._ends[self._newest] = _End.of(batch, self._ends[self._newest - 1])
+            self._queued[self._newest] = batch
+        batch.call_when_written(self._notify)
+        return True
 
     def discard_queued(self) -> None:
-        """Drop the batches that wait, and return when the one that is being committed is finished."""
-        with suppress(Empty):
-            while True:
-                self._queue.get_nowait()
-                self._queue.task_done()
-        while not self.is_idle and self.failure is None:
-            time.sleep(0.05)
+        """Discards the queued batches, and returns when the commit in progress has finished."""
+        with self._changed:
+            discarded, self._queued = list(self._queued.values()), {}
+            self._changed.wait_for(lambda: self.failure is not None or not self._is_committing)
+            self._in_flight = InFlight(self._newest)
+            self._newest_committed = self._newest
+            self._ends = {self._newest: _End(self.progress.position)}
+        for batch in discarded:
+            batch.discard()
 
     def finish(self) -> None:
-        """End after all that is queued. Raises what the committer has failed with."""
-        self._put(None)
+        """Ends after all queued batches. Raises the error that the committer has failed with."""
+        self._close()
         self._thread.join()
         if self.failure is not None:
             raise self.failure
 
     def abort(self) -> None:
-        """End after an error of the stream writer: what is queued is still committed. Waits a minute at most."""
-        while self._thread.is_alive():
-            with suppress(Full):
-                self._queue.put(None, timeout=0.2)
-                break
+        """Ends after an error of the stream writer: queued batches are still committed. Waits a minute at most."""
+        self._close()
         self._thread.join(timeout=60)
 
-    def _put(self, batch: Batch | None) -> bool:
-        while self.failure is None:
-            with suppress(Full):
-                self._queue.put(batch, timeout=0.2)
-                return True
-        return False
+    def _close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _run(self) -> None:
         try:
-            is_last = False
-            while not is_last and (first := self._queue.get()) is not None:
-                following, is_last = self._take_queued()
-                batches = [first, *following]
-                self._commit(reduce(merge_batches, batches))
-                for _ in batches:
-                    self._queue.task_done()
+            while batches := self._take_written():
+                self._commit(batches)
+                with self._changed:
+                    self._is_committing = False
+                    self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001  # whatever it is, the stream writer's thread raises it
-            self.failure = error
+            with self._changed:
+                self.failure = error
+                self._changed.notify_all()
 
-    def _take_queued(self) -> tuple[list[Batch], bool]:
-        """All batches that are queued now, and whether no more will come."""
-        batches: list[Batch] = []
-        try:
-            while (batch := self._queue.get_nowait()) is not None:
-                batches.append(batch)
-        except Empty:
-            return batches, False
-        return batches, True
+    def _take_written(self) -> dict[int, ClosedBatch]:
+        """Waits until queued batches are written, and takes them; none at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._written_numbers() or (self._is_closed and not self._queued))
+            written = {number: self._queued.pop(number) for number in self._written_numbers()}
+            self._is_committing = bool(written)
+            self._changed.notify_all()
+            return written
 
-    def _commit(self, batch: Batch) -> None:
-        if batch.files:
+    def _written_numbers(self) -> list[int]:
+        return [number for number, batch in self._queued.items() if batch.is_written]
+
+    def _commit(self, batches: dict[int, ClosedBatch]) -> None:
+        files = self._files_of(list(batches.values()))
+        if files:
+            batch = Batch(batches[max(batches)].position, files)
             self._hooks.before_commit(batch)
-            self._lake.add(EVENTS, batch.files)
+            self._lake.add(EVENTS, files)
             self._hooks.after_commit(batch)
             self.progress.events += batch.rows
             self.progress.commits += 1
-        if batch.position.position > self.progress.position.position:
+        end, is_ahead = self._finish(batches)
+        if end.position.position > self.progress.position.position:
+            batch = Batch(end.position, files, is_ahead or end.has_events_past_position)
             self._hooks.before_store(batch)
-            self._lake.store_position(batch.position)
-            self.progress.position = batch.position
-            self._acknowledge(batch.position)
+            self._lake.store_position(end.position)
+            self.progress.position = end.position
+            self._acknowledge(end.position)
             self._hooks.after_store(batch)
-        self._lake.run_housekeeping(batch.position)
+        self._lake.run_housekeeping(self.progress.position)
 
+    @staticmethod
+    def _files_of(batches: list[ClosedBatch]) -> tuple[DataFile, ...]:
+        try:
+            return tuple(file for batch in batches for file in batch.files())
+        except BaseException:
+            for batch in batches:
+                with suppress(Exception):
+                    batch.discard()
+            raise
 
-def merge_batches(first: Batch, second: Batch) -> Batch:
-    """Two successive batches as one, to be committed together."""
-    is_first_unfinished = first.ends_in_transaction and first.position == second.position
-    return Batch(second.position, first.files + second.files, second.ends_in_transaction or is_first_unfinished)
+    def _finish(self, numbers: Iterable[int]) -> tuple["_End", bool]:
+        """Marks batches as committed; the end of the last one with none in flight before it, and whether a later one is
+        committed.
+        """
+        with self._changed:
+            self._in_flight.finish(numbers)
+            self._newest_committed = max(self._newest_committed, *numbers)
+            finished = self._in_flight.position
+            self._ends = {number: end for number, end in self._ends.items() if number >= finished}
+            return self._ends[finished], self._newest_committed > finished

@@ -1,7 +1,8 @@
-"""A batch of a stream's events: open while events are added, then closed and ready to be committed."""
+"""A batch of a stream's events: open while events are added, closed while its file is completed, then committed."""
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -17,19 +18,54 @@ ROW_GROUP_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Batch:
-    """A closed batch: the files of one Iceberg commit, and the writer's position when they are committed.
+    """The files of one Iceberg commit, and the writer's position after it.
 
-    ends_in_transaction: the last events belong to a transaction that is not finished, so they are not below `position`.
+    has_events_past_position: events of an unfinished transaction, or of a later batch that was written before this one.
     """
 
     position: Position
     files: tuple[DataFile, ...] = ()
-    ends_in_transaction: bool = False
+    has_events_past_position: bool = False
 
     @property
     def rows(self) -> int:
         """The number of events."""
         return sum(file.rows for file in self.files)
+
+
+class ClosedBatch:
+    """A batch to which no events are added; its file may still be in the process of being written.
+
+    position: the writer's position when this batch and all before it are committed. ends_in_transaction: its last
+    events belong to an unfinished transaction, so they are not below `position`.
+    """
+
+    def __init__(self, position: Position, sink: BackgroundSink | None, *, ends_in_transaction: bool) -> None:
+        self.position = position
+        self.ends_in_transaction = ends_in_transaction
+        self._sink = sink
+        self._file: Future[DataFile] | None = None if sink is None else sink.close()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether `files` returns or raises at once."""
+        return self._file is None or self._file.done()
+
+    def call_when_written(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once `is_written`: at once, or in another thread."""
+        if self._file is None:
+            callback()
+        else:
+            self._file.add_done_callback(lambda _: callback())
+
+    def files(self) -> tuple[DataFile, ...]:
+        """Its file, or none; waits until it is written. Raises the error of writing it."""
+        return () if self._file is None else (self._file.result(),)
+
+    def discard(self) -> None:
+        """Removes the file of a batch that will not be committed."""
+        if self._sink is not None:
+            self._sink.discard()
 
 
 class OpenBatch:
@@ -83,15 +119,15 @@ class OpenBatch:
             if self._row_group_bytes >= ROW_GROUP_BYTES:
                 self._write_row_group()
 
-    def close(self) -> Batch:
-        """The closed batch, with its file written."""
+    def close(self) -> ClosedBatch:
+        """The closed batch. Does not wait until its last row group is written."""
         self._write_row_group()
-        files = (self._sink.close(),) if self._sink is not None else ()
-        self._sink = None
-        return Batch(self.position, files, bool(files) and self._ends_in_transaction)
+        sink, self._sink = self._sink, None
+        ends_in_transaction = sink is not None and self._ends_in_transaction
+        return ClosedBatch(self.position, sink, ends_in_transaction=ends_in_transaction)
 
-    def abandon(self) -> None:
-        """Remove the file of a batch that is not going to be committed."""
+    def discard(self) -> None:
+        """Removes the file of a batch that will not be committed."""
         if self._sink is not None:
             self._sink.discard()
             self._sink = None

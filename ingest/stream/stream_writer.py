@@ -94,7 +94,7 @@ class StreamWriter:
             self._drain(until)
             self._committer.finish()
         except BaseException:
-            self._batch.abandon()
+            self._batch.discard()
             self._committer.abort()
             raise
         finally:
@@ -171,7 +171,7 @@ class StreamWriter:
 
     def _drop_uncommitted(self) -> None:
         """Drop the open batch: its events come again after a restart."""
-        self._batch.abandon()
+        self._batch.discard()
         self._batch = self._new_batch(self._batch.start)
 
     def _discard_timeline(self, position: int) -> Position:

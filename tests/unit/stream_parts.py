@@ -1,6 +1,7 @@
 """Parts for tests of the stream writer: received events, closed batches, a lake and a feed that record their calls."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 from ingest.common.records import EVENTS, EventBatch
 from ingest.lake import DataFile, Folder
 from ingest.positions.position import Position
-from ingest.stream.open_batch import Batch
+from ingest.stream.open_batch import ClosedBatch
 
 START = Position("shop", 1, "slot", "1", 1, 10, 10)
 MEBIBYTE = 1 << 20
@@ -51,7 +52,38 @@ def events(rows: int, position: int | None, *, in_transaction: bool = False, siz
     return EventBatch(pa.Table.from_pylist([row] * rows, EVENTS), position, in_transaction=in_transaction, **more)
 
 
-def batch(rows: int, position: int, *, ends_in_transaction: bool = False) -> Batch:
-    """A closed batch of one file, or of none."""
-    files = (DataFile(f"{position}.parquet", rows, rows),) if rows else ()
-    return Batch(START.advanced_to(position), files, ends_in_transaction)
+class HeldFile:
+    """The file of a closed batch, which is written when a test says so."""
+
+    def __init__(self, position: int, rows: int) -> None:
+        self._file = DataFile(f"{position}.parquet", rows, rows)
+        self._future: Future[DataFile] = Future()
+        self.is_discarded = False
+
+    def write(self) -> None:
+        self._future.set_result(self._file)
+
+    def fail(self) -> None:
+        self._future.set_exception(OSError("no space left on device"))
+
+    def close(self) -> "Future[DataFile]":
+        return self._future
+
+    def discard(self) -> None:
+        self.is_discarded = True
+
+
+def held(rows: int, position: int) -> tuple[ClosedBatch, HeldFile]:
+    """A closed batch of one file that is not written yet, and the file."""
+    file = HeldFile(position, rows)
+    return ClosedBatch(START.advanced_to(position), file, ends_in_transaction=False), file  # type: ignore[arg-type]
+
+
+def batch(rows: int, position: int, *, ends_in_transaction: bool = False) -> ClosedBatch:
+    """A closed batch of one file, which is written, or of none."""
+    if not rows:
+        return ClosedBatch(START.advanced_to(position), None, ends_in_transaction=False)
+    closed, file = held(rows, position)
+    file.write()
+    closed.ends_in_transaction = ends_in_transaction
+    return closed

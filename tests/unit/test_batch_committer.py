@@ -1,4 +1,4 @@
-"""The order in which batches are committed, stored and acknowledged; what a failure leaves (rules W1, W2, W3)."""
+"""When batches are committed, stored and acknowledged; what a failure leaves (rules W1, W2, W3)."""
 
 import threading
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from ingest.stream.batch_committer import BatchCommitter, CommitHooks, merge_batches
-from ingest.stream.open_batch import Batch
+from ingest.stream import batch_committer
+from ingest.stream.batch_committer import BatchCommitter, CommitHooks
+from ingest.stream.open_batch import Batch, ClosedBatch
 from tests.harness.kill_points import Killed
-from tests.unit.stream_parts import START, Recorder, batch
+from tests.unit.stream_parts import START, Recorder, batch, held
 
 
 def made(recorder: Any, **hooks: Any) -> BatchCommitter:
@@ -115,8 +116,55 @@ def test_an_aborted_committer_commits_what_is_queued(tmp_path: Path) -> None:
     assert recorder.calls == [("commit", 1), ("store", 20), ("acknowledge", 20)]
 
 
+def test_a_batch_that_is_written_before_an_earlier_one_moves_no_position(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    stored: list[Batch] = []
+    committer = made(recorder, after_store=stored.append)
+    committer.start()
+    slow, file = held(1, 20)
+    for each in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
+        assert committer.enqueue(each)
+    while len(committer._queued) > 1:
+        pass
+    assert recorder.calls == [("commit", 2)]
+    file.write()
+    committer.finish()
+    assert recorder.calls == [("commit", 2), ("commit", 1), ("store", 40), ("acknowledge", 40)]
+    assert [at.has_events_past_position for at in stored] == [False]
+
+
+def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_committer, "QUEUE_LENGTH", 3)
+    stored: list[Batch] = []
+    committer = made(Recorder(tmp_path), after_store=stored.append)
+    committer.start()
+    (first, first_file), (second, second_file) = held(1, 20), held(1, 30)
+    for each in (first, second, batch(1, 40)):
+        assert committer.enqueue(each)
+    while committer.progress.commits < 1:
+        pass
+    first_file.write()
+    while not stored:
+        pass
+    second_file.write()
+    committer.finish()
+    assert [(at.position.position, at.has_events_past_position) for at in stored] == [(20, True), (40, False)]
+
+
+def test_a_file_that_can_not_be_written_ends_the_committer_and_is_discarded(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path)
+    committer = made(recorder)
+    committer.start()
+    closed, file = held(1, 20)
+    assert committer.enqueue(closed)
+    file.fail()
+    with pytest.raises(OSError, match="no space left"):
+        committer.finish()
+    assert (recorder.calls, file.is_discarded) == ([], True)
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "ends_in_transaction"),
+    ("first", "second", "is_past"),
     [
         (batch(1, 20), batch(1, 30), False),
         (batch(1, 20), batch(1, 30, ends_in_transaction=True), True),
@@ -125,7 +173,14 @@ def test_an_aborted_committer_commits_what_is_queued(tmp_path: Path) -> None:
         (batch(1, 20, ends_in_transaction=True), batch(1, 20), True),
     ],
 )
-def test_merged_batches_have_all_files_and_the_last_position(
-    first: Batch, second: Batch, ends_in_transaction: bool
+def test_an_unfinished_transaction_has_events_past_the_position(
+    tmp_path: Path, first: ClosedBatch, second: ClosedBatch, is_past: bool
 ) -> None:
-    assert merge_batches(first, second) == Batch(second.position, first.files + second.files, ends_in_transaction)
+    stored: list[Batch] = []
+    recorder = Recorder(tmp_path)
+    committer = made(recorder, after_store=stored.append)
+    for each in (first, second):
+        assert committer.enqueue(each)
+    committer.start()
+    committer.finish()
+    assert [(at.rows, at.position, at.has_events_past_position) for at in stored] == [(2, second.position, is_past)]

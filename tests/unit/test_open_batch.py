@@ -22,7 +22,7 @@ def test_a_new_batch_is_empty_and_makes_no_file(tmp_path: Path) -> None:
     batch.add(events(0, 20))
     assert (batch.is_empty, batch.has_advanced, batch.size, batch.age()) == (False, True, 0, 0.0)
     closed = batch.close()
-    assert (closed.position.position, closed.files, closed.rows) == (20, (), 0)
+    assert (closed.position.position, closed.files(), closed.is_written) == (20, (), True)
     assert not (tmp_path / "data").exists()
 
 
@@ -51,9 +51,9 @@ def test_events_are_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
     assert batch.size > 2 * MEBIBYTE
     assert batch.age() > 0
     closed = batch.close()
-    (file,) = closed.files
+    (file,) = closed.files()
     metadata = pq.read_metadata(file.path)
-    assert (closed.rows, closed.ends_in_transaction) == (5, True)
+    assert (file.rows, closed.ends_in_transaction) == (5, True)
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [2, 2, 1]
 
 
@@ -76,10 +76,11 @@ def test_a_batch_says_whether_it_ends_in_a_transaction(
     assert batch.close().ends_in_transaction is expected
 
 
-def test_an_abandoned_batch_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_discarded_batch_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool) -> None:
     monkeypatch.setattr(open_batch, "ROW_GROUP_BYTES", 1)
     batch = opened(tmp_path)
     batch.add(events(1, 20))
     assert list(tmp_path.iterdir())
-    batch.abandon()
+    (batch.close() if is_closed else batch).discard()
     assert not list(tmp_path.iterdir())

@@ -16,7 +16,7 @@ def test_row_groups_keep_their_order(tmp_path: Path) -> None:
     sink = BackgroundSink(Folder(str(tmp_path)), SCHEMA)
     for start in range(0, 100, 10):
         sink.write(pa.table({"n": range(start, start + 10)}))
-    file = sink.close()
+    file = sink.close().result()
     found = pq.ParquetFile(file.path)
     assert (file.rows, found.num_row_groups) == (100, 10)
     assert found.read()["n"].to_pylist() == list(range(100))
@@ -27,7 +27,7 @@ def test_what_went_wrong_with_a_row_group_is_raised_by_the_call_after_it(tmp_pat
     sink = BackgroundSink(Folder(str(tmp_path)), SCHEMA)
     sink.write(pa.table({"another": [1]}))
     with pytest.raises(ValueError, match="names"):
-        sink.write(pa.table({"n": [1]})) if again == "write" else sink.close()
+        sink.write(pa.table({"n": [1]})) if again == "write" else sink.close().result()
     sink.discard()
     assert not list(tmp_path.iterdir())
 
