@@ -45,6 +45,10 @@ test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k 
 test-all: setup-servers ## All tests: also variants, races and costs, which are marked slow
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
+.PHONY: coverage
+coverage: setup-servers ## Branch coverage of ingest/ by `make test`
+	@$(PYTEST) $(PARALLEL) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+
 .PHONY: test-unit
 test-unit: setup ## The tests that start no server
 	@$(PYTEST) tests/unit $(ARGS)
