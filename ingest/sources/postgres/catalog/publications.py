@@ -49,10 +49,10 @@ class Member:
     name: str
     writer: int
     published_id: int
-    columns: tuple[str, ...] | None
+    columns: Sequence[str] | None
     row_filter: str | None
     is_owned: bool
-    ancestors: tuple[int, ...] = ()
+    ancestors: Sequence[int]
 
     @property
     def table_name(self) -> str:
@@ -124,8 +124,7 @@ def _read_existing(connection: Connection, names: Mapping[int, str]) -> dict[str
             )
         if via_root:
             raise Failure(
-                "the publication sends the changes of partitions as changes of their root, which does not name the "
-                "partition",
+                "the publication publishes partitions under their root, so DDL of a single partition can't be detected",
                 f"publication {name}",
                 "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
             )
@@ -189,17 +188,10 @@ def read_unchecked(connection: Connection, names: Mapping[int, str]) -> dict[int
     """Like `read`, for publications that may be unsuitable, and without a second look."""
     writers = {name: writer for writer, name in names.items()}
     published: dict[int, Published] = {}
-    for name, oid, columns, generated, row_filter, published_id in connection.execute(
-        _PUBLISHED, {"names": list(writers)}
-    ):
-        others = published[oid].writers if oid in published else ()
-        published[oid] = Published(
-            tuple(columns or ()),
-            tuple(generated),
-            row_filter,
-            published_id,
-            writers=tuple(sorted((*others, writers[name]))),
-        )
+    rows = connection.execute(_PUBLISHED, {"names": list(writers)})
+    for name, oid, columns, generated, row_filter, published_id in rows:
+        senders = sorted([*(published[oid].writers if oid in published else ()), writers[name]])
+        published[oid] = Published(tuple(columns or ()), tuple(generated), row_filter, published_id, tuple(senders))
     return published
 
 
@@ -241,7 +233,7 @@ def contains(published: Mapping[int, Published], table: CatalogTable) -> bool:
 
 
 _MEMBERS = f"""
-SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint + {_ALTERED},
+SELECT c.oid::bigint, n.nspname, c.relname, p.pubname, r.oid::bigint + {_ALTERED},
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
        pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE'),
@@ -258,22 +250,8 @@ ORDER BY n.nspname, c.relname
 def read_members(connection: Connection, names: Mapping[int, str]) -> list[Member]:
     """The tables that are listed in publications, ordered by name."""
     writers = {name: writer for writer, name in names.items()}
-    return [
-        Member(
-            oid,
-            schema,
-            name,
-            writers[publication],
-            published_id,
-            columns and tuple(columns),
-            row_filter,
-            is_owned,
-            tuple(ancestors),
-        )
-        for publication, oid, schema, name, published_id, columns, row_filter, is_owned, ancestors in (
-            connection.execute(_MEMBERS, [list(writers)])
-        )
-    ]
+    rows = connection.execute(_MEMBERS, [list(writers)])
+    return [Member(oid, schema, name, writers[publication], *rest) for oid, schema, name, publication, *rest in rows]
 
 
 def select_attached(members: Sequence[Member]) -> list[Member]:

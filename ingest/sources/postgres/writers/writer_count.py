@@ -20,6 +20,9 @@ Killed at any step, the command is run again, for the same number or another; ea
 slot whose writer is not active is created again. In step 4 the lake may have a `published_id` that the source never
 had: that table gets a new snapshot. Between steps 4 and 7 a writer may still have to read events of a table that has
 moved. If its slot is lost then, the tables that lack events are not known: only `resnapshot --all` is possible.
+
+A stream that was not connected in step 1 does no harm: it reads its slot as the command would, and ends when the slot
+is dropped.
 """
 
 import logging
