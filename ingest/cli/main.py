@@ -22,6 +22,7 @@ from ingest.cli.plan_command import plan
 from ingest.cli.prune_command import prune
 from ingest.cli.resnapshot_command import resnapshot
 from ingest.cli.run_command import run
+from ingest.cli.set_writers_command import set_writers
 from ingest.cli.snapshot_command import snapshot
 from ingest.cli.status_command import status
 from ingest.cli.stream_command import stream
@@ -67,6 +68,7 @@ for _command in (
     snapshot,
     stream,
     resnapshot,
+    set_writers,
     run,
     status,
     verify,

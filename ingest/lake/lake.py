@@ -79,21 +79,31 @@ class Lake:
         return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
     def active_writers(self, source: str) -> frozenset[int]:
-        """The writers whose minimum is the source's position. In a lake of an older version: all with a position."""
+        """The writers whose minimum is the source's position: those that were set, else all with a position."""
         rows = self.spark.sql(f"SELECT writers FROM {raw_schema.SOURCES} WHERE source = {literal(source)}").collect()
         if rows and rows[0].writers is not None:
             return frozenset(rows[0].writers)
         return frozenset(writer for _, writer in current_epochs(self.positions(source)))
 
-    def set_active_writers(self, source: str, writers: Collection[int]) -> None:
-        """Stores which writers are active from now on. The caller holds a lock: see `postgres_writers`."""
+    def next_writers(self, source: str) -> int | None:
+        """The number of writers that an incomplete `tidemark set-writers` changes to; None: there is none."""
+        query = f"SELECT next_writers FROM {raw_schema.SOURCES} WHERE source = {literal(source)}"
+        return next((row.next_writers for row in self.spark.sql(query).collect()), None)
+
+    def set_active_writers(self, source: str, writers: Collection[int], next_writers: int | None = None) -> None:
+        """Stores which writers are active from now on, and `next_writers`. The caller holds a lock: see
+        `postgres_writers`.
+        """
+        active, following = literal(sorted(writers)), literal(next_writers)
         statement = f"""
             MERGE INTO {raw_schema.SOURCES} t
-            USING (SELECT {literal(source)} AS source, {literal(sorted(writers))} AS writers) s
+            USING (SELECT {literal(source)} AS source, CAST({active} AS ARRAY<INT>) AS writers,
+                CAST({following} AS INT) AS next_writers) s
             ON t.source = {literal(source)} AND t.source = s.source
-            WHEN MATCHED THEN UPDATE SET writers = s.writers, updated_at = current_timestamp()
-            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, updated_at)
-                VALUES (s.source, NULL, s.writers, current_timestamp())"""
+            WHEN MATCHED THEN UPDATE SET
+                writers = s.writers, next_writers = s.next_writers, updated_at = current_timestamp()
+            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, next_writers, updated_at)
+                VALUES (s.source, NULL, s.writers, s.next_writers, current_timestamp())"""
         retry_on_conflict(lambda: self.spark.sql(statement))
 
     def purged_positions(self, source: str) -> dict[int, int]:

@@ -44,7 +44,7 @@ class _Opened:
 class Jobs:
     """Streams and snapshots of the sources in `settings`; either kind may be left out.
 
-    writers: the numbers of the stream writers to run here (None: all); writers to be removed run with writer 1.
+    writers: the numbers of the stream writers to run here (None: all).
     on_stored: called by a writer's thread with each batch whose position is stored.
     on_over: called when `is_over` has become true.
     """
@@ -255,10 +255,10 @@ class Jobs:
 
     def committed_position(self, source: str) -> int | None:
         """The minimum position of a source's writers that run here; None if none runs here."""
-        return min((w.progress.position.position for w in self._active_writers(source)), default=None)
+        return min((w.progress.position.position for w in self._writers(source)), default=None)
 
-    def _active_writers(self, source: str) -> list[StreamWriter]:
-        return [w for w in self._opened[source].writers if not w.has_left] if source in self._opened else []
+    def _writers(self, source: str) -> tuple[StreamWriter, ...]:
+        return self._opened[source].writers if source in self._opened else ()
 
     def _make_supervisor(self, source: Source) -> Supervisor:
         def explain(error: BaseException) -> Unavailable | None:
@@ -288,8 +288,7 @@ class Jobs:
         writers = []
         for source_stream in source.streams if stream else ():
             position = source_stream.position
-            number = 1 if source_stream.departure else position.writer
-            if self._numbers is None or number in self._numbers:
+            if self._numbers is None or position.writer in self._numbers:
                 writer = source.writer(source_stream, CommitHooks(after_store=self._on_writer_stored), snapshotter)
                 writers.append(writer)
                 jobs.append(Job(f"stream {source.name} {position.writer}", writer.run, writer.stop))
@@ -302,7 +301,7 @@ class Jobs:
     def _on_writer_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. The batch is visible once all other writers, including idle ones, reach it."""
         if batch.rows:
-            for writer in self._active_writers(batch.position.source):
+            for writer in self._writers(batch.position.source):
                 writer.request_position()
         self._on_stored(batch)
 

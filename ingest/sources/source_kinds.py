@@ -23,7 +23,7 @@ from ingest.sources.mongodb.snapshot import mongodb_snapshot_source as mongodb_s
 from ingest.sources.postgres import postgres_connection, postgres_source, table_views
 from ingest.sources.postgres.checks import postgres_checks
 from ingest.sources.postgres.snapshot import postgres_snapshot_source
-from ingest.sources.postgres.writers import writer_reset
+from ingest.sources.postgres.writers import writer_count, writer_reset
 from ingest.sources.source_jobs import SourceJobs
 
 
@@ -87,6 +87,13 @@ def start_over_writers(lake: Lake, source: Source, settings: JobSettings, writer
     if isinstance(source, PostgresSource):
         return writer_reset.start_over_writers(lake, source, settings, writers)
     raise UsageError("the source has one writer only", f"source {source.name}", "Use --all")
+
+
+def set_writers(lake: Lake, source: Source, settings: JobSettings) -> None:
+    """Change the number of a source's writers to `writers` of sources.yml."""
+    if not isinstance(source, PostgresSource):
+        raise UsageError("a MongoDB source has one writer", f"source {source.name}")
+    writer_count.set_writers(lake, source, settings)
 
 
 def position_text(source: Source, position: int) -> str:

@@ -9,7 +9,12 @@ from ingest.common.findings import Finding, exclusion_level
 from ingest.config.sources_file import PostgresSource
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.eligibility import quote_identifier
-from ingest.sources.postgres.catalog.publications import Published, identifiers, misfit, sent
+from ingest.sources.postgres.catalog.publications import (
+    Published,
+    column_problem,
+    identifiers,
+    read_unchecked,
+)
 from ingest.sources.postgres.postgres_connection import Connection
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
@@ -65,7 +70,7 @@ def _read(connection: Connection, name: str) -> _Publication | None:
     row = connection.execute(_PUBLICATION, [name]).fetchone()
     if row is None:
         return None
-    return _Publication(name, row[0], row[1], row[2], row[3], sent(connection, {1: name}))
+    return _Publication(name, row[0], row[1], row[2], row[3], read_unchecked(connection, {1: name}))
 
 
 def _check_missing(
@@ -118,7 +123,7 @@ def _check_sent(
         where = f"source {source.name}, table {table.table_name} in publication {found.name}"
         if filters := sorted({partition.row_filter for partition in partitions if partition.row_filter}):
             yield Finding("warning", f"a row filter applies: {filters[0]}", where)
-        if why := misfit(found.sent, table):
+        if why := column_problem(found.sent, table):
             what, _, fix = why.partition("; ")
             fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quote_identifier(found.name)}")
             yield Finding(

@@ -73,7 +73,7 @@ class LakeRelationRegistry:
     def check_publication(self, publication: str) -> None:
         """Raises Failure if the publication was dropped: from 18 on the server then omits its changes silently."""
         try:
-            exists = publications.is_there(self._connection.get(), publication)
+            exists = publications.exists(self._connection.get(), publication)
         except (CannotConnect, psycopg.OperationalError):
             return  # the thread that reads the stream handles a lost connection
         if not exists:
