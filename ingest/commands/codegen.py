@@ -49,7 +49,7 @@ class Codegen:
 
     def _list_views(self, source: Source, settings: JobSettings) -> tuple[SourceViews, Record]:
         record = staging_record.read_record(self.folder)
-        found = source_kinds.views(source, settings, record)
+        found = source_kinds.read_staging_views(source, settings, record)
         views = [view for view in found.views if self._selects(view.table)]
         problems = {name: why for name, why in found.problems.items() if self._selects(name)}
         return SourceViews(views, problems, found.noun), record

@@ -30,7 +30,7 @@ def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None
     """
     lines = []
     for one in select_sources(settings, source):
-        source_kinds.start_over(lake, one, settings.settings)
+        source_kinds.reset_source(lake, one, settings.settings)
         lines += [f"{one.name}: {name} is queued" for name in replicated_tables(lake, one.name)]
     return lines
 
@@ -49,5 +49,5 @@ def resnapshot_writers(
             "--source is required (several sources are configured)", "sources.yml", f"Choose one of {', '.join(names)}"
         )
     one = settings.source(source or names[0])
-    queued = source_kinds.start_over_writers(lake, one, settings.settings, writers)
+    queued = source_kinds.reset_writers(lake, one, settings.settings, writers)
     return [f"{one.name}: {name} is queued" for name in queued]

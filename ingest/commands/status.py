@@ -23,7 +23,6 @@ from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position, current_epochs
 from ingest.positions.writer_lag import UnreachedChanges, lag_seconds
 from ingest.sources import source_kinds
-from ingest.sources.source_log import asked, stored_positions
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class SourceStatus:
 
     writers: the active ones, each with its position, its number of tables, and for how many seconds it has held back
     the minimum (held_seconds, see `writer_lag`); 0 if it does not.
-    retained_bytes: size of the log that the server retains for the slowest slot.
-    lag_bytes: size of the log between the position and the server's current one (Postgres).
-    lag_seconds: time since the commit of the oldest change that is not in the lake, or an upper bound; 0 if there is
-    none. MongoDB: time between the deployment's newest operation and the position.
+    retained_bytes, lag_bytes, lag_seconds: see `LogStatus`. Bytes are known of Postgres only.
     unpublished_seconds: time since the commit of the oldest change that is in the lake but not in `core.row_state`.
     problem: the error of the jobs, of the slots, or of the connection to the source.
     """
@@ -169,7 +165,7 @@ def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str
     checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
     persisted = lake.persisted_position(name)
     modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
-    found = asked(lake, settings, name)
+    log = source_kinds.read_log_status(lake, settings.sources[name], settings.settings)
     return SourceStatus(
         name,
         persisted,
@@ -179,7 +175,10 @@ def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str
         else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
         tables=tables,
         writers=_read_writers(lake, name),
-        **{**found, "problem": _join_problems(_read_failure(lake, name), found.get("problem", ""))},
+        retained_bytes=log.retained_bytes,
+        lag_bytes=log.lag_bytes,
+        lag_seconds=log.lag_seconds,
+        problem=_join_problems(_read_failure(lake, name), log.problem),
     )
 
 
@@ -210,7 +209,7 @@ def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
     held = lag_seconds(
         time.time(),
-        stored_positions(lake, name, at),
+        lake.read_position_samples(name, at),
         _read_unreached_changes(lake, at),
         _read_snapshot_ends(lake, name),
     )
@@ -254,4 +253,4 @@ def _position_text(settings: Settings, name: str, position: int | None) -> str:
     source = settings.sources.get(name)
     if position is None:
         return "none yet"
-    return str(position) if source is None else source_kinds.position_text(source, position)
+    return str(position) if source is None else source_kinds.format_position(source, position)

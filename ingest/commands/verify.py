@@ -72,7 +72,7 @@ def verify_tables(
     named = locate_tables(lake, settings, table_names, source)
     for one in select_sources(settings, source):
         if one.name in named or not table_names:
-            tables = source_kinds.tables(lake, one, settings.settings)
+            tables = source_kinds.open_snapshot_source(lake, one, settings.settings)
             try:
                 yield from verify_source(lake, tables, one, patience, named.get(one.name, ()))
             finally:

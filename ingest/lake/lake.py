@@ -1,7 +1,7 @@
 """`Lake`: one job's access to the raw tables: commits, positions and housekeeping."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from ingest.lake.parquet_files import DataFile, Folder, write_file
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position, current_epochs, latest_per_epoch, min_position
+from ingest.positions.writer_lag import PositionSample
 
 # After so many commits of this process to a table, its old Iceberg snapshots are expired; recent ones are kept for
 # readers. This bounds the metadata that each commit rewrites.
@@ -157,6 +158,28 @@ class Lake:
             f"FROM {raw_schema.POSITIONS} {where} GROUP BY {names}"
         ).collect()
         return latest_per_epoch(Position(**row.asDict()) for row in rows)
+
+    def read_position_samples(self, source: str, epochs: Mapping[int, Position]) -> list[PositionSample]:
+        """The positions that writers have stored in these epochs, as far as they are kept. epochs: by writer."""
+        wanted = {(writer, epoch.slot, epoch.start_position) for writer, epoch in epochs.items()}
+        rows = self.spark.sql(
+            "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS stored_at "
+            f"FROM {raw_schema.POSITIONS} WHERE source = {literal(source)}"
+        ).collect()
+        return [
+            PositionSample(row.writer, row.position, row.stored_at)
+            for row in rows
+            if (row.writer, row.slot, row.start_position) in wanted
+        ]
+
+    def read_last_commit_time(self, position: Position) -> datetime | None:
+        """The commit time of the newest event of a writer below `position`; None if there is none."""
+        where = f"source = {literal(position.source)} AND writer = {position.writer}"
+        micros = self.spark.sql(
+            f"SELECT unix_micros(max(commit_ts)) FROM {raw_schema.EVENTS} "
+            f"WHERE {where} AND commit_lsn < {position.position}"
+        ).collect()[0][0]
+        return None if micros is None else datetime.fromtimestamp(micros / 1e6, timezone.utc)
 
     def register_start_position(self, position: Position, after: int) -> None:
         """Stores a writer's first position, unless another process has registered one with a start above `after`."""

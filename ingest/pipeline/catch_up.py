@@ -122,7 +122,7 @@ def _distance(source: Source, reached: int | None, position: int, absent: str) -
     """The distance from the position reached to `position`. absent: the text if no position was reached."""
     if reached is None:
         return absent
-    at, to = (source_kinds.position_text(source, each) for each in (reached, position))
+    at, to = (source_kinds.format_position(source, each) for each in (reached, position))
     return f"is at {at}, not past {to}"
 
 

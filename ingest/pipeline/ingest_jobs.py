@@ -18,7 +18,7 @@ from ingest.lake.source_tables import SourceTable
 from ingest.pipeline.supervisor import Job, Supervisor, describe_unexpected
 from ingest.snapshot.snapshotter import Snapshotter
 from ingest.sources import source_kinds
-from ingest.sources.source_jobs import SourceJobs
+from ingest.sources.interface.source_jobs import SourceJobs
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.open_batch import Batch
 from ingest.stream.stream_writer import StreamWriter
@@ -179,7 +179,7 @@ class Jobs:
                 try:
                     targets[name] = opened.source.watermark()
                 except Exception as error:
-                    if not isinstance(error, TidemarkError) and source_kinds.unavailable(error, name) is None:
+                    if not isinstance(error, TidemarkError) and source_kinds.as_unavailable(error, name) is None:
                         raise
                     _log.debug("source %s: can't read its current position: %s", name, error)
 
@@ -191,7 +191,7 @@ class Jobs:
         try:
             return self._have_reached(targets)
         except Exception as error:
-            if found := source_kinds.unavailable(error, self._location):
+            if found := source_kinds.as_unavailable(error, self._location):
                 self._repeats.occurred(f"{found} Retrying.", key=found.what)
                 return False
             raise
@@ -224,18 +224,19 @@ class Jobs:
         if supervisor.error is not None:
             return [f"source {source}: {_text(supervisor.error)}"]
         if target is None:
-            holders = source_kinds.holders(self._settings.sources[source], self._settings.settings)
+            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
             return [f"source {source}: its jobs have not started{_waiting_for(holders)}"]
         lines = []
         queued = self._pending_tables(source, self._lake.tables.read(source).values())
         if queued:
-            holders = source_kinds.holders(self._settings.sources[source], self._settings.settings)
+            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
             names = ", ".join(sorted(table.table_name for table in queued))
             lines.append(f"source {source}: snapshots not complete: {names}{_waiting_for(holders)}")
         committed = self.committed_position(source)
         if committed is not None and committed <= target:
             at, to = (
-                source_kinds.position_text(self._settings.sources[source], position) for position in (committed, target)
+                source_kinds.format_position(self._settings.sources[source], position)
+                for position in (committed, target)
             )
             lines.append(f"source {source}: committed up to {at} of {to}")
         return lines
@@ -262,7 +263,7 @@ class Jobs:
 
     def _make_supervisor(self, source: Source) -> Supervisor:
         def explain(error: BaseException) -> Unavailable | None:
-            return source_kinds.unavailable(error, self._location)
+            return source_kinds.as_unavailable(error, self._location)
 
         return Supervisor(source.name, lambda: self._open_jobs(source), explain, self._on_change)
 
@@ -270,7 +271,7 @@ class Jobs:
         """Creates the jobs of a source from the stored state."""
         self._lake.upsert_source(described.name, described.snapshot_hold)
         running = self._numbers if self._kinds[0] else ()
-        source = source_kinds.jobs(
+        source = source_kinds.open_jobs(
             self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait
         )
         try:

@@ -180,7 +180,7 @@ class Pipeline:
         except Failure as error:
             failure = error
         except Exception as error:
-            if not (failure := source_kinds.unavailable(error, self._lake.location)):
+            if not (failure := source_kinds.as_unavailable(error, self._lake.location)):
                 raise
         if failure is None:
             self._failed_runs = 0
@@ -201,7 +201,7 @@ class Pipeline:
             try:
                 self._awaits_position = self._has_pending_snapshots(self._run_positions)
             except Exception as error:
-                if source_kinds.unavailable(error, self._lake.location) is None:
+                if source_kinds.as_unavailable(error, self._lake.location) is None:
                     raise
                 self._awaits_position = True
 

@@ -11,7 +11,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable
 from ingest.positions.position import Position
-from ingest.sources.source_jobs import SourceJobs, Stream
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.stream.batch_committer import CommitHooks
 
 ORDERS = SourceTable("shop", "t", "shop.orders", 5, "d", ("_id",), (), (), state=RUNNING)

@@ -11,6 +11,7 @@ from ingest.common.errors import TidemarkError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.sources.postgres.catalog.catalog_tables import emit_marker
 from ingest.sources.postgres.postgres_connection import connect, connection_error
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
@@ -18,7 +19,6 @@ from ingest.sources.postgres.slots import replication_slots
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from ingest.sources.postgres.writers import table_assignment
 from ingest.sources.postgres.writers.postgres_writers import open_writers
-from ingest.sources.source_jobs import SourceJobs, Stream
 
 
 def open_jobs(

@@ -35,12 +35,12 @@ def seconds_behind(
     slot: Mapping[str, Any],
     now_lsn: int,
     stored_at: float,
-    landed: Callable[[], datetime | None],
+    newest_commit: Callable[[], datetime | None],
 ) -> float:
     """Seconds since the commit of the oldest change that the lake lacks, or an upper bound; 0: it lacks none.
 
     at: the writer's stored position; it was reached at `stored_at`. slot: the state of its slot. now_lsn: the current
-    LSN of the server. landed: returns the commit time of the writer's newest change in the lake.
+    LSN of the server. newest_commit: returns the commit time of the writer's newest change in the lake.
 
     If the slot is not in use, it is searched for the oldest change. If it is, and the server has sent everything, the
     lag is the age of the stored position. Otherwise the missing changes are younger than the newest change in the lake,
@@ -56,7 +56,7 @@ def seconds_behind(
         return max(0.0, now - oldest) if oldest else 0.0
     if sent is not None and parse_lsn(sent) >= now_lsn:
         return max(0.0, time.time() - stored_at)
-    newest = landed()
+    newest = newest_commit()
     known = [newest.timestamp()] if newest else []
     known += [checkpoint] if at.position >= parse_lsn(redo) else []
     return max(0.0, now - max(known, default=stored_at))
