@@ -100,14 +100,14 @@ def write_heartbeat(client: Client, level: str) -> str:
 
 def can_write_heartbeat(client: Client, level: str) -> bool:
     """Whether the role has the privileges to write the heartbeat."""
-    told = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
-    if not told["authenticatedUsers"]:
+    auth = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
+    if not auth["authenticatedUsers"]:
         return True
     place = dict(zip(("db", "collection"), heartbeat_collection(level), strict=True))
     return any(
         {"insert", "update"} <= set(each["actions"])
         and all(each["resource"].get(part) in ("", name) for part, name in place.items())
-        for each in told["authenticatedUserPrivileges"]
+        for each in auth["authenticatedUserPrivileges"]
     )
 
 

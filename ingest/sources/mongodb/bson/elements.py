@@ -20,7 +20,7 @@ _DOCUMENT, _ARRAY, _BINARY, REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x
 # The sizes of types with a fixed size; the bytes of other types in addition to the length that they begin with. A
 # regular expression is two strings, each up to its zero byte.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
-BESIDES = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
+PREFIXED = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
 _GENERIC, OLD_BINARY = 0x00, 0x02
 _SIZE = Struct("<i")
 
@@ -118,6 +118,6 @@ def _end(document: bytes | bytearray, kind: int, start: int) -> int:
         return start + FIXED[kind]
     if kind == REGEX:
         return document.index(0, document.index(0, start) + 1) + 1
-    if kind not in BESIDES:
+    if kind not in PREFIXED:
         raise InvalidBSON(f"a value is of the unknown type {kind:#04x}")
-    return start + BESIDES[kind] + int.from_bytes(document[start : start + 4], "little")
+    return start + PREFIXED[kind] + int.from_bytes(document[start : start + 4], "little")

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ingest.sources.mongodb.bson.elements import BESIDES, FIXED, REGEX, Fields, fields
+from ingest.sources.mongodb.bson.elements import PREFIXED, FIXED, REGEX, Fields, fields
 
 I64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -24,8 +24,8 @@ _PADDING = 16
 
 _FIXED = np.full(256, -1)
 _FIXED[list(FIXED)] = list(FIXED.values())
-_BESIDES = np.full(256, -1)
-_BESIDES[list(BESIDES)] = list(BESIDES.values())
+_PREFIXED = np.full(256, -1)
+_PREFIXED[list(PREFIXED)] = list(PREFIXED.values())
 
 
 class BsonBuffer:
@@ -101,7 +101,7 @@ def _size(page: BsonBuffer, kind: I64, value: I64, last: I64) -> I64:
         # What begins beyond its document is refused by its end, whatever the length says.
         within = np.minimum(value, last)
         said = page.u32[within].astype(np.int64)
-        varies = np.where(_BESIDES[kind] < 0, len(page.buffer), said + _BESIDES[kind])
+        varies = np.where(_PREFIXED[kind] < 0, len(page.buffer), said + _PREFIXED[kind])
         size = np.where(varying, varies, size)
         if (pattern := kind == REGEX).any():
             options = page.nul(within[pattern]) + 1

@@ -48,8 +48,8 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     if stored is not None:
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
-            landed = cluster_time.format_position(stored.position)
-            _states.log_change(source.name, f"source {source.name}: everything before {landed} is committed")
+            committed = cluster_time.format_position(stored.position)
+            _states.log_change(source.name, f"source {source.name}: everything before {committed} is committed")
             return stored
         _log.warning("source %s: the stream's scope is now %s, before %s", source.name, scope.slot, stored.slot)
         before = StreamScope.parse(stored.slot)

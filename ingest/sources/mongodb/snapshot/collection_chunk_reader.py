@@ -50,9 +50,9 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
     sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
         with mongodb_connection.connect(uri, connect_timeout_seconds) as client:
-            landed = SnapshotRows(task, datetime.now(timezone.utc))
+            rows = SnapshotRows(task, datetime.now(timezone.utc))
             for batch in _batches(client, task):
-                _write(sink, landed, batch)
+                _write(sink, rows, batch)
             is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
         file = sink.close()
         if not is_same or not file.rows:
@@ -69,12 +69,12 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
-def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
+def _write(sink: Sink, rows: SnapshotRows, batch: Sequence[bytes]) -> None:
     """Write a reply as one row group."""
     parts = []
     for at in range(0, len(batch), _READ_AT_ONCE):
         read = DocumentBatch(batch[at : at + _READ_AT_ONCE])
-        parts.append(landed.table(read.row_keys(), read.columns()))
+        parts.append(rows.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
 

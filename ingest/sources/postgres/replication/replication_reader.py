@@ -3,7 +3,7 @@
 `Reader` starts at the stored position, and returns to it, with back-off, when the connection is lost; a `StreamReset`
 in its output announces that the following payloads were partly returned before. It acknowledges stored positions only,
 every few seconds and on request, however slow its consumer is: a full queue stops the reading, never the status
-messages. It ends when told to, or after it has put the error that ended it into the queue.
+messages. It ends when it is stopped, or after it has put the error that ended it into the queue.
 """
 
 import logging

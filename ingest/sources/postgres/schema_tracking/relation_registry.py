@@ -31,7 +31,7 @@ class LakeRelationRegistry:
     """The decoder's `RelationRegistry` of one source.
 
     unselected: generations that are published, but not selected in sources.yml; their events are not committed.
-    queued: called when a snapshot was queued. wait: waits some seconds; true: the job was told to stop.
+    queued: called when a snapshot was queued. wait: waits some seconds; true: the job is stopping.
     """
 
     def __init__(

@@ -179,7 +179,7 @@ def _column_values_rewritten(change: TableChange, column: Column) -> str | None:
     """ALTER COLUMN ... TYPE to the same type with USING.
 
     VACUUM FULL and CLUSTER rewrite the table but do not alter columns, except that the first of them writes out
-    constant defaults, which can't be told from USING.
+    constant defaults, which looks the same as USING.
     """
     before = change.find_before(column)
     if before is not None and change.is_rewritten and before.altered not in (None, column.altered):

@@ -71,7 +71,7 @@ class CatalogSync:
         selected = catalog_tables.read_tables(connection, self._source.selects)
         usable = [table for table in selected if not table.problem]
         names = self._publication_names()
-        with suppress(Cancelled):  # the job was told to stop; the tables are synced all the same
+        with suppress(Cancelled):  # the job is stopping; the tables are synced nevertheless
             self._publish_new(connection, usable, names)
         self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}
