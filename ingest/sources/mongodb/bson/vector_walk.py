@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ingest.sources.mongodb.bson.elements import PREFIXED, FIXED, REGEX, Fields, fields
+from ingest.sources.mongodb.bson.elements import FIXED, PREFIXED, REGEX, Fields, fields
 
 I64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
