@@ -47,8 +47,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
-        if found := _find_spark_exit() or _environment_error(error):
-            _end(str(found), found.exit_code)
+        if known_error := _find_spark_exit() or _environment_error(error):
+            _end(str(known_error), known_error.exit_code)
         logging.getLogger(__name__).exception("unexpected error")
         _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
 

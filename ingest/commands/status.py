@@ -143,10 +143,11 @@ def _state_text(definition: Mapping[str, Any]) -> str:
     return f"{definition['state']} since {definition['since']:%F %T}: {printable(definition['reason'])}"
 
 
-def _evaluation_text(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
+    if evaluation is None:
         return ""
-    return f"{found['at']:%F %T} {found['kind']} ({found['why']}), PUT {found['put']:,}, REMOVE {found['removed']:,}"
+    changes = f"PUT {evaluation['put']:,}, REMOVE {evaluation['removed']:,}"
+    return f"{evaluation['at']:%F %T} {evaluation['kind']} ({evaluation['why']}), {changes}"
 
 
 def _read_watermarks(lake: Lake) -> list[dict[str, Any]]:
@@ -189,8 +190,8 @@ def _join_problems(failure: str, problem: str) -> str:
 
 def _read_failure(lake: Lake, name: str) -> str:
     """The stored error of the source's jobs."""
-    found = lake.read_error(name)
-    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
+    error = lake.read_error(name)
+    return f"Its jobs have failed since {error[1]:%Y-%m-%d %H:%M:%S} UTC: {error[0]}" if error else ""
 
 
 def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:

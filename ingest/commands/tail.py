@@ -147,13 +147,13 @@ def _check_token_reached(source: str, token: Token, ends: Mapping[int, int]) -> 
 
 def _find_gaps(stored: Sequence[Position], place: _TailCursor) -> dict[int, tuple[int, int]]:
     """By writer: the next range `[from, to)` of its log that was lost, because a new epoch started after it."""
-    found: dict[int, tuple[int, int]] = {}
+    gaps: dict[int, tuple[int, int]] = {}
     for before, after in pairwise(latest_per_epoch(stored)):
         writer = after.writer
         is_gap = before.writer == writer and before.position < after.start_position
         if is_gap and place.position_of(writer) < after.start_position:
-            found.setdefault(writer, (before.position, after.start_position))
-    return found
+            gaps.setdefault(writer, (before.position, after.start_position))
+    return gaps
 
 
 def _gap_error(source: str, lost: Mapping[int, tuple[int, int]], beyond: Token) -> Failure:

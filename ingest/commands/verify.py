@@ -161,8 +161,8 @@ def _read_source_rows(
 
 
 def _remove_files(files: dict[str, list[DataFile]]) -> None:
-    for found in files.values():
-        for file in found:
+    for data_file in files.values():
+        for file in data_file:
             file.remove()
 
 
@@ -179,7 +179,7 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> T
     mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
     # A row that was inserted and deleted between two runs, and a truncate, are only in the events.
     later = f"FROM core.events WHERE {mine} AND commit_lsn >= {table.snapshot_lsn}"
-    found = spark.sql(
+    row = spark.sql(
         f"""
         WITH now AS (
             SELECT row_key, columns, multiplicity, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
@@ -219,5 +219,5 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> T
     ).collect()[0]
     spark.catalog.dropTempView("tidemark_verify")
     return TableComparison(
-        source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)}
+        source=table.source, table=table.table_name, **{**row.asDict(), "examples": tuple(row.examples)}
     )

@@ -58,12 +58,12 @@ def _escape(values: pa.Array) -> pa.Array:
     at = np.flatnonzero(_SPECIAL[data])
     if not at.size:
         return values
-    found = np.flatnonzero(np.bincount(data[at], minlength=256))
+    escaped_bytes = np.flatnonzero(np.bincount(data[at], minlength=256))
     touched = np.zeros(len(values), dtype=np.bool_)
     touched[np.searchsorted(offsets, at + offsets[0], side="right") - 1] = True
     mask = pa.array(touched)
     fixed = values.filter(mask)
     for code, escape in _ESCAPES.items():
-        if code in found:
+        if code in escaped_bytes:
             fixed = pc.replace_substring(fixed, chr(code), escape)
     return pc.replace_with_mask(values, mask, fixed)

@@ -55,21 +55,21 @@ class ProgressTimeout:
     _pause: float = POLL_SECONDS
     _log_interval: float = _LOG_SECONDS
 
-    def wait(self, found: WaitReason) -> None:
+    def wait(self, reason: WaitReason) -> None:
         """Sleeps until the next poll, and logs the reason from time to time. Raises Failure without progress."""
         now = time.monotonic()
-        if found.where != self._where:
-            self._where, self._state, self._started, self._last_progress = found.where, found.state, now, now
+        if reason.where != self._where:
+            self._where, self._state, self._started, self._last_progress = reason.where, reason.state, now, now
             self._pause, self._log_interval = POLL_SECONDS, _LOG_SECONDS
-            self._log_line(now, f"{found.where}: waiting, as {found.what}")
-        elif found.state != self._state:
-            self._state, self._last_progress = found.state, now
+            self._log_line(now, f"{reason.where}: waiting, as {reason.what}")
+        elif reason.state != self._state:
+            self._state, self._last_progress = reason.state, now
         if (still := now - self._last_progress) >= self.seconds:
-            raise Failure(f"no progress for {still:.0f} s; {found.what}", found.where, found.fix)
+            raise Failure(f"no progress for {still:.0f} s; {reason.what}", reason.where, reason.fix)
         if now - self._last_logged >= self._log_interval:
             self._log_interval = min(2 * self._log_interval, _LONGEST_LOG_SECONDS)
             waited = f"waiting for {now - self._started:.0f} s, last progress {still:.0f} s ago"
-            self._log_line(now, f"{found.where}: {waited}, as {found.what}")
+            self._log_line(now, f"{reason.where}: {waited}, as {reason.what}")
         time.sleep(min(self._pause, self.seconds - still))
         self._pause = min(1.5 * self._pause, _LONGEST_POLL_SECONDS)
 
@@ -192,11 +192,11 @@ class _StagedRuns:
 
     def _tables(self) -> list[str]:
         """The tables that runs stage, in the order of a run."""
-        found = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
+        tables = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
         if self.spark.catalog.databaseExists("buckets"):
             names = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN buckets").collect()}
-            found += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]
-        return found
+            tables += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]
+        return tables
 
     def _branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
         """By branch of a run and table: the Iceberg snapshot."""
@@ -205,5 +205,5 @@ class _StagedRuns:
         query = " UNION ALL ".join(
             f"SELECT name, '{table}' AS of, snapshot_id FROM {table}.refs WHERE name LIKE 'run_%'" for table in tables
         )
-        found = {(row["name"], row["of"]): row["snapshot_id"] for row in self.spark.sql(query).collect()}
-        return {key: found[key] for key in sorted(found, key=lambda key: tables.index(key[1]))}
+        branches = {(row["name"], row["of"]): row["snapshot_id"] for row in self.spark.sql(query).collect()}
+        return {key: branches[key] for key in sorted(branches, key=lambda key: tables.index(key[1]))}

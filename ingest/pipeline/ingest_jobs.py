@@ -169,9 +169,9 @@ class Jobs:
 
     def catch_up_targets(self) -> dict[str, int]:
         """By source: a position past everything committed so far. Unreachable sources are missing."""
-        found: dict[str, int] = {}
-        self._add_targets(found)
-        return found
+        targets: dict[str, int] = {}
+        self._add_targets(targets)
+        return targets
 
     def _add_targets(self, targets: dict[str, int]) -> None:
         for name, opened in list(self._opened.items()):
@@ -191,8 +191,8 @@ class Jobs:
         try:
             return self._have_reached(targets)
         except Exception as error:
-            if found := source_kinds.as_unavailable(error, self._location):
-                self._repeats.occurred(f"{found} Retrying.", key=found.what)
+            if known_error := source_kinds.as_unavailable(error, self._location):
+                self._repeats.occurred(f"{known_error} Retrying.", key=known_error.what)
                 return False
             raise
 

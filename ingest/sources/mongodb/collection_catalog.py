@@ -74,11 +74,15 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
 
     All databases are listed only if a pattern has a wildcard in the database's name.
     """
-    found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
-    selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
+    collections = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
+    selected = [each for name, each in collections.items() if each.name == ANY or source.selects(name)]
     for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
-        if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
+        if (
+            not has_wildcard(pattern)
+            and source.selects(pattern)
+            and not {pattern, f"{database}.{ANY}"} & collections.keys()
+        ):
             selected.append(Collection(database, name, None, "it does not exist"))
     return sorted(selected, key=lambda each: each.full_name)
 
@@ -111,11 +115,11 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
     try:
         with client.start_session() as session:
             replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
-            found = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
+            entries = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
     except OperationFailure as error:
         yield Collection(database, ANY, None, f"its collections can't be listed ({describe_error(error)})")
         return
-    for each in found:
+    for each in entries:
         name, options = str(each["name"]), each.get("options", {})
         if is_internal(name):
             continue

@@ -35,11 +35,11 @@ class CatalogSync:
     def sync_all(self, client: Client) -> None:
         """Sync all selected collections. Raises Failure if the stream has another scope by now."""
         name = self._source.name
-        found = collection_catalog.list_collections(client, self._source)
+        collections = collection_catalog.list_collections(client, self._source)
         known = self._lake.tables.read(name)
         self.seen, self.ineligible = {}, {}
         present: set[str] = set()
-        for each in found:
+        for each in collections:
             row = None if each.uuid is None else each.to_source_table(name)
             if row is not None:
                 present.add(row.table_id)
@@ -50,7 +50,7 @@ class CatalogSync:
                 self._report(each, problem, row)
             elif row is not None:
                 self.seen[row.table_id] = each
-        unlisted = {each.database: each.problem for each in found if each.name == collection_catalog.ANY}
+        unlisted = {each.database: each.problem for each in collections if each.name == collection_catalog.ANY}
         self.ineligible |= {
             row.table_id: unlisted[database]
             for row in known.values()

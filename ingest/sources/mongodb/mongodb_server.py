@@ -118,5 +118,5 @@ def is_internal(name: str) -> bool:
 
 def collection_uuid(listed: Mapping[str, Any]) -> UUID | None:
     """The UUID of an entry of listCollections; None for a view."""
-    found = listed.get("info", {}).get("uuid")
-    return found.as_uuid() if isinstance(found, Binary) else found
+    uuid = listed.get("info", {}).get("uuid")
+    return uuid.as_uuid() if isinstance(uuid, Binary) else uuid

@@ -58,13 +58,13 @@ def fields(document: bytes) -> Fields:
 
 def members(array: bytes) -> list[bytes]:
     """The documents of an array that has only documents."""
-    found = []
+    values = []
     at = 4
     while array[at] == _DOCUMENT:
         start = array.index(0, at + 1) + 1
         at = start + _SIZE.unpack_from(array, start)[0]
-        found.append(array[start:at])
-    return found
+        values.append(array[start:at])
+    return values
 
 
 def value(document: bytes, name: bytes) -> Value:
@@ -95,9 +95,9 @@ def repair_legacy_binaries(document: bytes) -> bytes:
     """The document with those old binaries (subtype 2) as generic ones whose inner length is wrong: the server takes
     them, and no driver gives them out.
     """
-    found = bytearray(document)
-    _mend(found, 0)
-    return bytes(found)
+    repaired = bytearray(document)
+    _mend(repaired, 0)
+    return bytes(repaired)
 
 
 def _mend(document: bytearray, start: int) -> None:

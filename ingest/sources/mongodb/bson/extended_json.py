@@ -87,12 +87,12 @@ def _strings(page: BsonBuffer, start: I64, end: I64) -> Texts:
     offsets = np.column_stack([start, end]).astype(np.int32).ravel()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(page.buffer)]
     laid_over = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0), buffers)
-    found = laid_over.take(pa.array(np.arange(0, len(offsets), 2)))
+    quoted = laid_over.take(pa.array(np.arange(0, len(offsets), 2)))
     try:
-        return found.cast(pa.string()), np.ones(len(start), np.bool_)
+        return quoted.cast(pa.string()), np.ones(len(start), np.bool_)
     except pa.ArrowInvalid:
-        sound = np.array([_is_utf8(each) for each in found.to_pylist()])
-        return pc.if_else(pa.array(sound), found, b"").cast(pa.string()), sound
+        sound = np.array([_is_utf8(each) for each in quoted.to_pylist()])
+        return pc.if_else(pa.array(sound), quoted, b"").cast(pa.string()), sound
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -200,20 +200,20 @@ def _joined(before: str, parts: pa.Array, level: ElementLevel, sound: Mask, afte
 
 def _binary(of: ByteSpans) -> Texts:
     kind = of.page.u8[of.start + 4]
-    found = [
+    values = [
         f'{{"$binary":{{"base64":"{b64encode(of.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
         for start, end, each in zip(of.start.tolist(), of.end.tolist(), kind.tolist(), strict=True)
     ]
-    return pa.array(found, pa.string()), kind != elements.OLD_BINARY
+    return pa.array(values, pa.string()), kind != elements.OLD_BINARY
 
 
 def _by_libbson(kind: int) -> _Writer:
     """Of what is seldom, or takes too much to write."""
 
     def write(of: ByteSpans) -> Texts:
-        found = [(kind, of.page.buffer[a:b]) for a, b in zip(of.start.tolist(), of.end.tolist(), strict=True)]
+        values = [(kind, of.page.buffer[a:b]) for a, b in zip(of.start.tolist(), of.end.tolist(), strict=True)]
         try:
-            parsed = orjson.loads(bsonjs.dumps(elements.array(found), mode=bsonjs.CANONICAL))
+            parsed = orjson.loads(bsonjs.dumps(elements.array(values), mode=bsonjs.CANONICAL))
         except ValueError:
             return _unknown(of)
         return _all(pa.array([orjson.dumps(each).decode() for each in parsed.values()], pa.string()))

@@ -122,11 +122,11 @@ def split(documents: Sequence[bytes]) -> list[Fields]:
     if len(documents) < LEAST:
         return [fields(each) for each in documents]
     level = walk(page := BsonBuffer(documents), page.start, page.end)
-    found: list[Fields] = [{} for _ in documents]
+    fields_of: list[Fields] = [{} for _ in documents]
     buffer = page.buffer
     bounds = (level.owner, level.kind, level.name, level.start, level.end)
     for owner, kind, name, start, end in zip(*(each.tolist() for each in bounds), strict=True):
-        found[owner][buffer[name : start - 1]] = kind, buffer[start:end]
+        fields_of[owner][buffer[name : start - 1]] = kind, buffer[start:end]
     for place in np.flatnonzero(~level.whole).tolist():
-        found[place] = fields(documents[place])
-    return found
+        fields_of[place] = fields(documents[place])
+    return fields_of

@@ -189,13 +189,13 @@ class Decoder:
         at = 0
         while True:
             part = records[at : at + self._at_once]
-            found = self._find_documents(part)
-            if found is None:
+            documents = self._find_documents(part)
+            if documents is None:
                 self._at_once = len(part) // 2
                 continue
             at += len(part)
             is_last = at == len(records)
-            yield list(_with_found(part, found)), is_last
+            yield list(_with_found(part, documents)), is_last
             if is_last:
                 return
             self._at_once = min(2 * self._at_once, _AT_ONCE)
@@ -206,15 +206,15 @@ class Decoder:
         wanted: dict[Namespace, dict[str | None, Value]] = {}
         for record in missing:
             wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
-        found: dict[tuple[Namespace, str | None], bytes] = {}
+        documents: dict[tuple[Namespace, str | None], bytes] = {}
         for namespace, identifiers in wanted.items():
             each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
             if each is None:
                 return None
-            found |= {(namespace, key): one for key, one in each.items()}
+            documents |= {(namespace, key): one for key, one in each.items()}
         # A document is written as often as it was changed.
-        size = sum(len(found.get((record.namespace, record.row_key), b"")) for record in missing)
-        return None if size > LOOKED_UP_BYTES and len(records) > 1 else found
+        size = sum(len(documents.get((record.namespace, record.row_key), b"")) for record in missing)
+        return None if size > LOOKED_UP_BYTES and len(records) > 1 else documents
 
     def _table(self, records: Sequence[_Record]) -> pa.Table:
         same = {
@@ -244,9 +244,9 @@ class Decoder:
 
     def _columns(self, records: Sequence[_Record]) -> pa.Array:
         """The rows' `columns`; null without a document."""
-        found = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
+        columns = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
         given = np.array([r.document is not None for r in records], np.bool_)
-        return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
+        return columns.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
     def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> DocumentBatch:
         """The documents of rows. Raises Failure that names the first one that can't be decoded."""

@@ -62,9 +62,9 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     # Another process may start at the same time; only one of the two positions is stored.
     lake.register_start_position(begun, stored.start_position if stored else -1)
     scopes.check_scope(lake, source, scope)
-    found = scopes.stored_position(lake, source)
-    assert found is not None
-    return found
+    registered = scopes.stored_position(lake, source)
+    assert registered is not None
+    return registered
 
 
 def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
@@ -244,9 +244,9 @@ class MongoFeed:
         database, name = namespace
         while True:
             try:
-                found = self._find_documents(namespace, identifiers, at)
+                documents = self._find_documents(namespace, identifiers, at)
                 self._repeats.over(f"source {self._source}: documents can be looked up again")
-                return found
+                return documents
             except (PyMongoError, mongodb_connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not mongodb_connection.is_transient(error):
                     reason = mongodb_connection.describe_error(error)
@@ -265,7 +265,7 @@ class MongoFeed:
     ) -> Mapping[str, bytes] | None:
         """The documents with read concern majority, on a member that is not behind the stream."""
         self._client = self._client or self._connect()
-        found: list[bytes] = []
+        documents: list[bytes] = []
         size = 0
         database, name = namespace
         as_of = {"level": "majority", "afterClusterTime": cluster_time.to_timestamp(at)}
@@ -277,6 +277,8 @@ class MongoFeed:
                 size += len(each)
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
-                found.append(each)
-        keys = DocumentBatch([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
-        return dict(zip(keys.to_pylist(), found, strict=True))
+                documents.append(each)
+        keys = DocumentBatch(
+            [elements.document([(b"_id", elements.value(each, b"_id"))]) for each in documents]
+        ).row_keys()
+        return dict(zip(keys.to_pylist(), documents, strict=True))

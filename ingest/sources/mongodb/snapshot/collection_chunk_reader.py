@@ -118,18 +118,18 @@ def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[by
 
 def _uuid(client: Client, full_name: str) -> UUID | None:
     database, _, name = full_name.partition(".")
-    found = list(client[database].list_collections(filter={"name": name}))
-    return collection_uuid(found[0]) if found else None
+    collections = list(client[database].list_collections(filter={"name": name}))
+    return collection_uuid(collections[0]) if collections else None
 
 
 def _kind(error: Exception) -> str:
     if isinstance(error, mongodb_connection.CannotConnect):
         return UNREACHABLE
-    found = mongodb_connection.error_code(error) if isinstance(error, PyMongoError) else None
-    if found == mongodb_connection.UNAUTHORIZED:
+    code = mongodb_connection.error_code(error) if isinstance(error, PyMongoError) else None
+    if code == mongodb_connection.UNAUTHORIZED:
         return FORBIDDEN
-    if found in mongodb_connection.SNAPSHOT_TOO_OLD:
+    if code in mongodb_connection.SNAPSHOT_TOO_OLD:
         return NO_SNAPSHOT
-    if found == mongodb_connection.NAMESPACE_NOT_FOUND:
+    if code == mongodb_connection.NAMESPACE_NOT_FOUND:
         return CHANGED
     return UNREACHABLE if isinstance(error, PyMongoError) and mongodb_connection.is_transient(error) else FAILED

@@ -175,8 +175,8 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     with client.start_session() as session:
         replies = raw_cursor.replies(client, session, collection.database, command)
-        found = [collection_chunk_reader.bound_of(each) for reply in replies for each in reply]
-    sample = [key for key in dict.fromkeys(found) if key is not None and key != _LAST]
+        bounds = [collection_chunk_reader.bound_of(each) for reply in replies for each in reply]
+    sample = [key for key in dict.fromkeys(bounds) if key is not None and key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 

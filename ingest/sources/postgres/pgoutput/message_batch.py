@@ -62,10 +62,10 @@ class MessageBatch:
 
     def find_messages(self, *kinds: int) -> I64:
         """The numbers of the messages of these types."""
-        found = np.zeros(len(self.kind), np.bool_)
+        is_kind = np.zeros(len(self.kind), np.bool_)
         for kind in kinds:
-            found |= self.kind == kind
-        return np.flatnonzero(found)
+            is_kind |= self.kind == kind
+        return np.flatnonzero(is_kind)
 
     def change_lsn(self, messages: I64) -> I64:
         """The LSNs of the changes of these messages."""

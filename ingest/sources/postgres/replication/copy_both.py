@@ -120,10 +120,10 @@ def _stream_error(result: Any) -> Exception:
     return ReplicationError(state.decode(), message.decode(errors="replace"))
 
 
-def _payloads(buffer: bytearray, at: int, end: int, found: PayloadOffsets) -> int:
+def _payloads(buffer: bytearray, at: int, end: int, offsets: PayloadOffsets) -> int:
     """Add the adjacent, complete payloads from offset `at` to `end`; the offset after the last of them.
 
-    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are found at
+    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are offsets at
     once. Bytes that only look like a head, and payloads over 16 MiB, end the run.
     """
     if end - at <= _FRAME.size or at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0] > end:
@@ -137,8 +137,8 @@ def _payloads(buffer: bytearray, at: int, end: int, found: PayloadOffsets) -> in
     run = int(np.argmin(np.append((heads == before) & (stops <= len(data)), False)))
     if not run:
         return at
-    found.start.frombytes((heads[:run] + at + _FRAME.size).tobytes())
-    found.end.frombytes((stops[:run] + at).tobytes())
+    offsets.start.frombytes((heads[:run] + at + _FRAME.size).tobytes())
+    offsets.end.frombytes((stops[:run] + at).tobytes())
     return at + int(stops[run - 1])
 
 
@@ -220,18 +220,18 @@ class SocketStream:
         """Frame the messages in the buffer; the number of bytes of the payloads among them."""
         buffer, end, before = self._buffer, self._to, self._from
         goes_on = held and held[-1].buffer is buffer
-        found = held[-1] if goes_on else PayloadOffsets(buffer)
-        already = len(found)
-        at = _payloads(buffer, before, end, found) if self._started else before
-        size = at - before - (len(found) - already) * _FRAME.size
+        offsets = held[-1] if goes_on else PayloadOffsets(buffer)
+        already = len(offsets)
+        at = _payloads(buffer, before, end, offsets) if self._started else before
+        size = at - before - (len(offsets) - already) * _FRAME.size
         while end - at >= _FRAME.size:
             kind = buffer[at]
             stop = at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0]
             if stop > end:
                 break
             if kind == _DATA:
-                found.start.append(at + _FRAME.size)
-                found.end.append(stop)
+                offsets.start.append(at + _FRAME.size)
+                offsets.end.append(stop)
                 size += stop - at - _FRAME.size
             else:
                 self._other(kind, bytes(buffer[at + _FRAME.size : stop]))
@@ -239,8 +239,8 @@ class SocketStream:
             if kind == _STARTED:  # `receive` reads the rest
                 break
         self._from = at
-        if found.end and not goes_on:
-            held.append(found)
+        if offsets.end and not goes_on:
+            held.append(offsets)
         return size
 
     def _other(self, kind: int, body: bytes) -> None:

@@ -191,13 +191,13 @@ class PostgresFeed:
             with connect(self._dsn, connect_timeout_seconds=seconds) as connection:
                 if self._walsender is not None:
                     replication_slots.terminate_walsender(connection, self._stored.slot, self._walsender)
-                found = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
+                state = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have read the slot until now.
                 stored = current_epochs(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
-                system = slot_continuity.check_continuity(connection, replication, self._stored, found)
+                system = slot_continuity.check_continuity(connection, replication, self._stored, state)
             self._silence_seconds = replication_slots.read_sender_timeout(replication) or SILENCE_SECONDS
         except BaseException:
             replication.close()

@@ -79,15 +79,17 @@ class PostgresTables:
     def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[SnapshotPlan]:
         held = self._get_snapshot(wanted, waiting)
         for _ in range(3):
-            found = self._find_unchanged(held, wanted)
-            if len(found) == len(wanted.keys() & self._catalog_sync.states.keys()):
+            unchanged = self._find_unchanged(held, wanted)
+            if len(unchanged) == len(wanted.keys() & self._catalog_sync.states.keys()):
                 break
             # A table was altered since the exported snapshot, which sees no rows of it, or old columns.
             held = self._create_snapshot(wanted, waiting)
             self._catalog_sync.sync_all()
-        found = [i for i in self._find_unchanged(held, wanted) if self._catalog_sync.states[i].published]
+        unchanged = [i for i in self._find_unchanged(held, wanted) if self._catalog_sync.states[i].published]
         tables = self._catalog_sync.tables
-        return [SnapshotPlan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in found]
+        return [
+            SnapshotPlan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in unchanged
+        ]
 
     def ineligibility_reason(self, table: SourceTable) -> str:
         """See `Source`. The reason applies to all generations of the table."""
@@ -97,8 +99,8 @@ class PostgresTables:
         """See `Source`: the chunk's share of the partition's size, as of the last catalog sync."""
         if chunk.row_keys is not None:
             return 0
-        found = self._catalog_sync.tables.get(table.table_id)
-        for partition, pages, size in found.partition_sizes if found else ():
+        catalog_table = self._catalog_sync.tables.get(table.table_id)
+        for partition, pages, size in catalog_table.partition_sizes if catalog_table else ():
             if partition.partition_id == chunk.partition_id:
                 upper = pages if chunk.upper_bound is None else int(chunk.upper_bound)
                 return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
