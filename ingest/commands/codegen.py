@@ -29,7 +29,7 @@ class Codegen:
     _matched: set[str] = field(default_factory=set)
 
     def write(self, source: Source, settings: JobSettings) -> WriteResult:
-        """Writes the source_views of a source's replicable tables; the result has lines to print."""
+        """Writes the views of a source's replicable tables; the result has lines to print."""
         source_views, record = self._list_views(source, settings)
         done = staging_files.write_views(source_views.views, record, self.problem, self.folder, force=self.force)
         done.lines += [f"skipped {name}: {why}" for name, why in source_views.problems.items()]

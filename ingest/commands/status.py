@@ -206,33 +206,33 @@ def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     counting = {writer for writer in lake.active_writers(name) if (name, writer) in stored}
     if not counting:
         return []
-    at = {writer: stored[name, writer] for writer in sorted(counting)}
+    epochs = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = lag_seconds(
+    held_seconds = lag_seconds(
         time.time(),
-        lake.read_position_samples(name, at),
-        _read_unreached_changes(lake, at),
+        lake.read_position_samples(name, epochs),
+        _read_unreached_changes(lake, epochs),
         _read_snapshot_ends(lake, name),
     )
     return [
         {
             "writer": writer,
-            "position": one.position,
+            "position": epoch.position,
             "tables": owners[writer],
-            "held_seconds": held[writer],
+            "held_seconds": held_seconds[writer],
         }
-        for writer, one in at.items()
+        for writer, epoch in epochs.items()
     ]
 
 
 def _read_unreached_changes(lake: Lake, writers: Mapping[int, Position]) -> dict[int, UnreachedChanges]:
     """By writer: the changes committed by other writers that it has not reached."""
-    minimum = min(one.position for one in writers.values())
-    at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
+    minimum = min(epoch.position for epoch in writers.values())
+    positions = ", ".join(f"({literal(epoch.source)}, {writer}, {epoch.position})" for writer, epoch in writers.items())
     rows = lake.spark.sql(
         f"""
         SELECT w.writer, unix_micros(min(e.commit_ts)) / 1e6D AS first, unix_micros(max(e.commit_ts)) / 1e6D AS last
-        FROM VALUES {at} AS w (source, writer, position)
+        FROM VALUES {positions} AS w (source, writer, position)
         JOIN {EVENTS} e
         ON e.source = w.source AND e.commit_lsn >= {minimum} AND e.commit_lsn >= w.position AND e.writer <> w.writer
         GROUP BY w.writer"""

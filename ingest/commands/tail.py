@@ -128,7 +128,7 @@ def _read_positions(lake: Lake, source: str) -> tuple[list[Position], frozenset[
 
 
 def _current_positions(stored: Iterable[Position]) -> dict[int, int]:
-    return {writer: one.position for (_, writer), one in current_epochs(stored).items()}
+    return {writer: epoch.position for (_, writer), epoch in current_epochs(stored).items()}
 
 
 def _current_token(ends: Mapping[int, int], counting: Collection[int]) -> Token:
@@ -220,12 +220,15 @@ def _deduplicate(rows: Iterator[Row]) -> Iterator[Row]:
 
 def _mark_transaction_ends(rows: Iterator[Row]) -> Iterator[tuple[Row, bool]]:
     """Each row, and whether it is the last one of its transaction by its writer."""
-    held = next(rows, None)
-    while held is not None:
+    pending = next(rows, None)
+    while pending is not None:
         following = next(rows, None)
-        same = following is not None and (following.writer, following.commit_lsn) == (held.writer, held.commit_lsn)
-        yield held, not same
-        held = following
+        same = following is not None and (following.writer, following.commit_lsn) == (
+            pending.writer,
+            pending.commit_lsn,
+        )
+        yield pending, not same
+        pending = following
 
 
 def _format_line(row: Row, token: Token | None) -> str:

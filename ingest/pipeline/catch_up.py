@@ -97,12 +97,12 @@ def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeou
         if committed is None or committed <= position:
             timeout.wait(_stream_reason(lake, source, position, committed))
             continue
-        at = _core_positions(lake.spark, source.name)
-        if _has_caught_up(lake.spark, source.name, at.get("row_state"), position, done):
+        positions = _core_positions(lake.spark, source.name)
+        if _has_caught_up(lake.spark, source.name, positions.get("row_state"), position, done):
             timeout.reset()
             return
-        runs.refresh(tuple(sorted(at.items())))
-        timeout.wait(_models_reason(source, max(position, done), at, runs))
+        runs.refresh(tuple(sorted(positions.items())))
+        timeout.wait(_models_reason(source, max(position, done), positions, runs))
 
 
 def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
@@ -110,8 +110,8 @@ def _stream_reason(lake: Lake, source: Source, position: int, committed: int | N
     active = lake.active_writers(source.name)
     slowest = [
         w
-        for (_, w), at in current_epochs(lake.positions(source.name)).items()
-        if w in active and at.position == committed
+        for (_, w), epoch in current_epochs(lake.positions(source.name)).items()
+        if w in active and epoch.position == committed
     ]
     what = f"the stream {_distance(source, committed, position, absent='has no position yet')}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
@@ -122,8 +122,8 @@ def _distance(source: Source, reached: int | None, position: int, absent: str) -
     """The distance from the position reached to `position`. absent: the text if no position was reached."""
     if reached is None:
         return absent
-    at, to = (source_kinds.format_position(source, each) for each in (reached, position))
-    return f"is at {at}, not past {to}"
+    start, to = (source_kinds.format_position(source, each) for each in (reached, position))
+    return f"is at {start}, not past {to}"
 
 
 def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
@@ -144,8 +144,8 @@ def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, positio
     )
 
 
-def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_StagedRuns") -> WaitReason:
-    modelled = at.get("row_state")
+def _models_reason(source: Source, position: int, positions: dict[str, int], runs: "_StagedRuns") -> WaitReason:
+    modelled = positions.get("row_state")
     what = f"it {_distance(source, modelled, position, absent='is not built yet')}, and "
     if runs.are_failing:
         what += "the runs of the models fail to publish"
@@ -156,7 +156,7 @@ def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_St
     else:
         what += "no run of the models has staged anything"
         fix = "Run `tidemark run` at the same time"
-    state = (tuple(at.items()), tuple(runs.staged.items()))
+    state = (tuple(positions.items()), tuple(runs.staged.items()))
     return WaitReason(state, what, f"source {source.name}, model row_state", fix)
 
 
@@ -186,8 +186,8 @@ class _StagedRuns:
         except PySparkException:  # a table was dropped between the two queries
             return
         self._seen |= dict.fromkeys(name for name, _ in branches if name not in self._seen)
-        there = {name for name, _ in branches}
-        newest = next((name for name in reversed(list(self._seen)[:_RUNS]) if name in there), None)
+        staged_now = {name for name, _ in branches}
+        newest = next((name for name in reversed(list(self._seen)[:_RUNS]) if name in staged_now), None)
         self.staged = {table: snapshot for (branch, table), snapshot in branches.items() if branch == newest}
 
     def _tables(self) -> list[str]:

@@ -234,11 +234,11 @@ class Jobs:
             lines.append(f"source {source}: snapshots not complete: {names}{_waiting_for(holders)}")
         committed = self.committed_position(source)
         if committed is not None and committed <= target:
-            at, to = (
+            start, to = (
                 source_kinds.format_position(self._settings.sources[source], position)
                 for position in (committed, target)
             )
-            lines.append(f"source {source}: committed up to {at} of {to}")
+            lines.append(f"source {source}: committed up to {start} of {to}")
         return lines
 
     def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
@@ -344,5 +344,5 @@ def _text(error: BaseException) -> str:
 
 
 def _waiting_for(holders: Iterable[str]) -> str:
-    held = ", ".join(holders)
-    return f", waiting for open transactions: {held}" if held else ""
+    open_transactions = ", ".join(holders)
+    return f", waiting for open transactions: {open_transactions}" if open_transactions else ""

@@ -89,9 +89,9 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
 
 def read_problem(client: Client, each: Collection) -> str:
     """Why a collection can't be read; empty: it can."""
-    one = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
+    query = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     try:
-        client[each.database].command(one, codec_options=RAW)
+        client[each.database].command(query, codec_options=RAW)
         size(client, each)
     except OperationFailure as error:
         return f"it can't be read ({describe_error(error)}); grant find and collStats on it"

@@ -77,21 +77,21 @@ class CatalogSync:
 
         Not those of a database whose collections can't be listed.
         """
-        gone = [
+        ended = [
             row
             for row in known.values()
             if row.state != ENDED and row.table_id not in present and row.table_name.partition(".")[0] not in unlisted
         ]
-        if not gone:
+        if not ended:
             return []
-        at = mongodb_server.emit_marker(client, self._scope.level)
-        for row in gone:
+        position = mongodb_server.emit_marker(client, self._scope.level)
+        for row in ended:
             _log.warning(
                 "%s (%s) no longer exists or is no longer selected; its rows will be deleted",
                 row.table_name,
                 row.table_id,
             )
-        return [row.with_changes(state=ENDED, ended_lsn=at) for row in gone]
+        return [row.with_changes(state=ENDED, ended_lsn=position) for row in ended]
 
     def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:

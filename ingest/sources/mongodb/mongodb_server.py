@@ -78,9 +78,9 @@ def heartbeat_collection(level: str) -> tuple[str, str]:
 
 def emit_marker(client: Client, level: str) -> int:
     """A position at or after everything committed before the call; writes the heartbeat, so that the log passes it."""
-    at = operation_time(client)
+    before = operation_time(client)
     write_heartbeat(client, level)
-    return at
+    return before
 
 
 def write_heartbeat(client: Client, level: str) -> str:

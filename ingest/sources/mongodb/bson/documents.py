@@ -137,12 +137,12 @@ class DocumentBatch:
         return document_keys.row_key(elements.value(self._raw[place], b"_id"))
 
     def _row_keys(self) -> pa.Array:
-        at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
-        plain = _SPELLED[self._kind[at]]
-        keys = pc.binary_join_element_wise("[", self._texts.take(pa.array(at)), "]", "")
+        id_places = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
+        plain = _SPELLED[self._kind[id_places]]
+        keys = pc.binary_join_element_wise("[", self._texts.take(pa.array(id_places)), "]", "")
         if plain.all():
             return keys
-        others = [self._row_key(place) for place in self._owner[at[~plain]].tolist()]
+        others = [self._row_key(place) for place in self._owner[id_places[~plain]].tolist()]
         return pc.replace_with_mask(keys, pa.array(~plain), pa.array(others, pa.string()))
 
     def columns(self) -> pa.Array:

@@ -40,13 +40,13 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
 
     Raises InvalidBSON for a type that there isn't, and a document that has no end.
     """
-    at = start + 4
+    offset = start + 4
     try:
-        while kind := document[at]:
-            named = document.index(0, at + 1)
-            element = Element(kind, bytes(document[at + 1 : named]), named + 1, _end(document, kind, named + 1))
+        while kind := document[offset]:
+            named = document.index(0, offset + 1)
+            element = Element(kind, bytes(document[offset + 1 : named]), named + 1, _end(document, kind, named + 1))
             yield element
-            at = element.end
+            offset = element.end
     except (IndexError, ValueError):
         raise InvalidBSON("a document ends too early") from None
 
@@ -59,11 +59,11 @@ def fields(document: bytes) -> Fields:
 def members(array: bytes) -> list[bytes]:
     """The documents of an array that has only documents."""
     values = []
-    at = 4
-    while array[at] == _DOCUMENT:
-        start = array.index(0, at + 1) + 1
-        at = start + _SIZE.unpack_from(array, start)[0]
-        values.append(array[start:at])
+    offset = 4
+    while array[offset] == _DOCUMENT:
+        start = array.index(0, offset + 1) + 1
+        offset = start + _SIZE.unpack_from(array, start)[0]
+        values.append(array[start:offset])
     return values
 
 

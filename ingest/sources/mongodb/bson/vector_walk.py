@@ -48,9 +48,9 @@ class BsonBuffer:
     def _nuls(self) -> I64:
         return np.flatnonzero(self.u8 == 0)
 
-    def nul(self, at: I64) -> I64:
+    def nul(self, offset: I64) -> I64:
         """The offset of the first zero byte from each offset on."""
-        return self._nuls[np.searchsorted(self._nuls, at)]
+        return self._nuls[np.searchsorted(self._nuls, offset)]
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,26 @@ def walk(page: BsonBuffer, start: I64, end: I64) -> ElementLevel:
     """The elements of the documents at `start:end`."""
     whole = (end - start > 4) & (page.u32[start] == end - start) & (page.u8[end - 1] == 0)
     owner = np.flatnonzero(whole)
-    at, last = start[owner] + 4, end[owner] - 1
+    offset, last = start[owner] + 4, end[owner] - 1
     steps = []
     while True:
-        kind = page.u8[at].astype(np.int64)
+        kind = page.u8[offset].astype(np.int64)
         ended = kind == 0
-        whole[owner[ended]] = at[ended] == last[ended]
-        owner, at, last, kind = (each[~ended] for each in (owner, at, last, kind))
+        whole[owner[ended]] = offset[ended] == last[ended]
+        owner, offset, last, kind = (each[~ended] for each in (owner, offset, last, kind))
         if len(owner) < LEAST:
             whole[owner] = False
             break
-        value = page.nul(at + 1) + 1
+        value = page.nul(offset + 1) + 1
         after = value + _size(page, kind, value, last)
         sound = after <= last
         if not sound.all():
             whole[owner[~sound]] = False
-            owner, at, last, kind, value, after = (each[sound] for each in (owner, at, last, kind, value, after))
-        steps.append((owner, kind, at + 1, value, after))
-        at = after
+            owner, offset, last, kind, value, after = (
+                each[sound] for each in (owner, offset, last, kind, value, after)
+            )
+        steps.append((owner, kind, offset + 1, value, after))
+        offset = after
     return _in_order(steps, whole)
 
 

@@ -98,12 +98,12 @@ class Decoder:
     def feed(self, events: Events) -> Iterator[EventBatch]:
         """The rows of a reply in one batch, or in several if documents are large; the last one proves the position."""
         before, times, end = self._at, 0, len(events.raw)
-        for at in range(0, max(end, 1), _AT_ONCE):
+        for first in range(0, max(end, 1), _AT_ONCE):
             with documents.gc_paused():
-                records, begun = self._read(events.raw[at : at + _AT_ONCE])
+                records, begun = self._read(events.raw[first : first + _AT_ONCE])
             times += begun
             for whole, ends in self._with_documents(records):
-                is_last = ends and at + _AT_ONCE >= end
+                is_last = ends and first + _AT_ONCE >= end
                 position = max(events.position, before) if is_last else before
                 yield EventBatch(
                     events=self._table(whole),
@@ -131,10 +131,10 @@ class Decoder:
             record.row_key = key
         return records, times
 
-    def _count(self, at: int) -> bool:
+    def _count(self, time: int) -> bool:
         """Assign the next ordinal; true: the event is the first of its clusterTime."""
-        begins = at != self._at
-        self._at, self._index = at, 0 if begins else self._index + 1
+        begins = time != self._at
+        self._at, self._index = time, 0 if begins else self._index + 1
         return begins
 
     def _records(self, kind: str, event: Event) -> Iterator[_Record]:
@@ -186,15 +186,15 @@ class Decoder:
 
         A looked-up document has its present state. An update whose document was deleted is dropped: its delete follows.
         """
-        at = 0
+        first = 0
         while True:
-            part = records[at : at + self._at_once]
+            part = records[first : first + self._at_once]
             documents = self._find_documents(part)
             if documents is None:
                 self._at_once = len(part) // 2
                 continue
-            at += len(part)
-            is_last = at == len(records)
+            first += len(part)
+            is_last = first == len(records)
             yield list(_with_found(part, documents)), is_last
             if is_last:
                 return
@@ -211,7 +211,7 @@ class Decoder:
             each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
             if each is None:
                 return None
-            documents |= {(namespace, key): one for key, one in each.items()}
+            documents |= {(namespace, key): document for key, document in each.items()}
         # A document is written as often as it was changed.
         size = sum(len(documents.get((record.namespace, record.row_key), b"")) for record in missing)
         return None if size > LOOKED_UP_BYTES and len(records) > 1 else documents
@@ -273,5 +273,5 @@ def _with_found(records: Sequence[_Record], found: Mapping[tuple[Namespace, str 
     for record in records:
         if not record.missing:
             yield record
-        elif one := found.get((record.namespace, record.row_key)):
-            yield replace(record, document=one)
+        elif document := found.get((record.namespace, record.row_key)):
+            yield replace(record, document=document)

@@ -159,10 +159,10 @@ class Reader(threading.Thread):
                 cursor.close()
         except OperationFailure as error:
             if error.code == mongodb_connection.NOT_IN_LOG:
-                at = cluster_time.format_position(cluster_time.token_position(self._known))
+                event_time = cluster_time.format_position(cluster_time.token_position(self._known))
                 raise Failure(
-                    f"an event already in the lake ({at}) no longer exists on the server, which was restored from a "
-                    "backup",
+                    f"an event already in the lake ({event_time}) no longer exists on the server, which was restored "
+                    "from a backup",
                     f"source {self._source}",
                     "Give the source another name in sources.yml, so that it is replicated as a new source",
                 ) from None

@@ -72,8 +72,8 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
 def _write(sink: Sink, rows: SnapshotRows, batch: Sequence[bytes]) -> None:
     """Write a reply as one row group."""
     parts = []
-    for at in range(0, len(batch), _READ_AT_ONCE):
-        read = DocumentBatch(batch[at : at + _READ_AT_ONCE])
+    for first in range(0, len(batch), _READ_AT_ONCE):
+        read = DocumentBatch(batch[first : first + _READ_AT_ONCE])
         parts.append(rows.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
@@ -111,9 +111,9 @@ def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
 
 def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
     database, _, name = task["table_name"].partition(".")
-    at = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
+    read_concern = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
     with client.start_session() as session:
-        yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": at})
+        yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": read_concern})
 
 
 def _uuid(client: Client, full_name: str) -> UUID | None:

@@ -52,18 +52,18 @@ def check_publications(
     required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     if not tables:
         return
-    there: list[_Publication] = []
+    publications: list[_Publication] = []
     for writer in range(1, source.writers + 1):
         name = source.publication_of(writer)
         publication = _read(connection, name)
         if publication is None:
             yield from _check_missing(source, connection, name, tables if writer == 1 else ())
         else:
-            there.append(publication)
+            publications.append(publication)
             yield from _check_options(source, publication)
             yield from _check_sent(source, publication, tables, required)
-    if len(there) == source.writers:
-        yield from _check_covered(source, connection, there, tables, required)
+    if len(publications) == source.writers:
+        yield from _check_covered(source, connection, publications, tables, required)
 
 
 def _read(connection: Connection, name: str) -> _Publication | None:
@@ -140,14 +140,14 @@ def _check_sent(
 def _check_covered(
     source: PostgresSource,
     connection: Connection,
-    there: Sequence[_Publication],
+    publications: Sequence[_Publication],
     tables: Sequence[CatalogTable],
     required: Collection[str],
 ) -> Iterator[Finding]:
-    first = there[0]
+    first = publications[0]
     waiting = []
     for table in tables:
-        senders = [publication.name for publication in there if table.partitions and publication.sends(table)]
+        senders = [publication.name for publication in publications if table.partitions and publication.sends(table)]
         if len(senders) > 1:
             yield Finding(
                 "error",

@@ -186,20 +186,20 @@ class Reader(threading.Thread):
     def _read(self) -> None:
         """Until stopped: receive payloads, pass them on, send status messages."""
         assert self._stream is not None
-        held: PayloadBatch = []
+        batch: PayloadBatch = []
         size, since = 0, 0.0
         while not self._stop_reading.is_set():
-            wait = min(PAYLOAD_BATCH_SECONDS if held else 0.5, self._status_seconds)
-            size += self._stream.receive(held, wait)
-            if held:
+            wait = min(PAYLOAD_BATCH_SECONDS if batch else 0.5, self._status_seconds)
+            size += self._stream.receive(batch, wait)
+            if batch:
                 since = since or time.monotonic()
                 if size >= PAYLOAD_BATCH_BYTES or time.monotonic() - since >= PAYLOAD_BATCH_SECONDS:
-                    self._put(held, size + _OVERHEAD * sum(map(len, held)))
-                    held, size, since = [], 0, 0.0
+                    self._put(batch, size + _OVERHEAD * sum(map(len, batch)))
+                    batch, size, since = [], 0, 0.0
             self._send_status_if_due()
             self._report_silence()
-        if held:
-            self._put(held, size + _OVERHEAD * sum(map(len, held)))
+        if batch:
+            self._put(batch, size + _OVERHEAD * sum(map(len, batch)))
         while not self._stopped.wait(0.1):
             self._send_status_if_due()
         self._send_status()

@@ -108,8 +108,8 @@ class CatalogSync:
             # writes to the lake first.
             self.reload()
             self.published = publications.read(self._connection.get(), self._publication_names())
-            put = self.put(reconcile([self._catalog_state(table)], self.known))
-            is_queued = is_queued or any(row.state == QUEUED for row in put)
+            stored = self.put(reconcile([self._catalog_state(table)], self.known))
+            is_queued = is_queued or any(row.state == QUEUED for row in stored)
         return is_queued
 
     def _read_published(self) -> None:
@@ -144,11 +144,11 @@ class CatalogSync:
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Write rows to raw.source_tables; the rows that are there afterwards (see `SourceTables.put`)."""
-        put = self._lake.tables.upsert(self._source.name, rows)
-        for row in put:
+        stored = self._lake.tables.upsert(self._source.name, rows)
+        for row in stored:
             self._warn_about_columns(row)
-        self.known |= {row.table_id: row for row in put}
-        return put
+        self.known |= {row.table_id: row for row in stored}
+        return stored
 
     def _warn_about_columns(self, row: SourceTable) -> None:
         """Log which columns of the table's staging view, which users may edit, no longer fit."""
