@@ -69,8 +69,10 @@ soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (
 mutants: setup-servers ## Faults put in one by one: does a test notice? (ARGS="P1 --all-tests" picks those of a rule)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
 
-.PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree lint-words
-lint: lint-format lint-rules lint-types lint-sql lint-tree lint-words ## Formatting, rules, types, SQL, words (-k goes on)
+LINTS := lint-sql lint-samples lint-types lint-format lint-rules lint-tree lint-words
+.PHONY: lint $(LINTS)
+lint: setup ## Formatting, rules, types, SQL, words, two at a time (-k goes on)
+	@$(MAKE) --no-print-directory --jobs 2 $(LINTS)
 lint-format: setup
 	@$(BIN)/ruff format --check
 lint-rules: setup
@@ -79,6 +81,7 @@ lint-types: setup
 	@$(BIN)/mypy
 lint-sql: setup
 	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
+lint-samples: setup
 	@$(BIN)/python scripts/lint_samples.py README.md $(wildcard docs/*.md docs/*/*.md)
 lint-tree:
 	@scripts/check-tree
