@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process; a lake and a source for each test."""
+"""One Spark session for all tests of a process; a lake and a source for each test."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ from tests.harness.postgres_jobs import PostgresJobs
 
 PROJECT = Path(__file__).parents[2]
 
-# py4j leaves a socket per thread to the garbage collector.
+# py4j leaves the sockets of its threads to the garbage collector.
 _PY4J = (
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
     "ignore:unclosed <socket.socket:ResourceWarning",
@@ -72,13 +72,13 @@ def lakes(spark: SparkSession, lake_folder: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def lake(lakes: LakeFolder) -> Lake:
-    """A lake without rows."""
+    """A lake with empty raw tables."""
     return lakes.empty()
 
 
 @pytest.fixture
 def settings() -> JobSettings:
-    """Quick: nothing here waits for a time to pass."""
+    """Short intervals, so that no test waits for long."""
     return JobSettings(
         commit_interval_seconds=0.05, idle_position_seconds=0.2, status_interval_seconds=0.5, catalog_poll_seconds=0.5
     )
@@ -86,7 +86,7 @@ def settings() -> JobSettings:
 
 @pytest.fixture
 def new_source(database: Database) -> Callable[..., PostgresSource]:
-    """Makes a source of the test's database, all of whose tables in `public` are replicated."""
+    """Creates a source of the test's database; all tables of the schema `public` are replicated."""
 
     def make(**options: Any) -> PostgresSource:
         name = f"s{uuid.uuid4().hex[:12]}"
@@ -106,7 +106,7 @@ def source(new_source: Callable[..., PostgresSource]) -> PostgresSource:
 
 @pytest.fixture
 def role(database: Database) -> Iterator[str]:
-    """A role that may connect and nothing else; dropped with what it owns and may do here."""
+    """A role with the right to connect and no others; dropped with its objects and privileges in this database."""
     name = f"role_{uuid.uuid4().hex[:8]}"
     database.execute(f"create role {name} login")
     yield name
@@ -137,7 +137,7 @@ def mongo_server() -> Iterator[str]:
 
 @pytest.fixture
 def mongo(mongo_server: str) -> Iterator[Client]:
-    """A client, to write with."""
+    """A client for writes."""
     client: Client = MongoClient(mongo_server)
     with client:
         yield client
@@ -145,7 +145,7 @@ def mongo(mongo_server: str) -> Iterator[Client]:
 
 @pytest.fixture
 def new_mongo_source(mongo_server: str, mongo: Client) -> Iterator[Callable[..., MongoSource]]:
-    """Makes a source of a database of its own, named like it, all of whose collections are replicated."""
+    """Creates a source of a database with the source's name; all of its collections are replicated."""
     made = []
 
     def make(**options: Any) -> MongoSource:

@@ -1,4 +1,4 @@
-"""The catalogue is altered in every way, a table for each, all in one source: each equals the source's after it."""
+"""Every kind of DDL, one table for each, all in one source: after each alteration the lake equals the source."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ ALTERATIONS = (*COLUMNS, *IDENTITIES, *NAMES, *LEFT_OUT, *PARTITIONS, *VALUES)
 
 @dataclass
 class ReadOnce(PostgresJobs):
-    """What the lake has is read when it has settled, for all tables at once."""
+    """Reads the lake after `settle`, once for all tables."""
 
     tables: dict[str, SourceTable] = field(default_factory=dict)
     by_table: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class ReadOnce(PostgresJobs):
 
     def live(self, table_name: str) -> SourceTable | None:
         found = [t for t in self.tables.values() if t.table_name == table_name and t.state != ENDED]
-        assert len(found) < 2, "two generations are there at once"
+        assert len(found) < 2, "two generations are active"
         return found[0] if found else None
 
     def table(self, table_name: str) -> SourceTable:
@@ -57,7 +57,7 @@ class ReadOnce(PostgresJobs):
     def assert_outcome(
         self, name: str, outcome: Outcome, before: SourceTable | None, first: SourceTable | None
     ) -> None:
-        """before, first: what the table was before the step, and before the first one."""
+        """before: the table before the step. first: the table before the first step."""
         if outcome is Outcome.UNASKED:
             return
         now = self.live(name)
@@ -93,7 +93,7 @@ def jobs(lake: Lake, new_source: Any, settings: JobSettings) -> Iterator[ReadOnc
 
 @dataclass
 class Tables:
-    """A table for each alteration."""
+    """One table for each alteration."""
 
     jobs: ReadOnce
     database: Database
@@ -102,7 +102,7 @@ class Tables:
     history: defaultdict[str, list[SourceTable | None]] = field(default_factory=lambda: defaultdict(list))
 
     def alter(self, number: int) -> None:
-        """The statements of all tables' steps of this number; 0: they are created."""
+        """The statements of this step of all tables; step 0 creates the tables."""
         for table, step in self._steps(number):
             for statement in step.statements:
                 self.database.execute(statement.format(t=table, publication=self.jobs.source.publication))
@@ -119,7 +119,7 @@ class Tables:
             was.append(self.jobs.live(name))
 
     def compare_log(self, messages: list[str]) -> None:
-        """What should be said of a table is said; of columns that its view may not fit, once."""
+        """The log has each table's expected message; for a changed view, once."""
         for table, alteration in self.altered.items():
             text = alteration.said.format(t=table)
             count = sum(text in message for message in messages)
@@ -142,7 +142,7 @@ def test_after_each_alteration_the_lake_equals_the_source(
         tables.alter(number)
         jobs.settle()
         tables.compare(number)
-        if number == 2:  # those of which views are told changed a column before that no view can tell
+        if number == 2:  # Views whose columns changed earlier, which the log reports once
             tables.failures += [message for message in caplog.messages if ": column added" in message]
     tables.compare_log(caplog.messages)
     assert not tables.failures, "\n".join(tables.failures)

@@ -1,4 +1,4 @@
-"""The target `cluster`: the same jobs and models on a Spark Connect server, in a process of its own."""
+"""The target `cluster`: the same jobs and models on a Spark Connect server in another process."""
 
 import json
 import re
@@ -26,7 +26,7 @@ _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """The address of a Spark Connect server with a catalogue of its own in `folder`."""
+    """The address of a Spark Connect server with its own catalog in `folder`."""
     wanted = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
     options = [part for key, value in wanted.items() for part in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -1,4 +1,4 @@
-"""Op logs, compacted over and over: whoever reads on, from wherever, comes to the same rows and checksum."""
+"""Repeated compaction of op logs: readers at any op id reach the same rows and checksum."""
 
 import copy
 import random
@@ -24,7 +24,7 @@ Op = dict[str, Any]
 
 @dataclass
 class Log:
-    """One definition's log: as it was written, and as it is kept."""
+    """The log of one definition: as written, and as compacted."""
 
     draw: random.Random
     written: list[Op] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Log:
     _standing: set[tuple[Any, ...]] = field(default_factory=set)
 
     def grow(self, bucket: str) -> None:
-        """Logs an op on one of eight objects: all that a definition could log."""
+        """Logs an op on one of eight objects, of all kinds that a definition can log."""
         draw = self.draw
         key = (draw.choice("xy"), draw.choice(["1", None]), draw.choice("pq"))
         removes = (bucket, key) in self._standing and draw.random() < 0.5
@@ -61,7 +61,7 @@ def compacted(spark: SparkSession, ops: list[Op]) -> list[Op]:
     return sorted((row.asDict() for row in rows), key=lambda op: int(op["op_id"]))
 
 
-def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> None:
+def test_readers_at_any_op_id_reach_the_same_rows_and_checksum(spark: SparkSession) -> None:
     log = Log(random.Random(5))
     buckets = [f"d[{number}]" for number in range(BUCKETS)]
     readers: list[tuple[str, BucketClient]] = []
@@ -73,7 +73,7 @@ def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> Non
                 readers.append((bucket, read(log.kept, bucket)))
         last = log.kept[-1]["op_id"]
         log.kept = compacted(spark, log.kept)
-        assert log.kept[-1]["op_id"] == last  # so none is used again
+        assert log.kept[-1]["op_id"] == last  # no op id is used twice
         check_kept(log.kept)
         heads = {bucket: read(log.written, bucket) for bucket in buckets}
         for bucket, head in heads.items():
@@ -84,7 +84,7 @@ def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> Non
 
 
 def check_kept(ops: list[Op]) -> None:
-    """A CLEAR is a bucket's first op; a MOVE names a later op, and nothing of what it was."""
+    """A CLEAR is a bucket's first op; a MOVE names a later op and has no data."""
     by_id = {op["op_id"]: op for op in ops}
     assert len(by_id) == len(ops)
     begun = set()

@@ -1,4 +1,4 @@
-"""A name with control characters can't forge a line of the log or of a command's output; JSON has the exact name."""
+"""A name with control characters can't forge a line in a log or in a command's output; JSON has the exact name."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""How records become events and rows: order, exactly once, tombstones, truncates, snapshots (rules P, S)."""
+"""From raw events to rows: order, exactly once, tombstones, truncates, snapshots (design rules P, S)."""
 
 from typing import Any
 
@@ -26,8 +26,8 @@ def landed(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, nam
     return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
 
 
-def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark: SparkSession) -> None:
-    """Writer 1 has finished [50, 180), writer 2 [150, 300) of the log; the run takes [100, 200)."""
+def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(spark: SparkSession) -> None:
+    """Writer 1 covers [50, 180) of the log, writer 2 [150, 300); the run reads [100, 200)."""
     core = CoreModels(spark, "events")
     core.macros.ranges = lambda _: [{"source": "shop", "checkpoint_id": 3, "lower": 100, "upper": 200, "since": 2}]
     core.macros.highest = lambda *_: 40
@@ -68,7 +68,7 @@ def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark:
 
 
 class Rows:
-    """A run of `row_state` over one table `T` of the source `shop`, of the log in [100, 200)."""
+    """One run of `row_state` over the log in [100, 200) of one table `T` of the source `shop`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.core = CoreModels(spark, "row_state")
@@ -80,7 +80,9 @@ class Rows:
         self.before()
 
     def decided(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
-        """The table's status, snapshot and stamp: of the last run, if there are two, and of this."""
+        """The table's status, snapshot and snapshot LSN in this run, preceded by those of the last run if two are
+        given.
+        """
         columns = (
             "source string, table_id string, table_name string, checkpoint_id bigint, status string, "
             "snapshot_id string, snapshot_lsn bigint, key_columns array<string>"
@@ -90,7 +92,9 @@ class Rows:
         self.core.view("table_status", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
-        """(commit_lsn, op, row_key, columns), and old_row_key if the key changed. An update without `v` is partial."""
+        """Adds events: (commit_lsn, op, row_key, columns), and old_row_key if the key changed. An update without `v`
+        is partial.
+        """
         columns = (
             "source string, table_id string, table_name string, row_key string, old_row_key string, op string, "
             f"partition_id bigint, is_partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
@@ -104,7 +108,7 @@ class Rows:
         self.core.view("events", columns, *rows)
 
     def read(self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)) -> None:
-        """What the snapshot S read: (row_key, columns), and (chunk, attempt) where that is not (0, 1)."""
+        """Adds rows of snapshot S: (row_key, columns), and (chunk, attempt) unless (0, 1)."""
         columns = (
             "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
             f"partition_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
@@ -118,7 +122,7 @@ class Rows:
         self.core.view("snapshot_chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
 
     def before(self, *rows: tuple[str, dict[str, str], int]) -> None:
-        """The rows that there are: (row_key, columns, multiplicity)."""
+        """Sets the rows before the run: (row_key, columns, multiplicity)."""
         columns = (
             f"source string, table_id string, table_name string, row_key string, columns {COLUMNS}, deleted boolean, "
             "multiplicity int, partition_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, "
@@ -131,7 +135,7 @@ class Rows:
         self.core.view("row_state", columns, *there)
 
     def changed(self) -> dict[str, tuple[dict[str, str], int]]:
-        """By key: columns and multiplicity (0: a tombstone) of the rows that the run writes."""
+        """The columns and multiplicity (0: a tombstone) of the rows that the run writes, by key."""
         rows = self.core.select("row_state", "row_state")
         assert len({row.row_key for row in rows}) == len(rows)
         assert all(row.deleted is (row.multiplicity == 0) and row.checkpoint_id == 5 for row in rows)
@@ -146,8 +150,10 @@ def table(spark: SparkSession) -> Rows:
     return Rows(spark)
 
 
-def test_the_log_wins_over_a_snapshot_and_leaves_tombstones(table: Rows) -> None:
-    """The last event of a row wins; a deleted row that was never seen is kept, so that it doesn't come back."""
+def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows) -> None:
+    """The last event of a row wins. A deleted row is kept as a tombstone even if it was never seen, so it stays
+    deleted.
+    """
     table.read(*((key, {"v": "of the snapshot"}) for key in "abc"))
     table.log(
         (100, "update", "a", {"v": "of the log"}),
@@ -163,14 +169,14 @@ def test_the_log_wins_over_a_snapshot_and_leaves_tombstones(table: Rows) -> None
     }
 
 
-def test_rows_count_of_the_attempt_that_was_named_done(table: Rows) -> None:
+def test_only_rows_of_the_attempt_that_is_marked_done_are_read(table: Rows) -> None:
     chunks = ((0, 2, "done"), (1, 1, "running"))
     table.read(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
     assert table.changed().keys() == {"a"}
 
 
-def test_a_truncate_takes_what_is_ordered_before_it(table: Rows) -> None:
-    """Rows of a snapshot, of the log, and rows that are there, which become tombstones."""
+def test_a_truncate_deletes_all_rows_ordered_before_it(table: Rows) -> None:
+    """Rows of a snapshot, of the log, and of earlier runs become tombstones."""
     table.read(("read", {"v": "1"}))
     table.before(("there", {"v": "1"}, 1))
     table.log(
@@ -183,8 +189,8 @@ def test_a_truncate_takes_what_is_ordered_before_it(table: Rows) -> None:
     assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
 
 
-def test_a_new_snapshot_replaces_what_is_there(table: Rows) -> None:
-    """A row that it does not bring is deleted, one that it brings as it was is no change."""
+def test_a_new_snapshot_replaces_the_rows_of_earlier_runs(table: Rows) -> None:
+    """A row that is missing in the snapshot is deleted; an equal row is no change."""
     table.before(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
     table.read(("same", {"v": "1"}), ("other", {"v": "2"}))
     table.decided(("ready", "R", 10), ("ready", "S", 100))
@@ -205,8 +211,8 @@ def test_a_table_that_is_not_admitted_has_no_rows(table: Rows) -> None:
     assert table.changed() == {}
 
 
-def test_a_value_that_an_update_lacks_comes_from_the_row_before_it(table: Rows) -> None:
-    """Of the same run or of an earlier one, and where its key was changed, of the row that it took the place of."""
+def test_a_value_missing_in_an_update_comes_from_the_row_before_it(table: Rows) -> None:
+    """From the same run or an earlier one; if the key changed, from the row of the old key."""
     table.decided(("ready", "S", 10), ("ready", "S", 10))
     table.before(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
     table.log(
@@ -237,7 +243,7 @@ def test_equal_rows_of_a_table_without_a_key_are_counted(table: Rows) -> None:
 # Decisions about tables, and checkpoints
 
 
-def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
+def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
     core = CoreModels(spark)
     core.view("wal_events", EVENT)
     core.view(
@@ -270,7 +276,7 @@ def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: Spark
         pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="one that has not moved"),
     ],
 )
-def test_a_source_moves_to_the_lowest_position_of_its_writers(
+def test_the_checkpoint_is_the_minimum_position_of_the_writers(
     spark: SparkSession, positions: list[tuple[int, int, int]], counting: list[int] | None, moved: int | None
 ) -> None:
     """positions: (writer, start_position, position). The last checkpoint was at 90."""

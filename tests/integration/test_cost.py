@@ -1,4 +1,4 @@
-"""What runs read: of tables that nothing has happened to, nothing."""
+"""The number of rows that runs read: a run reads no rows of unchanged tables."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ MANY = 30_000
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """A large table, and small ones with a definition each."""
+    """One large table, and small tables with a definition each."""
     database.execute(
         f"""
         create table large (id int primary key, v text);
@@ -48,14 +48,14 @@ def pipeline(
 
 
 def read_by(pipeline: SourcePipeline) -> int:
-    """How many rows, of all tables of the lake, a run reads."""
+    """The number of rows, of all tables of the lake, that a run reads."""
     before = _stages(pipeline)
     pipeline.model()
     return sum(rows for stage, rows in _stages(pipeline).items() if stage not in before)
 
 
 def _stages(pipeline: SourcePipeline) -> dict[int, int]:
-    """The rows that each stage of this Spark has read."""
+    """The rows that each stage of this Spark session has read."""
     context = pipeline.spark.sparkContext
     assert context._gateway is not None
     context._jsc.sc().listenerBus().waitUntilEmpty()
@@ -67,21 +67,21 @@ def _stages(pipeline: SourcePipeline) -> dict[int, int]:
 
 CHANGES = [
     "update small set v = 'w', note = 'short' where id < 3; insert into keyless values (1, 'v')",
-    "update small set v = 'x' where id > 3",  # their notes are not sent: unchanged TOAST
+    "update small set v = 'x' where id > 3",  # without their notes: unchanged TOAST
     "update small set id = 20 where id = 4; delete from keyless where id = 2",
     "create table late (id int primary key); insert into late values (1); drop table brief",
     "alter table keyless add extra int; truncate small",
 ]
 
 
-def test_of_tables_that_have_not_changed_nothing_is_read(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_run_reads_no_rows_of_unchanged_tables(pipeline: SourcePipeline, database: Database) -> None:
     for change in CHANGES:
         database.execute(change)
         pipeline.land()
         assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
 
 
-def test_a_change_is_looked_for_in_the_whole_of_its_table_by_numbers(
+def test_numeric_keys_of_changed_rows_prune_the_files_that_are_read(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     database.execute("update large set v = 'w' where id = 1")

@@ -1,4 +1,4 @@
-"""What users of dbt expect of a project: `ls`, `docs generate`, `--select state:modified+`; and that `plan` agrees."""
+"""dbt's own commands on the project: `ls`, `docs generate`, `--select state:modified+`; `plan` agrees with them."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ from tests.harness.pipeline import SourcePipeline
 
 
 def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
-    """A command of dbt, as a person gives it."""
+    """Runs a dbt command as a user would."""
     options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder / "profiles")]
     done = dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *options])
     assert done.success, done.exception
@@ -30,7 +30,7 @@ def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
 
 
 def planned(pipeline: SourcePipeline, state: str) -> set[str]:
-    """The definitions of this source that a run will find to be `state`."""
+    """The definitions of this source that `plan` lists in this state."""
     steps = definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)
     return {step.definition for step in steps if step.state == state and pipeline.source.name in step.definition}
 
@@ -81,7 +81,7 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     assert planned(pipeline, "unchanged") == {one, other}
 
 
-def test_a_plan_names_what_is_refused_beside_the_others(
+def test_a_plan_lists_invalid_definitions_with_the_others(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
@@ -107,7 +107,7 @@ def test_a_plan_names_what_is_refused_beside_the_others(
     assert "unchanged" in shown.stdout
 
 
-def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
+def test_a_definition_is_planned_by_the_views_in_the_lake(
     lake: Lake,
     source: PostgresSource,
     settings: JobSettings,
@@ -129,7 +129,7 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     capfd.readouterr()
     assert planned(pipeline, "changed") == {one}
     assert capfd.readouterr().out == ""
-    # The view is not made anew: nothing has changed yet.
+    # The view is not created again: nothing has changed yet.
     assert pipeline.model("run", "--select", one)[one].message == "unchanged"
     run_loop = pipeline.run_loop()
 
@@ -141,7 +141,7 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     with watched(statements.append):
         assert message() == "unchanged"
     assert [sql for sql in statements if "show create table" in sql or "create or replace view" in sql] == []
-    # Another process makes it anew: a run that has something to do goes by that.
+    # Another process creates the view again: a run with changes uses the new view.
     made = pipeline.spark.sql(f"show create table staging.{view}").collect()[0][0].partition("\nAS\n")[2]
     made = made.replace("upper(columns['v'])", "concat('-', columns['v'])")
     pipeline.spark.sql(f"create or replace view staging.{view} as {made}")
@@ -149,7 +149,7 @@ def test_a_definition_goes_by_the_views_that_stand_in_the_lake(
     pipeline.land()
     assert message() == "definition changed, PUT 3, REMOVE 0"
     assert message() == "unchanged"
-    # While it runs, files change; one that can't be parsed is told, and nothing is run with the old text.
+    # A file changes during a run; a file that can't be parsed is reported, and no run uses the old text.
     pipeline.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluation="incremental")
     with pytest.raises(Failure, match="the dbt project can't be parsed"):
         run_loop.model()
@@ -172,7 +172,7 @@ def test_a_stale_view_of_views_keeps_its_definition_unpublished(
     pipeline.sync()
     pipeline.view("t", {"id": "int", "v": "string"})
     pipeline.model("run", "--select", below)
-    # The view between has the columns that it was made with: its text is not what would make the difference later.
+    # The view in between has its original columns: its text alone would not show the difference.
     with pytest.raises(Failure, match=f"reads '{above}', which was made when .* had other columns.*--select {above}"):
         pipeline.model("run", "--select", one)
     done = pipeline.model("run", "--select", above, one)
@@ -181,7 +181,7 @@ def test_a_stale_view_of_views_keeps_its_definition_unpublished(
     assert pipeline.model()[one].message == "unchanged"
 
 
-def test_data_tests_find_what_must_not_be(
+def test_data_tests_find_violations(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -190,7 +190,7 @@ def test_data_tests_find_what_must_not_be(
     database.execute("insert into t values (1)")
     pipeline.sync()
     tests = [node for node in pipeline.project.manifest.nodes.values() if isinstance(node, SingularTestNode)]
-    assert all(node.depends_on.nodes for node in tests), "one would run before what it tests"
+    assert all(node.depends_on.nodes for node in tests), "a test would run before its model"
     for table, test in (("core.events", "events_once"), ("core.row_state", "one_version_of_a_row")):
         main = pipeline.spark.sql(f"select snapshot_id from {table}.refs where name = 'main'").collect()[0].snapshot_id
         pipeline.spark.sql(f"insert into {table} select * from {table} where source = '{source.name}'")
@@ -203,7 +203,7 @@ def test_data_tests_find_what_must_not_be(
 def test_runs_on_an_empty_lake_do_not_block_later_releases(
     source: PostgresSource, lake: Lake, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
-    """In a lake of its own, by a process of its own; nor do those that wait for the source's snapshots."""
+    """In its own lake, by another process; runs that wait for the source's snapshots do not block releases either."""
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
     pipeline = SourcePipeline(lake, source, settings, tmp_path / "project")
     view = pipeline.view("t", {"id": "int"})

@@ -1,4 +1,4 @@
-"""After a failover the cluster goes on, on another timeline, without the end of the old one's log."""
+"""After a failover the stream continues on the new timeline, which lacks the end of the old one."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def accounts(server: PostgresServer) -> Database:
-    """Of a server of its own."""
+    """A table on its own server."""
     found = Database(server.dsn(), "postgres", 18)
     found.execute("create table accounts (id int primary key, owner text, balance numeric)")
     found.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
@@ -60,7 +60,7 @@ def beside(server: PostgresServer, name: str) -> Path:
 
 
 def copy_of(server: PostgresServer) -> Path:
-    """The cluster's data, for a standby, as they are now; the server starts again."""
+    """A copy of the cluster's current data, for a standby; the server starts again."""
     server.stop()
     copy = beside(server, "standby")
     subprocess.run(["cp", "-a", server.data, copy], check=True)
@@ -69,7 +69,7 @@ def copy_of(server: PostgresServer) -> Path:
 
 
 def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
-    """The server goes on with the standby, which has read the log up to `lsn` alone."""
+    """The standby, which has read the log up to `lsn`, replaces the server."""
     server.stop()
     lost = server.data.rename(beside(server, "lost"))
     standby.rename(server.data)
@@ -78,7 +78,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
         "recovery_target_lsn": lsn,
         "recovery_target_inclusive": "off",
         "recovery_target_action": "promote",
-        "hot_standby": "off",  # it is up when it is promoted
+        "hot_standby": "off",  # It is up when it is promoted.
     }
     sign = server.data / "recovery.signal"
     sign.touch()
@@ -87,7 +87,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
 
 
 def land_half(jobs: PostgresJobs, accounts: Database) -> str:
-    """Half of a transaction is landed when the stream dies; where the log was before it."""
+    """The stream is killed with half of a transaction committed to the lake; returns the log position before it."""
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
@@ -97,7 +97,7 @@ def land_half(jobs: PostgresJobs, accounts: Database) -> str:
 
 
 def write_past(accounts: Database) -> None:
-    """The log goes past where that of the other timeline had ended: more than a segment of 16 MiB."""
+    """Writes until the log is past the end of the old timeline: more than a segment of 16 MiB."""
     for balance in (1, 2, 3):
         accounts.execute(f"update accounts set balance = {balance} where id = 1")
         accounts.execute("select pg_switch_wal()")
@@ -118,7 +118,7 @@ def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
     assert_only_updates(jobs)
 
 
-def test_nor_is_it_after_the_stream_was_begun_anew(
+def test_half_a_transaction_stays_invisible_after_a_stream_reset(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
@@ -129,7 +129,7 @@ def test_nor_is_it_after_the_stream_was_begun_anew(
     assert_only_updates(jobs)
 
 
-def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
+def test_a_snapshot_of_changes_missing_on_the_new_timeline_is_invisible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
@@ -145,7 +145,7 @@ def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
     jobs.assert_equal("public.accounts")
 
 
-def test_a_writer_that_waited_deletes_nothing_of_the_new_timeline(
+def test_a_delayed_writer_deletes_no_events_of_the_new_timeline(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
@@ -158,7 +158,7 @@ def test_a_writer_that_waited_deletes_nothing_of_the_new_timeline(
     jobs.assert_equal("public.accounts")
 
 
-def test_a_timeline_that_began_before_what_is_stored_is_refused(
+def test_a_timeline_that_forked_before_the_stored_position_is_refused(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)

@@ -25,14 +25,14 @@ from tests.harness.project_copy import ROOT
 LONGEST_LINE = 1500
 
 
-@pytest.mark.slow(reason="three processes of their own, six runs of their models: minutes")
-def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
+@pytest.mark.slow(reason="three processes and six runs of their models: minutes")
+def test_run_waits_for_a_full_or_read_only_disk_and_continues(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key, v text); insert into t values (0, 'first')")
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 400) as disk:
-        # Lake, logs/ and target/ are all on it.
+        # The lake, logs/ and target/ are on this disk.
         pipeline = SourcePipeline(lake, source, settings, disk.outside)
         view = pipeline.view("t", {"id": "int", "v": "string"})
         query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"

@@ -1,4 +1,4 @@
-"""The end of Spark's Java process is one line that says how it ended; the next start goes on."""
+"""The end of Spark's Java process is reported in one line with its cause; the next start continues."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
 
-def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
+def test_a_killed_java_process_ends_the_command_with_one_line(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")

@@ -1,4 +1,4 @@
-"""Updates that change a row's key and lack values: the rows that they lie over are found within a run."""
+"""Updates that change a row's key and lack values: their base rows are found within a run."""
 
 import random
 import re
@@ -20,18 +20,18 @@ COLUMNS_OF_KEPT = (
 
 
 def kept(spark: SparkSession, log: Sequence[Record]) -> None:
-    """A view of kept records: (row_key, old_row_key, op, is_partial, columns) in the order of the log."""
+    """Creates a view of events: (row_key, old_row_key, op, is_partial, columns) in the order of the log."""
     rows = [("shop", "T", *record, (1, at, at), None) for at, record in enumerate(log)]
     spark.createDataFrame(rows, COLUMNS_OF_KEPT).createOrReplaceTempView("kept")
 
 
 def held(spark: SparkSession) -> set[int]:
-    """What this Spark holds in memory, for any session."""
+    """The tables that this Spark process caches, for any session."""
     return set(spark.sparkContext._jsc.getPersistentRDDs())
 
 
 def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict[str, str]], list[str]]:
-    """Each key's last columns by the view `kept`, and the statements that led to them."""
+    """The last columns of each key by the view `kept`, and the statements that computed them."""
     statements: list[str] = []
 
     def run_query(statement: str) -> list[Row]:
@@ -63,7 +63,7 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
     return dict(found), statements
 
 
-def test_whose_rows_were_taken_over_is_found_without_pairing_all_with_all(spark: SparkSession) -> None:
+def test_old_keys_are_joined_without_a_cross_join(spark: SparkSession) -> None:
     kept(spark, [("a", "b", "update", True, {"v": "1"})])
     links = Macros("row_state/linked_segments", "row_state/laid_over").linked_segments()
     (found,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
@@ -71,7 +71,7 @@ def test_whose_rows_were_taken_over_is_found_without_pairing_all_with_all(spark:
     assert not re.search("CartesianProduct|NestedLoop", found)
 
 
-def test_a_map_over_another_keeps_its_nulls_and_the_order_below(spark: SparkSession) -> None:
+def test_a_merged_map_keeps_nulls_and_the_order_of_the_base(spark: SparkSession) -> None:
     over = Macros("row_state/laid_over").laid_over
     maps = "map('z', '1', 'a', '2', 'n', null)", "map('new', '3', 'n', '4', 'a', null)"
     (found,) = spark.sql(f"select map_entries({over(*maps)})").collect()[0]
@@ -80,7 +80,7 @@ def test_a_map_over_another_keeps_its_nulls_and_the_order_below(spark: SparkSess
     assert alone == {"new": "3", "n": "4", "a": None}
 
 
-def test_a_row_whose_key_changes_often_in_one_run_takes_a_few_steps(spark: SparkSession) -> None:
+def test_many_key_changes_of_one_row_take_a_few_steps(spark: SparkSession) -> None:
     log: list[Record] = [("0", None, "insert", False, {"v": "0", "big": "x"})]
     for n in range(200):
         log += [(str(n), None, "delete", False, {}), (str(n + 1), str(n), "update", True, {"v": str(n + 1)})]
@@ -91,7 +91,7 @@ def test_a_row_whose_key_changes_often_in_one_run_takes_a_few_steps(spark: Spark
 
 
 @pytest.mark.parametrize("count", [2, 6, 30])
-def test_rows_whose_keys_change_and_swap_at_random_keep_all_their_values(spark: SparkSession, count: int) -> None:
+def test_rows_with_random_key_changes_and_swaps_keep_all_values(spark: SparkSession, count: int) -> None:
     draw = random.Random(count)
     rows = {str(key): {"v": "0", "big": f"of {key}"} for key in range(count)}
     before = [("shop", "T", "t", key, columns) for key, columns in rows.items()]

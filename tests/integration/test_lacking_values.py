@@ -1,4 +1,4 @@
-"""Rows that a snapshot, read at several moments, and the stream leave without some of their values (design rule S8)."""
+"""Rows whose values are missing after a snapshot read at several positions (design rule S8)."""
 
 import uuid
 from typing import Any
@@ -18,8 +18,8 @@ def rows(schema: pa.Schema, same: dict[str, Any], *rows: dict[str, Any]) -> pa.T
     return pa.Table.from_pylist([{**nothing, **same, **row} for row in rows], schema=schema)
 
 
-def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(lake: Lake) -> None:
-    """Complete is a row of a chunk that was named done, and a record that has all values; not a delete."""
+def test_rows_with_missing_values_and_no_base_row_are_read_again(lake: Lake) -> None:
+    """A row of a chunk that is marked done is complete, and an event with all values; a delete is not."""
     name = f"s{uuid.uuid4().hex[:12]}"
     table = SourceTable(
         name, f"{name}-t", "public.t", 5, "d", ("id",), (), (), state=RUNNING, snapshot_id=name, snapshot_lsn=100

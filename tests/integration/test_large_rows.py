@@ -1,4 +1,4 @@
-"""A row that fits into Spark's heap is replicated; a larger row is refused by name, and nothing is lost."""
+"""A row that fits into Spark's heap is replicated; a larger row is refused by name, without loss of data."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from tests.harness.commands import finished, write_sources
 from tests.harness.project_copy import copy_project
 
 
-@pytest.mark.slow(reason="a Java of its own with a small heap, five times: minutes")
+@pytest.mark.slow(reason="five runs of a Java process with a small heap: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     copy_project(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))

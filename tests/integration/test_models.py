@@ -33,7 +33,7 @@ COLUMNS = ", ".join(ORDERS)
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """Orders in the source, a definition per customer and one that adds up."""
+    """Orders in the source, a definition per customer and an aggregate."""
     database.execute(
         "create table orders (id bigint primary key, customer int, status text, total numeric(12, 2), note text);"
         "alter table orders alter note set storage external;"
@@ -64,7 +64,7 @@ def name(pipeline: SourcePipeline, definition: str) -> str:
 
 
 def assert_equal(pipeline: SourcePipeline, database: Database, condition: str = "status <> 'archived'") -> None:
-    """Everything in the lake is what SQL on the source says."""
+    """Tables, bucket rows and replayed logs equal SQL on the source."""
     view, by_customer, totals = (
         f"staging.stg_{pipeline.source.name}__orders",
         name(pipeline, "by_customer"),
@@ -91,7 +91,7 @@ CHANGES = [
     "insert into orders values (100, 1, 'new', 5, 'short'); delete from orders where id = 2",
     "insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101",
     "delete from orders where id = 3; insert into orders values (3, 4, 'back', 9, 'other')",
-    "update orders set id = 200 where id = 4",  # its note is not sent: unchanged TOAST under a new key
+    "update orders set id = 200 where id = 4",  # the note is not sent: unchanged TOAST under a new key
     (
         "update orders set id = -1 where id = 5; update orders set id = 5 where id = 6;"
         "update orders set id = 6 where id = -1"
@@ -101,7 +101,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three at once is in CI"))])
+@pytest.mark.parametrize(
+    "at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three processes at once are in CI"))]
+)
 def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Database, at_once: int) -> None:
     pipeline.sync()
     assert_equal(pipeline, database)
@@ -113,7 +115,7 @@ def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Databas
 
 
 @pytest.mark.slow(reason="the rule is in test_op_logs")
-def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_change_of_no_selected_value_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     path = f"models/staging/{view}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
@@ -130,13 +132,13 @@ def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipel
     assert_equal(pipeline, database)
 
 
-# Keys that are numbers, by which rows are looked for, and keys that at most read like one.
+# Numeric keys, which prune files, and keys that only look like numbers.
 NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
 
 @pytest.mark.slow(reason="keys of each kind; keys of one kind are in every test")
-def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, database: Database) -> None:
+def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table named (k text primary key, v int);"
         "create table pairs (k int, l text, v int, primary key (k, l));"
@@ -183,7 +185,7 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
         database.execute(change)
         pipeline.sync()
         equal()
-    # An earlier Tidemark made tables without it.
+    # Tables of an earlier Tidemark lack this column.
     pipeline.spark.sql(f"alter table buckets.{name(pipeline, 'named')} drop column _key_number")
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
     pipeline.sync()
@@ -195,7 +197,7 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
 def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(pipeline, "by_customer")
-    # Rows that are one object by its id are told apart by their keys.
+    # Rows with the same object id are distinguished by their keys.
     shared = pipeline.definition("shared", query, bucket_by=[], object_id="customer", evaluation="incremental")
     pipeline.sync()
     database.execute(
@@ -232,7 +234,7 @@ def test_one_run_over_all_changes_equals_the_source(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="lacking values of moved rows are in CI in test_snapshot")
+@pytest.mark.slow(reason="missing values of moved rows are in CI in test_snapshot")
 def test_rows_that_moved_between_chunks_keep_all_their_values(
     lake: Lake,
     source: PostgresSource,
@@ -241,8 +243,8 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A killed snapshot goes on later: rows have moved from an unread into a read chunk meanwhile, and the log doesn't
-    bring their unchanged TOAST values.
+    """A killed snapshot resumes later. Meanwhile rows have moved from an unread into a read chunk, and the log does
+    not have their unchanged TOAST values.
     """
     database.execute(
         "create table big (id int primary key, filler text, note text);"
@@ -291,9 +293,9 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
 
 
 @pytest.mark.parametrize(
-    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default scope is in CI"))]
+    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default hold is in CI"))]
 )
-def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
+def test_a_new_snapshot_delays_what_snapshot_hold_says(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
@@ -323,8 +325,8 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
         assert len(pipeline.bucket(name(pipeline, table), "id")) == 2
 
 
-@pytest.mark.slow(reason="many runs; expiry is in CI in test_upkeep")
-def test_old_snapshots_are_forgotten_and_runs_go_on(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="many runs; expiry is in CI in test_maintenance")
+def test_runs_continue_after_old_iceberg_snapshots_expire(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute(CHANGES[0])
     pipeline.sync()
@@ -343,7 +345,7 @@ def test_the_unit_tests_of_the_models_pass(pipeline: SourcePipeline) -> None:
     assert statuses == ["pass"] * 4
 
 
-def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> None:
+def test_rows_that_cannot_be_distinguished_are_refused(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select customer, status, count(*) as n from {{{{ ref('{view}') }}}} group by customer, status, id"
     pipeline.definition("doubled", query, bucket_by=[], object_id="customer", unique_key=["customer"])
@@ -353,16 +355,16 @@ def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> 
 
 
 def looking_up(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
-    """Adds a lookup of by_customer's buckets; gives its full name."""
+    """Adds a lookup of by_customer's buckets; returns its full name."""
     full = pipeline.definition(short, query, parameters=request, bucket=name(pipeline, "by_customer"))
     path = f"models/buckets/{full}.sql"
     return pipeline.write(path, "{{ config(materialized='bucket_lookup') }}\n" + (pipeline.folder / path).read_text())
 
 
-# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
-# {made}: one with two rows of each, {own}: one with checkpoints of its own, {young}: one of what is not of today.
+# Names in the queries: {rows}, {ref}: the view of orders by either macro; {bare}: a view of it without _checkpoint_id,
+# {made}: a view with two rows for each, {own}: with its own _checkpoint_id, {young}: with a filter by today's date.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
-NOT_ROW_BY_ROW = {
+INVALID_INCREMENTAL = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
     "select _row_key, id from {ref}": "reads 0 inputs by rows",
     "select _row_key, id from {ref} -- {rows}": "reads 0 inputs by rows",
@@ -399,8 +401,8 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluation: 'incremental' depends on 2 tables",
 }
-# The same with `evaluation: full`; what the query gives is fine, but not what it reads, or what `meta` says of it.
-NOT_TO_BE_TOLD = {
+# With `evaluation: full`: the query gives valid rows, but its inputs or its `meta` are invalid.
+INVALID_FULL = {
     "select id, (select max(seq) from {events}) as seq from {ref}": "reads events itself",
     "select id from {of_raw}": "', which reads source.tidemark.raw.snapshot_chunks itself",
     "select cast(cast(id as string) as binary) as id from {ref}": "the column 'id', whose type binary is no text",
@@ -416,8 +418,8 @@ NOT_TO_BE_TOLD = {
 }
 
 
-# What a lookup asks for, how it depends on its definition, and why it is refused.
-NOT_LOOKED_UP: list[tuple[object, str, str]] = [
+# The parameters of a lookup, how it depends on its definition, and the reason of the error.
+INVALID_LOOKUPS: list[tuple[object, str, str]] = [
     ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.parameters is missing or not a list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
@@ -425,7 +427,7 @@ NOT_LOOKED_UP: list[tuple[object, str, str]] = [
 ]
 
 
-def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, database: Database) -> None:
+def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("create table notes (word text); insert into notes values ('a'), ('a'), ('b')")
     database.execute("alter table notes replica identity full")
     view, unkeyed = f"stg_{pipeline.source.name}__orders", pipeline.view("notes", {"word": "string"})
@@ -448,15 +450,15 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
     reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
-        (query, why, {"evaluation": "incremental"}) for query, why in NOT_ROW_BY_ROW.items()
+        (query, why, {"evaluation": "incremental"}) for query, why in INVALID_INCREMENTAL.items()
     ]
-    refusals += [(query, why, {"unique_key": ["id"]}) for query, why in NOT_TO_BE_TOLD.items()]
+    refusals += [(query, why, {"unique_key": ["id"]}) for query, why in INVALID_FULL.items()]
     names = [
         pipeline.definition(f"refused_{number}", query.format(**reads), bucket_by=[], object_id="id", **meta)
         for number, (query, _, meta) in enumerate(refusals)
     ]
     by_customer = name(pipeline, "by_customer")
-    for request, depends, why in NOT_LOOKED_UP:
+    for request, depends, why in INVALID_LOOKUPS:
         query = f"{depends.format(by_customer)}\nselect customer from {{{{ ref('{view}') }}}}"
         names.append(looking_up(pipeline, f"refused_{len(names)}", query, request))
         refusals.append((query, why, {}))
@@ -473,7 +475,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
 
 
 @pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
-def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: SourcePipeline) -> None:
+def test_columns_with_another_storage_type_survive_an_edit(pipeline: SourcePipeline) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
     query = f"select {columns} from {{{{ rows('stg_{pipeline.source.name}__orders') }}}}"
@@ -490,9 +492,7 @@ def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: Sourc
     assert "# of status" not in pipeline.spark.table(f"buckets.{odd}").columns
 
 
-def test_a_changed_definition_writes_the_difference_and_no_other_table(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_changed_definition_writes_only_its_own_difference(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("update orders set status = 'archived' where id in (1, 2, 3)")
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
@@ -525,7 +525,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
     retyped = wider.replace("total", "cast(total as string) as total")
     assert change(retyped) == "definition changed, PUT 40, REMOVE 0"
     assert change(wider) == "definition changed, PUT 40, REMOVE 0"
-    # A type that holds all that the one before did is no difference, and a raw string ends where it seems to.
+    # A wider type is no difference, and a raw string ends at its visible end.
     broader = wider.replace("total", "cast(total as decimal(20, 2)) as total")
     assert change(broader) == "definition changed, PUT 0, REMOVE 0"
     assert dict(pipeline.spark.table(f"buckets.{by_customer}").dtypes)["total"] == "decimal(20,2)"
@@ -538,7 +538,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
 
 
 @pytest.mark.slow(reason="op ids are in test_op_logs and test_definition_plan")
-def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_op_ids_continue_after_a_full_refresh_without_changes(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     log = f"select * from buckets.{by_customer}__ops"
@@ -565,9 +565,11 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="a run for each place; the kills in CI are in test_partial_runs and test_run")
+@pytest.mark.slow(reason="one run per kill point; the kills in CI are in test_partial_runs and test_run")
 @pytest.mark.parametrize("place", STATEMENTS)
-def test_killed_anywhere_the_next_run_repairs(pipeline: SourcePipeline, database: Database, place: str) -> None:
+def test_the_next_run_repairs_a_run_killed_at_any_statement(
+    pipeline: SourcePipeline, database: Database, place: str
+) -> None:
     pipeline.sync()
     database.execute(";".join(CHANGES))
     pipeline.land()
@@ -583,9 +585,7 @@ def test_killed_anywhere_the_next_run_repairs(pipeline: SourcePipeline, database
 
 
 @pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
-def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_new_definition_killed_half_created_can_be_edited(pipeline: SourcePipeline, database: Database) -> None:
     by_customer = name(pipeline, "by_customer")
     pipeline.land()
     path = f"models/buckets/{by_customer}.sql"
@@ -603,7 +603,7 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(pipeline: SourcePi
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     before = pipeline.rows(f"select * from buckets.{by_customer}")
-    # The view that it reads too is not what it is a test of: `totals`, over the same, is published.
+    # A failed test of the input view does not block `totals`, which reads the same view: it is published.
     pipeline.write(
         f"tests/data_tests/no_refunds_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0 "
@@ -637,7 +637,7 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
         pipeline.model()
     assert totals in str(failed.value)
     assert pipeline.rows(f"select * from buckets.{by_customer}") == before
-    # What doesn't read the column goes on.
+    # A definition that does not read the column continues.
     assert pipeline.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
     pipeline.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
     pipeline.model()
@@ -645,7 +645,7 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
 
 
 @pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
-def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(pipeline: SourcePipeline) -> None:
+def test_a_column_whose_new_type_cannot_be_evaluated_is_unchanged(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     path = f"models/buckets/{by_customer}.sql"
@@ -667,7 +667,7 @@ def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
     return late
 
 
-def test_a_run_that_another_one_overtook_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_run_overtaken_by_another_one_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("delete from orders where id < 5")
     pipeline.land()
@@ -694,7 +694,7 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     assert pipeline.rows("select count(*) from core.releases") == publications
     pipeline.model()
     assert_equal(pipeline, database)
-    # In the moment after it has committed itself.
+    # Right after its own commit.
     database.execute("update orders set total = 5 where id < 9")
     pipeline.land()
     with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", rewrite):
@@ -709,7 +709,7 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     assert_equal(pipeline, database)
 
 
-def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
@@ -737,7 +737,7 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
     assert_equal(pipeline, database)
 
 
-def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     pipeline.remove(f"models/buckets/{by_customer}.sql")
@@ -758,38 +758,38 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     ] == []
 
 
-@pytest.mark.slow(reason="an error of the catalog that passes")
+@pytest.mark.slow(reason="a transient error of the catalog")
 @pytest.mark.parametrize("schema", ["buckets", "core"])
-def test_tables_that_dbt_failed_to_list_are_not_made_anew(
+def test_tables_that_dbt_failed_to_list_are_not_created_again(
     pipeline: SourcePipeline, database: Database, schema: str
 ) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0 where id < 20")
     pipeline.land()
 
-    def one_goes_meanwhile(sql: str) -> None:
+    def drop_one_meanwhile(sql: str) -> None:
         if f"show table extended in {schema}" in sql:
             try:
-                pipeline.spark.table(f"{schema}.dropped_by_somebody").collect()
-            except AnalysisException as error:  # as dbt's cursor tells it: dbt takes it for a schema without tables
+                pipeline.spark.table(f"{schema}.dropped_meanwhile").collect()
+            except AnalysisException as error:  # as dbt's cursor reports it: dbt takes this for a schema without tables
                 raise DbtRuntimeError(str(error)) from error
 
     with (
         pytest.raises(ConcurrentPublishError, match=f"tables of {schema} changed while dbt"),
-        watched(one_goes_meanwhile),
+        watched(drop_one_meanwhile),
     ):
         pipeline.model()
     pipeline.model()
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="repairs what no job of ours does")
-def test_tables_that_somebody_dropped_are_made_anew(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="repairs a state that no job of Tidemark makes")
+def test_manually_dropped_tables_are_created_again(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
     pipeline.spark.sql(f"drop table buckets.{by_customer}")
-    # StatementKilled between, before the new tables are published: they are not taken for the old ones.
+    # The run is killed before the new tables are published: the next run does not take them for the old ones.
     with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "definition changed, PUT 40, REMOVE 0"
@@ -833,9 +833,9 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="one definition that changes is in CI")
-def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipeline, database: Database) -> None:
-    """The run ends what each of them has published, one after the other."""
+@pytest.mark.slow(reason="a change of one definition is in CI")
+def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipeline, database: Database) -> None:
+    """The run invalidates the published tables of all of them, one after the other."""
     view = f"stg_{pipeline.source.name}__orders"
     many = [
         pipeline.definition(
@@ -866,7 +866,7 @@ def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipelin
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, database: Database) -> None:
+def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
     project, other = pipeline.project, late_copy(pipeline).project
@@ -877,7 +877,7 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
     def look(sql: str) -> None:
         if "insert into core.releases" in sql:
             tears.append(sql)
-            if len(tears) == 2:  # another run begins, and finishes what it finds
+            if len(tears) == 2:  # another run begins, and finishes the interrupted release
                 with another_dbt():
                     other.run_operation("recover")
         if "insert into buckets." in sql:
@@ -928,7 +928,7 @@ def _random_change(randomly: random.Random) -> str:
     )
 
 
-def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int, customer int, primary key (user_id, customer));"
         "insert into members values (7, 1), (7, 2), (8, 2)"
@@ -975,7 +975,7 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
 
 
 @pytest.mark.slow(reason="a variant of the lookup that is in CI")
-def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int primary key, customer int, status text);"
         "insert into members values (7, 1, 'new')"
@@ -1000,9 +1000,7 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourceP
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_definition_can_become_an_incremental_model(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
@@ -1018,7 +1016,7 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(
 
 @pytest.mark.slow(reason="a model of the user, not of Tidemark")
 def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipeline, database: Database) -> None:
-    """Though it has all the columns of a bucket."""
+    """Although the model has all columns of a bucket table."""
     history = pipeline.write(
         f"models/buckets/history_{pipeline.source.name}.sql",
         "{{ config(materialized='incremental', incremental_strategy='append', meta={}) }}\n"
@@ -1033,7 +1031,7 @@ def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipel
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     before = pipeline.spark.table(f"buckets.{by_customer}").columns
@@ -1054,7 +1052,7 @@ def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, 
 
 
 @pytest.mark.slow(reason="a variant of the prune that is in CI")
-def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: SourcePipeline) -> None:
+def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
     early = pipeline.definition("early", query, bucket_by=[], object_id="id", unique_key=["id"])
@@ -1076,7 +1074,7 @@ def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: 
 
 
 @pytest.mark.slow(reason="a variant of the prune that is in CI")
-def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePipeline) -> None:
+def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
     pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
@@ -1094,7 +1092,7 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePip
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_was_another_kind_of_model_is_created_again(
+def test_a_definition_that_replaces_another_kind_of_model_is_created(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     pipeline.sync()
@@ -1108,7 +1106,7 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
         late.model()
 
     def again(total: int) -> None:
-        """The definition, after other changes of the source."""
+        """The definition, after more changes of the source."""
         (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
         database.execute(f"update orders set total = {total} where id < 5")
         pipeline.sync()
@@ -1122,12 +1120,12 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
         assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
         assert pipeline.rows(f"select * from buckets.{totals}__ops") == log
         again(number)
-    # One that could not be made.
+    # A definition that could not be created.
     with pytest.raises(Failure, match="no such"):
         other_kind("table", "select raise_error('no such') as id")
     assert pipeline.rows(f"select count(*) from buckets.{totals}") == [(5,)]
     again(10)
-    # A run that was under way.
+    # A run that was in progress.
     database.execute("update orders set total = 11 where id < 5")
     pipeline.land()
     with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", lambda: other_kind("table")):

@@ -1,4 +1,4 @@
-"""Collections landed from a real replica set: change streams while snapshots are taken, equal to the source."""
+"""Collections of a real replica set in the lake: change streams with concurrent snapshots, equal to the source."""
 
 import logging
 import shutil
@@ -88,7 +88,7 @@ VALUES = {
 }
 
 
-# As docs/mongodb.md has them.
+# The privileges that docs/mongodb.md lists.
 PRIVILEGES = [
     {"resource": {"db": "", "collection": ""}, "actions": ["find", "changeStream", "listCollections", "collStats"]},
     {"resource": {"cluster": True}, "actions": ["listDatabases", "replSetGetConfig"]},
@@ -110,14 +110,16 @@ def names(jobs: MongoJobs, *collections: str) -> list[str]:
     return [f"{jobs.source.name}.{collection}" for collection in collections]
 
 
-def test_processes_that_begin_at_once_begin_at_one_position(mongo_jobs: MongoJobs) -> None:
+def test_processes_started_at_once_start_at_one_position(mongo_jobs: MongoJobs) -> None:
     with ThreadPoolExecutor(4) as pool:
         begun = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
     assert begun == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
     assert len(begun) == 1
 
 
-def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_changes_of_every_kind_during_a_snapshot_end_as_in_the_source(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n, "v": n} for n in range(50)])
     jobs.open()
@@ -140,7 +142,7 @@ def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
+def test_a_document_deleted_before_its_chunk_is_committed_stays_deleted(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -160,7 +162,7 @@ def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_a_transaction_over_collections_and_databases_is_seen_whole(
+def test_a_transaction_over_collections_and_databases_is_atomic(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -177,13 +179,13 @@ def test_a_transaction_over_collections_and_databases_is_seen_whole(
     jobs.stream()
     events = jobs.events()
     of_transaction = [e for e in events if e["commit_lsn"] == events[-1]["commit_lsn"]]
-    # The other database's events have their ordinals, though they are not landed.
+    # The other database's events take ordinals, although they are not stored.
     assert [e["commit_index"] for e in of_transaction] == [0, 2, 3, 5, 6, 8, 9, 11, 12, 14]
     assert len({e["xid"] for e in of_transaction}) == 1
     jobs.assert_same(mongo, *names(jobs, "a", "b"))
 
 
-def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
+def test_a_half_committed_transaction_is_visible_once_and_complete(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
@@ -242,7 +244,7 @@ def test_every_type_is_kept_in_canonical_form_by_snapshot_and_stream(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["snapshot", "stream"])
-def test_what_no_driver_can_read_is_kept_and_stops_nothing(
+def test_a_document_that_drivers_cannot_decode_is_kept(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, is_streamed: bool
 ) -> None:
     jobs = mongo_jobs
@@ -271,7 +273,7 @@ def test_what_no_driver_can_read_is_kept_and_stops_nothing(
     }
 
 
-def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
+def test_collections_with_unusual_names_or_first_documents_are_captured(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -295,7 +297,7 @@ def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
     assert r"a\xff\xfe" in found.where
 
 
-def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_views_and_time_series_do_not_affect_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -311,7 +313,7 @@ def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mong
     mongo.drop_database(f"{jobs.source.name}_other")
 
 
-def test_an_update_whose_document_is_gone_by_look_up_changes_nothing(
+def test_an_update_whose_document_is_gone_at_lookup_adds_no_event(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -347,7 +349,7 @@ def test_post_images_keep_every_version_of_a_document(mongo: Client, mongo_jobs:
     assert versions == [*(f'{{"$numberInt":"{n}"}}' for n in range(1, 6)), None]
 
 
-def test_dropped_and_created_again_it_is_another_collection(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_recreated_collection_is_a_new_generation(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     jobs.settle()
@@ -360,7 +362,7 @@ def test_dropped_and_created_again_it_is_another_collection(mongo: Client, mongo
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_dropped_while_it_is_queued_nothing_waits_for_it(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_collection_dropped_while_queued_blocks_no_other(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
@@ -376,7 +378,7 @@ def test_dropped_while_it_is_queued_nothing_waits_for_it(mongo: Client, mongo_jo
     jobs.assert_same(mongo, *names(jobs, "a", "b"))
 
 
-def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_renamed_collection_continues_under_its_new_name(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     shop.c.insert_one({"_id": "gone"})
@@ -390,7 +392,7 @@ def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jo
     assert live == names(jobs, "c")
 
 
-def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_collection_renamed_back_and_forth_is_read_again(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     jobs.settle()
@@ -398,16 +400,14 @@ def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jo
     shop.a.rename("b")
     shop.b.rename("a")
     shop.a.insert_one({"_id": 9})
-    jobs.settle()  # the stream has it all before anybody looks at the catalogue
+    jobs.settle()  # the stream reads all of it before the next catalog poll
     after = jobs.table(*names(jobs, "a"))
     assert after.table_id == before.table_id
     assert after.snapshot_id != before.snapshot_id
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_a_deselected_collection_leaves_and_returns_with_a_snapshot(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_a_deselected_collection_returns_with_a_new_snapshot(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     everything = jobs.source
     shop.a.insert_one({"_id": 0})
@@ -439,7 +439,9 @@ def test_an_equal_id_of_another_type_is_the_same_document(mongo: Client, mongo_j
     assert not jobs.lake_documents(*names(jobs, "a"))
 
 
-def test_post_images_turned_on_and_off_while_it_is_streamed(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_post_images_can_be_turned_on_and_off_during_the_stream(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0, "v": 0})
     jobs.settle()
@@ -453,9 +455,7 @@ def test_post_images_turned_on_and_off_while_it_is_streamed(mongo: Client, mongo
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_documents_of_the_maximum_size_are_captured(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     room = 16 * 1024 * 1024 - len(encode({"_id": 0, "text": ""}))
     shop.a.insert_one({"_id": 0, "text": "s" * room})
@@ -466,12 +466,12 @@ def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_an_update_of_a_large_field_lands_with_its_post_image(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_an_update_of_a_large_field_has_its_post_image(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     shop.a.insert_one({"_id": 0, "text": "x" * 9_000_000})
     jobs.settle()
-    # What was changed and the image are larger than 16 MB together.
+    # The change and the post-image together are larger than 16 MB.
     shop.a.update_one({"_id": 0}, {"$set": {"text": "y" * 9_000_000}})
     jobs.stream()
     jobs.assert_same(mongo, *names(jobs, "a"))
@@ -483,7 +483,7 @@ def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
-    shop.a.insert_one({"_id": "x" * 5_000_000})  # an event has it in its key, its document, and twice in its token
+    shop.a.insert_one({"_id": "x" * 5_000_000})  # An event has it in its key, its document, and twice in its token.
     with pytest.raises(Failure, match=r"an event is larger than 16 MB.*resnapshot --all"):
         jobs.stream()
     with pytest.raises(Failure) as again:
@@ -494,7 +494,7 @@ def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
+def test_chunks_left_after_the_history_window_are_read_at_a_later_time(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
@@ -528,17 +528,17 @@ def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
+def test_no_chunk_is_read_before_the_snapshot_time_of_its_collection(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
-    """One process begins a collection, another goes on with it, that reads at an older time."""
+    """One process begins a snapshot; another process, which reads at an older time, continues it."""
     jobs = mongo_jobs
     jobs.settings = in_chunks(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(100)])
     shop.late.insert_many([{"_id": 1, "v": "old"}, {"_id": 2, "v": "gone"}])
     jobs.open()
 
-    def begin_it_anew() -> None:
+    def restart_snapshot() -> None:
         shop.late.update_one({"_id": 1}, {"$set": {"v": "new"}})
         shop.late.delete_one({"_id": 2})
         jobs.queue(*names(jobs, "late"))
@@ -547,24 +547,22 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
         assert jobs.table(*names(jobs, "late")).state == RUNNING
 
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(after_commit=call_once(begin_it_anew)))
+        jobs.snapshot(SnapshotHooks(after_commit=call_once(restart_snapshot)))
     jobs.stream()
     jobs.assert_same(mongo, *names(jobs, "a", "late"))
 
 
-def test_a_collection_that_the_stream_passed_over_is_read_anew(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_a_collection_skipped_by_the_stream_is_read_again(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
-    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    everything, only_b = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
     jobs.settle()
     shop.b.insert_one({"_id": 1})
     jobs.stream()
     kept = jobs.table(*names(jobs, "b")).snapshot_id
-    # The stream alone is given less, and more again: nobody surveys meanwhile.
-    jobs.source = b_alone
+    # Only the stream's selection shrinks and grows again: no catalog poll in between.
+    jobs.source = only_b
     shop.a.delete_one({"_id": 0})
     shop.b.insert_one({"_id": 2})
     jobs.stream()
@@ -572,22 +570,22 @@ def test_a_collection_that_the_stream_passed_over_is_read_anew(
     shop.a.insert_one({"_id": 1})
     jobs.settle()
     jobs.assert_same(mongo, *names(jobs, "a", "b"))
-    assert jobs.table(*names(jobs, "b")).snapshot_id == kept, "what was selected all the time is not read again"
+    assert jobs.table(*names(jobs, "b")).snapshot_id == kept, "a collection that was always selected is not read again"
 
 
-def test_processes_with_different_files_do_not_go_by_one_another(
+def test_a_process_with_an_outdated_sources_file_is_refused(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
     jobs = mongo_jobs
-    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
-    jobs.source = b_alone
+    everything, only_b = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    jobs.source = only_b
     shop.b.insert_one({"_id": 0})
     jobs.settle()
     shop.b.insert_one({"_id": 1})
     jobs.stream()
     stream, snapshotter = jobs.writer(), jobs.snapshotter()
-    # Another process is started with more.
+    # Another process is started with more collections.
     jobs.source = everything
     shop.a.insert_one({"_id": 0})
     jobs.snapshotter().run(until_done=True)
@@ -601,7 +599,7 @@ def test_processes_with_different_files_do_not_go_by_one_another(
     jobs.assert_same(mongo, *names(jobs, "a", "b"))
 
 
-def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
+def test_unsupported_collections_are_reported_and_block_no_others(
     mongo: Client,
     new_mongo_source: Callable[..., MongoSource],
     lake: Lake,
@@ -636,7 +634,7 @@ def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
     mongo.drop_database(database)
 
 
-def test_a_killed_snapshot_reads_nothing_again(
+def test_a_resumed_snapshot_reads_no_chunk_again(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
@@ -653,7 +651,7 @@ def test_a_killed_snapshot_reads_nothing_again(
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_a_killed_cursor_is_got_over(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_the_stream_continues_after_a_killed_cursor(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -671,7 +669,7 @@ def test_a_killed_cursor_is_got_over(mongo: Client, mongo_jobs: MongoJobs, shop:
     jobs.assert_same(mongo, *names(jobs, "a"))
 
 
-def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_another_deployment_or_one_set_back_in_time_is_refused(mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -690,7 +688,7 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
     assert jobs.lake.tables.read(jobs.source.name) == tables
 
 
-def test_a_stream_that_was_begun_anew_elsewhere_ends(
+def test_a_stream_that_another_process_reset_ends(
     mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
@@ -730,7 +728,7 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
             jobs.stream()
 
 
-def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
+def test_lost_history_is_reported_and_a_new_snapshot_recovers(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
     with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1"}) as server:
@@ -776,13 +774,13 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
             root.shop.a.insert_one({"_id": 1})
             jobs.stream()
             jobs.assert_same(root, "shop.a")
-            # Of one database alone the stream is another, so all is read once more.
+            # A single database has another stream, so all collections are read once more.
             jobs.source = source("reader:secret", "shop.*")
             root.shop.a.insert_one({"_id": 2})
             jobs.settle()
             jobs.assert_same(root, "shop.a")
             assert jobs.position().slot == 'shop ["shop.*"]'
-            # A database that is dropped ends its stream; another begins behind that.
+            # A dropped database ends its stream; the next stream starts after the drop.
             root.drop_database("shop")
             root.shop.a.insert_one({"_id": 3})
             jobs.settle()
@@ -794,7 +792,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
         assert "wrong" not in str(finding)
 
 
-def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings) -> None:
+def test_a_wrong_address_is_a_one_line_error_without_the_password(settings: JobSettings) -> None:
     source = MongoSource(name="m", uri=SecretStr("mongodb://me:secret@127.0.0.1:1/?replicaSet=x"), collections=("a.*",))
     (finding,) = check(source, settings.model_copy(update={"connect_timeout_seconds": 0.3}))
     assert finding.level == "error"
@@ -803,7 +801,7 @@ def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings)
     assert issubclass(CannotConnect, Failure)
 
 
-def test_codegen_types_a_sample_and_leaves_edited_files(
+def test_codegen_infers_types_from_a_sample_and_keeps_edited_files(
     spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
 ) -> None:
     same = {"at": datetime.now(timezone.utc), "who": {"name": "x", "n": {"z": 1}}, "tags": ["a"]}
@@ -826,7 +824,7 @@ def test_codegen_types_a_sample_and_leaves_edited_files(
     assert codegen.write(mongo_jobs.source, settings).lines[-1].endswith("2 files unchanged")
 
 
-def test_spark_takes_the_view_of_a_document_of_a_hundred_levels(
+def test_spark_accepts_the_view_of_a_document_with_a_hundred_levels(
     spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
 ) -> None:
     document: dict[str, Any] = {"n": Int64(1), "when": datetime.now(timezone.utc)}

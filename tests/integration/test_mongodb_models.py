@@ -1,4 +1,4 @@
-"""Buckets over MongoDB and Postgres, modelled by the real dbt project, equal to the sources."""
+"""Buckets over MongoDB and Postgres, built by the real dbt project, equal to the sources."""
 
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -52,10 +52,10 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     Codegen(ViewTrial(lambda: pipeline.spark).try_view, pipeline.folder / "models/staging").write(
         mongo_source, settings
     )
-    # What codegen has not seen, and no folder can be called.
+    # A field that codegen has not seen, with a name that no folder can have.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
-    # A document that looks like a binary, and is none.
+    # A document that looks like a binary value but is none.
     shop.files.insert_one({"_id": 3, "data": {"$binary": {"base64": "a", "subType": "00"}}})
     orders = f"stg_{mongo_source.name}__orders"
     by_customer = pipeline.definition(
@@ -114,7 +114,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     assert pipeline.rows(f"select credit from staging.{customers} where id = 1") == [(Decimal("5.00"),)]
 
 
-def test_the_lake_is_verified_against_the_deployment(
+def test_verify_compares_the_lake_with_the_deployment(
     pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource
 ) -> None:
     shop = mongo[mongo_source.name]
@@ -127,7 +127,7 @@ def test_the_lake_is_verified_against_the_deployment(
     assert verdict.rows == 50
 
 
-def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
+def test_a_dropped_collection_is_removed_and_its_successor_is_added(
     pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource, settings: JobSettings
 ) -> None:
     shop = mongo[mongo_source.name]

@@ -1,6 +1,6 @@
-"""Whatever a deployment does, and whenever the jobs are killed: the lake has the documents that it has.
+"""Random changes of a deployment, jobs killed at random: the lake has the deployment's documents.
 
-Each seed is a workload and kills of its own: `make soak ARGS="--seeds 1-100"`; one alone: `--seeds 17`.
+Each seed has its own workload and kills: `make soak ARGS="--seeds 1-100"`; a single seed: `--seeds 17`.
 """
 
 import random
@@ -31,7 +31,7 @@ KEYS: tuple[Callable[[int], Any], ...] = (
 
 
 class Workload:
-    """Collections and what happens to them, drawn from a seed. said: what was done, for whoever looks for a failure."""
+    """Collections and their changes, drawn from a seed. said: the log of all changes, to analyse failures."""
 
     def __init__(self, randomly: random.Random, client: Client, database: str) -> None:
         self.said: list[str] = []
@@ -40,7 +40,7 @@ class Workload:
         self._shop: Database[dict[str, Any]] = client[database]
 
     def create(self) -> None:
-        """The collections, with or without post-images, each with keys of a kind."""
+        """Creates the collections, with or without post-images, each with its own kind of keys."""
         self._keys = {name: self._randomly.choice(KEYS) for name in NAMES}
         for name in NAMES:
             images = self._randomly.random() < 0.5
@@ -50,7 +50,7 @@ class Workload:
                 self._shop[name].insert_many([self._document(name, n, 30_000) for n in range(count)])
 
     def change(self) -> None:
-        """One change, or a transaction of several, which may be rolled back."""
+        """Makes one change, or a transaction of several that may be rolled back."""
         if self._randomly.random() < 0.6:
             self._one(None)
             return
@@ -61,11 +61,11 @@ class Workload:
                 if self._randomly.random() < 0.2:
                     session.abort_transaction()
                     self.said.append("rolled back")
-        except PyMongoError as error:  # a key that is there already ends a transaction
+        except PyMongoError as error:  # a duplicate key ends the transaction
             self.said.append(f"refused: {error}")
 
     def alter(self) -> None:
-        """A collection is dropped, made again, renamed, renamed to and fro, written by `$out`, or emptied."""
+        """Drops, recreates, renames, renames back and forth, replaces (`$out`) or empties a collection."""
         name = self._randomly.choice(NAMES)
         kind = self._randomly.choice(("drop", "rename", "to and fro", "out", "empty"))
         self.said.append(f"{kind} {name}")
@@ -86,7 +86,7 @@ class Workload:
             self._shop[name].delete_many({})
 
     def names(self) -> list[str]:
-        """The collections that there are."""
+        """The existing collections."""
         return sorted(self._shop.list_collection_names())
 
     def _one(self, session: ClientSession | None) -> None:
@@ -112,7 +112,7 @@ class Workload:
         return {"_id": self._keys[name](number), "v": self._value(), "text": "x" * self._randomly.randint(0, size)}
 
     def _retyped(self, identifier: Any) -> Any:
-        """An equal `_id`, of another type if it is a number."""
+        """An equal `_id`; a number gets another type."""
         if not isinstance(identifier, int | float):
             return identifier
         return self._randomly.choice([int(identifier), Int64(identifier), float(identifier)])
@@ -124,8 +124,8 @@ class Workload:
         )
 
 
-@pytest.mark.slow(reason="random, by seed: for `make soak`")
-def test_whatever_happens_the_lake_has_the_documents(
+@pytest.mark.slow(reason="random by seed, for `make soak`")
+def test_random_changes_and_kills_keep_the_documents_of_the_source(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings, seed: int
 ) -> None:
     randomly = random.Random(seed)

@@ -1,4 +1,4 @@
-"""Runs that bring some models further than others, or end half-way: what comes after makes all of them right."""
+"""Runs that bring only some models to the checkpoint, or are killed: the next run repairs all models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.harness.kill_points import StatementKilled, killed_at
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 
-# Statements of a run before its release is there, and after it, in their order.
+# Statements of a run before and after the commit of its release, in order.
 BEFORE = (
     "insert into core.events",
     "merge into core.row_state",
@@ -30,7 +30,7 @@ QUERY = "select _row_key, id, {} as v from {{{{ rows('{}') }}}}"
 def two(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, tmp_path: Path, database: Database
 ) -> tuple[SourcePipeline, PostgresSource]:
-    """A replica of two sources, of the tables a and b; and the second of them."""
+    """A replica of the tables a and b of two sources; and the second source."""
     for table in "ab":
         database.execute(f"create table {table} (id int primary key, v int)")
         database.execute(f"insert into {table} select i, i from generate_series(1, 3) i")
@@ -39,7 +39,7 @@ def two(
 
 
 def land(pipeline: SourcePipeline, source: PostgresSource) -> None:
-    """One of a replica's sources, and no other."""
+    """Commits changes of one source of the replica and of no other."""
     PostgresJobs(pipeline.lake, source, pipeline.settings.settings).settle()
 
 
@@ -49,7 +49,7 @@ def versions(pipeline: SourcePipeline, source: PostgresSource) -> list[tuple[obj
 
 
 def view(pipeline: SourcePipeline, source: PostgresSource, table: str) -> str:
-    """A staging view of a table of either source."""
+    """A staging view of a table of one source."""
     meta = {"source": source.name, "table": f"public.{table}"}
     return pipeline.write(
         f"models/staging/stg_{source.name}__{table}.sql",
@@ -76,10 +76,10 @@ def test_sources_at_different_checkpoints_have_one_version_of_each_row(
 
 
 @pytest.mark.slow(reason="twenty runs of dbt; the order is in test_publishing, two kills in test_run")
-def test_runs_killed_at_any_statement_leave_nothing_behind(
+def test_runs_killed_at_any_statement_leave_no_partial_results(
     two: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    """One run after the other is killed, each later than the one before: the last ones while they finish a release."""
+    """Successive runs are killed, each at a later statement; the last ones while they finish a release."""
     pipeline, _ = two
     staged = view(pipeline, pipeline.source, "a")
     definition = pipeline.definition(
@@ -126,7 +126,7 @@ def test_runs_killed_at_any_statement_leave_nothing_behind(
 
 
 @pytest.mark.slow(reason="models selected one by one; sources at different checkpoints are in CI")
-def test_events_ahead_of_the_tables_are_folded_all(
+def test_all_events_ahead_of_the_tables_are_applied(
     two: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
     pipeline, _ = two
@@ -144,7 +144,7 @@ def test_events_ahead_of_the_tables_are_folded_all(
 
 
 @pytest.mark.slow(reason="six runs of dbt for a definition that is edited twice")
-def test_a_source_that_a_definition_no_longer_reads_says_nothing_of_it(
+def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
     two: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
     pipeline, other = two
@@ -164,9 +164,10 @@ def test_a_source_that_a_definition_no_longer_reads_says_nothing_of_it(
 
 
 @pytest.mark.parametrize(
-    "then", ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="as changed back, which is in CI"))]
+    "then",
+    ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="a type that is changed back, which is in CI"))],
 )
-def test_a_column_whose_type_was_being_changed_is_written_anew(
+def test_a_column_of_an_interrupted_type_change_is_written_again(
     two: tuple[SourcePipeline, PostgresSource], database: Database, then: str
 ) -> None:
     pipeline, _ = two
@@ -183,8 +184,8 @@ def test_a_column_whose_type_was_being_changed_is_written_anew(
     assert pipeline.replayed(one) == pipeline.logged_rows(one)
 
 
-@pytest.mark.slow(reason="as the types in test_models, which are in CI")
-def test_a_small_integer_is_no_other_type_when_the_definition_changes(
+@pytest.mark.slow(reason="a variant of the types in test_models, which are in CI")
+def test_a_smallint_column_stays_compatible_when_the_definition_changes(
     two: tuple[SourcePipeline, PostgresSource],
 ) -> None:
     pipeline, _ = two
@@ -205,7 +206,7 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[SourcePipelin
     one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
-    # It is part of it as it is loaded.
+    # The hash covers the seed's loaded rows.
     assert pipeline.model("run")[one].message == "unchanged"
     assert pipeline.model()[one].message == "definition changed, PUT 1, REMOVE 0"
     assert pipeline.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]

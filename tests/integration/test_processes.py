@@ -1,4 +1,4 @@
-"""The jobs as processes of their own, as a scheduler runs them: they share nothing but the lake."""
+"""The jobs as processes, as a scheduler runs them; they share only the lake."""
 
 import os
 import random
@@ -22,7 +22,7 @@ from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
-pytestmark = pytest.mark.slow(reason="processes of their own under load: minutes")
+pytestmark = pytest.mark.slow(reason="processes under load: minutes")
 
 KILLS = 3
 SETTINGS = {
@@ -40,13 +40,13 @@ BIG = (
 
 
 def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
-    """A sources.yml with this one, and a folder for what the processes say."""
+    """A sources.yml with this source, and a folder for the output of the processes."""
     (folder / "logs").mkdir()
     return str(write_sources(folder, source, {**SETTINGS, "chunk_lease_seconds": lease}))
 
 
 def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """A `tidemark` process; what it says goes to a file of its own."""
+    """Starts a `tidemark` process whose output goes to its own file."""
     with (folder / f"{len(list(folder.iterdir()))}.log").open("wb") as log:
         return subprocess.Popen(
             [*TIDEMARK, *arguments], cwd=ROOT, env=dict(os.environ), stdout=log, stderr=log, start_new_session=True
@@ -55,7 +55,7 @@ def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 
 @contextmanager
 def running(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Until SIGTERM to its process group, as supervisors send it, which ends it cleanly."""
+    """Until SIGTERM to its process group, as supervisors send it; the process ends cleanly."""
     try:
         yield
         os.killpg(process.pid, signal.SIGTERM)
@@ -65,7 +65,7 @@ def running(process: subprocess.Popen[bytes]) -> Iterator[None]:
         process.wait()
 
 
-def test_two_snapshot_processes_and_a_stream_finish_one_snapshot_together(
+def test_two_snapshot_processes_and_a_stream_complete_one_snapshot(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(BIG)
@@ -78,24 +78,24 @@ def test_two_snapshot_processes_and_a_stream_finish_one_snapshot_together(
                 break
             database.execute("update big set id = -id where id = %s", [n])
             database.execute("delete from big where id = %s", [3001 - n])
-            time.sleep(0.05)  # the load, no race
+            time.sleep(0.05)  # with load, without a race
         assert [process.wait(300) for process in snapshots] == [0, 0]
     table = jobs.table("public.big")
     chunks = lake.chunks.read([str(table.snapshot_id)])
     assert {(chunk.state, chunk.attempt) for chunk in chunks} == {(DONE, 1)}
-    assert len({str(chunk.owner).rpartition(":")[0] for chunk in chunks}) == 2, "one of them read all"
+    assert len({str(chunk.owner).rpartition(":")[0] for chunk in chunks}) == 2, "one process read all chunks"
     jobs.stream()
     jobs.assert_equal("public.big")
     jobs.close()
 
 
-def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
+def test_chunks_of_a_snapshot_process_paused_past_its_lease_are_ignored(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(BIG)
     jobs = PostgresJobs(lake, source, settings.model_copy(update={"chunk_lease_seconds": 2.0}))
     sources, logs = sources_of(source, tmp_path, lease=2), tmp_path / "logs"
-    # Two processes read at two moments: the stream has to tell what changed between them.
+    # Two processes read at two positions: the stream has the changes in between.
     with running(tidemark(logs, "stream", "--sources", sources)):
         paused = tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources)
         try:
@@ -104,7 +104,7 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
             table = jobs.table("public.big")
             assert table.state == DONE
             chunks = {chunk.chunk: chunk for chunk in lake.chunks.read([str(table.snapshot_id)])}
-            assert other.rows < 3000, "what had landed was read again"
+            assert other.rows < 3000, "committed chunks were read again"
             assert all(chunks[number] == chunk for number, chunk in before.items() if chunk.state == DONE)
             assert any(chunk.attempt == 2 for chunk in chunks.values())
             paused.send_signal(signal.SIGCONT)
@@ -120,7 +120,7 @@ def test_a_snapshot_process_that_is_paused_past_its_lease_does_not_count(
 
 
 def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: PostgresJobs) -> dict[int, Chunk]:
-    """Stops the process when it has named a chunk done and has claimed another; its table's chunks then."""
+    """Stops the process when it has marked one chunk done and claimed another; returns its table's chunks."""
     while process.poll() is None:
         process.send_signal(signal.SIGSTOP)
         running = [t for t in jobs.lake.tables.read(jobs.source.name).values() if t.snapshot_id]
@@ -128,11 +128,11 @@ def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: PostgresJobs) 
         if {RUNNING, DONE} <= {chunk.state for chunk in chunks.values()}:
             return chunks
         process.send_signal(signal.SIGCONT)
-        time.sleep(0.2)  # of its work
+        time.sleep(0.2)  # among its chunks
     raise AssertionError("it was done before it could be stopped")
 
 
-def test_balances_agree_whichever_processes_are_killed(
+def test_balances_agree_when_processes_are_killed(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
@@ -140,8 +140,8 @@ def test_balances_agree_whichever_processes_are_killed(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three writers in two processes, two snapshot processes: one that reads a chunk and one that streams are killed,
-    again and again.
+    """Three writers in two processes, two snapshot processes. A reading snapshot process and a stream process are
+    killed repeatedly.
     """
     pgbench_tables(database)
     source = new_source(writers=3)
@@ -158,10 +158,10 @@ def test_balances_agree_whichever_processes_are_killed(
     with pgbench(database, clients=8, rate=40):
         try:
             while not lake.active_writers(source.name):
-                time.sleep(0.5)  # until the first has begun
+                time.sleep(0.5)  # until the first snapshot has begun
             for _ in range(KILLS):
                 before = checked[-1:]
-                while checked[-1:] == before:  # whoever was killed is back at work
+                while checked[-1:] == before:  # killed processes have restarted
                     pipeline.model()
                     if are_ready(pipeline, 4):
                         checked.append(balances(pipeline))
@@ -171,10 +171,12 @@ def test_balances_agree_whichever_processes_are_killed(
                     now = lake.persisted_position(source.name) or 0
                     assert now >= persisted
                     positions, persisted = stored, now
-                    assert all(process.poll() is None for process in processes), f"one ended by itself, see {logs}"
+                    assert all(process.poll() is None for process in processes), (
+                        f"a process ended by itself, see {logs}"
+                    )
                 assert lake.tables.queue_snapshots(source.name, "asked for", ["public.pgbench_accounts"])
                 while (at_work := _reading(lake, source, processes)) is None:
-                    time.sleep(0.2)  # until one of them has claimed a chunk
+                    time.sleep(0.2)  # until a process has claimed a chunk
                 landed += [chunk for chunk in _chunks(lake, source) if chunk.state == DONE]
                 for victim in (at_work, randomly.randrange(2)):
                     processes[victim].kill()
@@ -187,15 +189,15 @@ def test_balances_agree_whichever_processes_are_killed(
     pipeline.sync()
     assert_pgbench_equals(pipeline, database)
     now_landed = {(c.snapshot_id, c.chunk): c for c in lake.chunks.read({chunk.snapshot_id for chunk in landed})}
-    assert all(now_landed.get((c.snapshot_id, c.chunk), c) == c for c in landed), "what had landed was read again"
+    assert all(now_landed.get((c.snapshot_id, c.chunk), c) == c for c in landed), "committed chunks were read again"
 
 
 def _chunks(lake: Lake, source: PostgresSource) -> list[Chunk]:
-    """Those of all snapshots that are under way or the last."""
+    """The chunks of the last snapshot of each table."""
     return lake.chunks.read([str(t.snapshot_id) for t in lake.tables.read(source.name).values() if t.snapshot_id])
 
 
 def _reading(lake: Lake, source: PostgresSource, processes: list[subprocess.Popen[bytes]]) -> int | None:
-    """Which process reads a chunk now."""
+    """The process that reads a chunk now."""
     pids = {int(str(chunk.owner).split(":")[1]) for chunk in _chunks(lake, source) if chunk.state == RUNNING}
     return next((number for number, process in enumerate(processes) if process.pid in pids), None)

@@ -1,6 +1,6 @@
-"""Whatever a source does, and whenever the jobs and dbt are killed: lake, row state and buckets equal the source.
+"""Random changes of a source, jobs and dbt killed at random: lake, row state and buckets equal the source.
 
-Each seed is a schema, a workload, and kills of its own: `make soak ARGS="--seeds 1-200"`; one alone: `--seeds 17`.
+Each seed has its own schema, workload and kills: `make soak ARGS="--seeds 1-200"`; a single seed: `--seeds 17`.
 """
 
 import random
@@ -26,8 +26,8 @@ ROUNDS = 3
 ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
 
 
-@pytest.mark.slow(reason="random, by seed: for `make soak`")
-def test_whatever_happens_everything_equals_the_source(
+@pytest.mark.slow(reason="random by seed, for `make soak`")
+def test_random_changes_and_kills_keep_everything_equal_to_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:
     randomly = random.Random(seed)
@@ -64,7 +64,7 @@ def test_whatever_happens_everything_equals_the_source(
 def replica_of_orders(
     lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path, database: Database
 ) -> SourcePipeline:
-    """A table whose shape stays, with a definition of each kind."""
+    """A table whose schema does not change, with one definition of each kind."""
     database.execute(
         "create table orders (id int primary key, customer int, status text, note text);"
         "alter table orders alter note set storage external;"
@@ -106,7 +106,7 @@ def change_orders(database: Database, randomly: random.Random) -> None:
 
 
 def kill_dbt(pipeline: SourcePipeline, statement: int) -> None:
-    """dbt dies at its n-th statement that changes something."""
+    """dbt is killed at its n-th writing statement."""
     seen: list[str] = []
 
     def is_next(sql: str) -> bool:
@@ -118,7 +118,7 @@ def kill_dbt(pipeline: SourcePipeline, statement: int) -> None:
 
 
 def assert_equal(jobs: PostgresJobs, pipeline: SourcePipeline, workload: Workload, database: Database) -> None:
-    """Landed rows, row state, bucket rows and replayed logs are what SQL on the source says."""
+    """Raw rows, row state, bucket rows and replayed op logs equal SQL on the source."""
     tables = [f"public.{table.name}" for table in workload.tables] + ["public.orders"]
     for table_name in tables:
         table = jobs.table(table_name)

@@ -1,6 +1,6 @@
-"""However definitions, data and lake change: bucket rows and replayed logs are what SQL on the source says.
+"""Random changes of definitions, data and lake: bucket rows and replayed logs equal SQL on the source.
 
-Each seed has definitions, changes of them, a workload, upkeep and kills of its own; `--seeds 17` runs one alone.
+Each seed has its own definitions, edits, workload, maintenance and kills; a single seed: `--seeds 17`.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tests.harness.pipeline import SourcePipeline, in_order
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.random_definitions import Definitions
 
-pytestmark = pytest.mark.slow(reason="random, by seed: for `make soak`")
+pytestmark = pytest.mark.slow(reason="random by seed, for `make soak`")
 
 ROUNDS = 3
 SCHEMA = """
@@ -35,7 +35,7 @@ SCHEMA = """
 """
 
 
-def test_definitions_equal_the_source_whatever_is_made_of_them(
+def test_randomly_edited_definitions_equal_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -89,7 +89,7 @@ def change(draw: random.Random) -> str:
 
 
 def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
-    """Some of what `tidemark maintain` does, on everything of this source, killed now and then."""
+    """Some of the work of `tidemark maintain` on all tables of this source, killed now and then."""
 
     def work() -> None:
         operation = pipeline.project.run_operation
@@ -110,7 +110,7 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
 
 
 def dies(draw: random.Random, work: Callable[[], object]) -> None:
-    """dbt dies at its n-th statement, if it comes so far."""
+    """dbt is killed at its n-th statement, if there are so many."""
     left = [draw.randint(1, 60)]
 
     def look(sql: str) -> None:
@@ -130,7 +130,7 @@ def assert_equal(
         assert definitions.found(name) == definitions.expected(name, database), name
         replayed = pipeline.replayed(full)
         assert replayed == pipeline.logged_rows(full), name
-        # Readers that stood wherever the last look left them.
+        # Readers continue from where the last check left them.
         copies = readers[full]
         for op in pipeline.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
             if op.op_id > copies[op.bucket].after:
@@ -146,14 +146,14 @@ def assert_equal(
 RUNS = 50
 
 
-def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
+def test_the_number_of_runs_over_a_log_does_not_change_the_result(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
     tmp_path: Path,
     database: Database,
 ) -> None:
-    """Three sources of one database: what is landed of each at once is modelled at once."""
+    """Three sources of one database: each has the same events, modelled in a different number of runs."""
     draw = random.Random(1)
     database.execute(SCHEMA)
     modelled = SourcePipeline(lake, new_source(), settings, tmp_path)
@@ -165,7 +165,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             "by_customer",
             f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
             bucket_by=["customer"],
-            object_type="order",  # by default its name, another one for each source
+            object_type="order",  # The default slot name, which differs for each source.
             object_id="id",
             evaluation="incremental",
         )
@@ -196,7 +196,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
         each.close()
     first, *others = [outcome(pipeline) for pipeline in replicas]
     assert first["runs"] == [(RUNS,)]
-    # The first run saw of each where its slot begins, and nothing else.
+    # The first run saw the start position of each slot, and no events.
     assert [other["runs"] for other in others] == [[(1 + 2,)], [(1 + 1,)]]
     for other in others:
         for what in first.keys() - {"runs"}:

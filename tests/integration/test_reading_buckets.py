@@ -1,4 +1,4 @@
-"""docs/reading-buckets.md: its code, as it stands there, reads what the lake says."""
+"""docs/reading-buckets.md: its code works as printed."""
 
 import json
 import re
@@ -19,7 +19,7 @@ from tests.harness.project_copy import ROOT
 
 
 def documented() -> Any:
-    """What the page's Python defines."""
+    """The names that the page's Python code defines."""
     found: dict[str, Any] = {"__name__": "reading_buckets"}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reading-buckets.md").read_text(), re.DOTALL):
         exec(compile(block, "docs/reading-buckets.md", "exec"), found)
@@ -82,7 +82,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
     assert nobody == docs.Bucket()
 
 
-def test_a_table_that_was_created_again_has_another_id(
+def test_a_recreated_table_has_another_id(
     lake: Lake, lake_folder: Path, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table orders (id int primary key); insert into orders values (1), (2)")
@@ -113,7 +113,7 @@ def test_a_table_that_was_created_again_has_another_id(
     before = moment()
     old = read(before, docs.Bucket())
     assert len(old.objects) == 2
-    # Its rows are a plain table's, its log stays.
+    # The bucket's table is now an ordinary table; its log stays.
     pipeline.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
     pipeline.model()
     assert rows not in moment()
@@ -122,7 +122,7 @@ def test_a_table_that_was_created_again_has_another_id(
     definition_plan.prune_definitions(pipeline.spark, [definition], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
     refused(before, docs.Bucket(), "is gone: take a new one")
-    # Anew, without a row: there is nothing in its log.
+    # Created again without rows: its log is empty.
     pipeline.definition("read", query + " where id > 2", **options)
     pipeline.sync()
     anew = moment()

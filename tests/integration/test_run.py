@@ -1,4 +1,4 @@
-"""The warm loop as a whole: pgbench's balances at every checkpoint, and `kill -9` of the process anywhere."""
+"""The run loop as a whole: pgbench's balances at every checkpoint, and `kill -9` of the process at several points."""
 
 import signal
 import sys
@@ -29,7 +29,8 @@ def pipeline(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path
 
 
 @pytest.mark.parametrize(
-    "writers", [1, pytest.param(3, marks=pytest.mark.slow(reason="as with one writer, at three times the cost"))]
+    "writers",
+    [1, pytest.param(3, marks=pytest.mark.slow(reason="three writers: as with one, at three times the cost"))],
 )
 def test_balances_agree_at_every_checkpoint(
     lake: Lake,
@@ -72,9 +73,7 @@ def test_balances_agree_at_every_checkpoint(
     assert pipeline.replayed(tellers) == pipeline.logged_rows(tellers)
 
 
-def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_stopping_ends_the_jobs_before_the_current_run_ends(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("create table t (id int primary key)")
     run_loop = pipeline.run_loop()
     jobs = {f"stream {pipeline.source.name} 1", f"snapshot {pipeline.source.name}"}
@@ -92,7 +91,7 @@ def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
 
 
 def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
-    """A table in the source, landed, and the view and a definition of it."""
+    """A table in the source, committed to the lake, with its view and a definition."""
     database.execute(
         "create table t (id int primary key, total int); insert into t select i, i from generate_series(1, 4) i"
     )
@@ -103,7 +102,7 @@ def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
     return view, definition
 
 
-def test_the_warm_loop_tests_what_a_run_of_dbt_tests(pipeline: SourcePipeline, database: Database) -> None:
+def test_the_run_loop_runs_the_same_tests_as_dbt(pipeline: SourcePipeline, database: Database) -> None:
     view, definition = numbers(pipeline, database)
     pipeline.write(
         f"models/buckets/{definition}.yml",
@@ -131,18 +130,18 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     runs: list[DbtRun] = []
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
         run_loop.model()
     database.execute("insert into t values (5, 5)")
     with run_loop.running():
-        run_loop.loop(runs.append)  # until the fourth, two of which nothing but a pause brings about
+        run_loop.loop(runs.append)  # until the fourth run; two of them only after a pause
     assert runs == []
     assert len([message for message in caplog.messages if f"never_{definition}" in message]) == 1
 
 
-def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew(
+def test_an_error_of_the_data_is_logged_once_despite_new_task_numbers(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     view, _ = numbers(pipeline, database)
@@ -151,7 +150,7 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     run_loop = pipeline.run_loop()
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
         run_loop.loop()
@@ -160,13 +159,13 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     assert "DIVIDE_BY_ZERO" in told[0]
 
 
-_SLOW = pytest.mark.slow(reason="a process of its own; the other two moments are in CI")
+_SLOW = pytest.mark.slow(reason="one more process; the other two kill points are in CI")
 
 
 @pytest.mark.parametrize(
     "place", ["storing", "publishing", pytest.param("landing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
 )
-def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, database: Database, place: str) -> None:
+def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, database: Database, place: str) -> None:
     database.execute(
         "create table t (id int primary key, v text); insert into t select i, 'a' from generate_series(1, 9) i"
     )
@@ -189,7 +188,7 @@ def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, data
     assert pipeline.replayed(rows) == pipeline.logged_rows(rows)
 
 
-def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
+def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
@@ -202,7 +201,7 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
     has_landed, asked = run_loop.jobs.has_reached, count()
     maintained = threading.Event()
     monkeypatch.setattr(run_loop, "maintain", maintained.set)
-    # The first time a run is due, as if more were still to come.
+    # The first run comes when more changes seem to follow.
     monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(asked) > 1 and has_landed(targets))
     with pytest.raises(Failure, match="no_such_column"), run_loop.running():
         run_loop.loop(until_caught_up=True)
@@ -210,7 +209,7 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
     assert pipeline.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
 
 
-def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
+def test_a_snapshot_completed_after_its_checkpoint_is_published(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
@@ -222,7 +221,7 @@ def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
         done = [row.complete_lsn for row in rows if row.state == DONE and row.complete_lsn is not None]
         if done and not ends:
             ends.extend(done)
-            database.execute("insert into t values (4)")  # for which there is a run
+            database.execute("insert into t values (4)")  # this causes a run
             assert passed.wait(120)
         return put(source, rows)
 

@@ -1,4 +1,4 @@
-"""Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
+"""Snapshots while the stream runs: no row is lost, no chunk is read twice, no other table is blocked."""
 
 import threading
 from collections import defaultdict
@@ -50,18 +50,20 @@ Hook = Callable[[object], None]
 
 
 def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
-    """Does `work` once, after the first group of chunks was landed."""
+    """Calls `work` once, after the first group of chunks was committed."""
     return SnapshotHooks(after_commit=call_once(work))
 
 
-# Rows that change while they are read
+# Rows that change during the snapshot
 
 
 PLACES = ("after_plan", "after_claim", "before_commit", "after_commit")
 
 
 def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, accounts: Database) -> None:
-    """Deleted, updated, inserted and moved before their chunk is read, while it is, and after; other rows each time."""
+    """Different rows are deleted, updated, inserted and moved before their chunk is read, during the read, and after
+    it.
+    """
 
     def change(moment: int) -> None:
         def ids(digit: int) -> str:
@@ -80,8 +82,8 @@ def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, 
     chunked.assert_equal("public.accounts")
 
 
-def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: PostgresJobs, accounts: Database) -> None:
-    """The sum of all balances is the same at the stamp and at every later moment."""
+def test_a_transfer_is_visible_for_both_accounts_or_for_none(chunked: PostgresJobs, accounts: Database) -> None:
+    """The sum of all balances is the same at the snapshot LSN and at every later position."""
 
     def transfer(_: object) -> None:
         with accounts.connect(autocommit=False) as connection:
@@ -95,22 +97,24 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: PostgresJobs, acco
     chunked.assert_equal("public.accounts")
 
 
-def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: PostgresJobs, accounts: Database) -> None:
+def test_older_events_do_not_change_newer_snapshot_rows(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = 11")
     accounts.execute("delete from accounts where id > 200")
     accounts.execute("insert into accounts values (201, 'new', 5)")
-    jobs.close()  # so that the snapshot is taken later than the slot was made
+    jobs.close()  # The snapshot is taken later than the creation of the slot.
     jobs.snapshot()
     jobs.stream()
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="fills both cores of Spark, and waits for a lease to be renewed")
-def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
+@pytest.mark.slow(reason="uses both cores of Spark, and waits for the renewal of a lease")
+def test_an_unbounded_read_leaves_a_core_for_the_renewal_of_its_lease(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
-    """Rows without a key are read at once, however many. Two workers would have both cores of the tests' Spark."""
+    """Tables without a key are read at once, whatever their size. Two workers would take both cores of the tests'
+    Spark.
+    """
     database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
     database.execute("alter table keyless replica identity full")
     jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
@@ -133,8 +137,8 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as with the slot of a stream, in test_stream")
-def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
+@pytest.mark.slow(reason="a variant of the slot of a stream, in test_stream")
+def test_a_transaction_open_at_the_snapshot_lsn_is_awaited_and_logged(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.slots.replication_slots._REPORT_SECONDS", 0.1)
@@ -150,11 +154,11 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
-def test_a_locked_table_is_waited_for_and_named(
+@pytest.mark.slow(reason="the report of a lock; no data depends on it")
+def test_a_locked_table_is_awaited_and_reported(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By snapshotter and stream, which has a change of it from before; both can be told to end."""
+    """By the snapshot worker and by the stream, which has an earlier change of the table; both can be stopped."""
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
     snapshotter = jobs.snapshotter()
     snapshots = threading.Thread(target=snapshotter.run)
@@ -163,7 +167,7 @@ def test_a_locked_table_is_waited_for_and_named(
         lock = threading.Thread(target=other.execute, args=["lock table accounts in access exclusive mode"])
         lock.start()
         accounts.lock_awaited("accounts")
-        one.commit()  # whoever looks at the table from now on waits behind the lock
+        one.commit()  # later queries of the table wait behind the lock
         lock.join()
         snapshots.start()
         told: set[str] = set()
@@ -176,8 +180,8 @@ def test_a_locked_table_is_waited_for_and_named(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
-def test_a_locked_table_is_named_by_a_process_that_starts(
+@pytest.mark.slow(reason="the report of a lock; no data depends on it")
+def test_a_starting_process_reports_a_locked_table(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
@@ -201,12 +205,14 @@ def test_a_locked_table_is_named_by_a_process_that_starts(
     [
         "after_commit",
         *(
-            pytest.param(place, marks=pytest.mark.slow(reason="as between landing and naming it done, which is in CI"))
+            pytest.param(
+                place, marks=pytest.mark.slow(reason="a variant of the kill between commit and mark, which is in CI")
+            )
             for place in ("after_plan", "after_claim", "before_commit", "before_done")
         ),
     ],
 )
-def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
+def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
     quick = in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5)
@@ -230,8 +236,8 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as after a kill, which is in CI")
-def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="a variant of the kill, which is in CI")
+def test_a_snapshot_continues_on_a_new_connection_after_a_cut(chunked: PostgresJobs, accounts: Database) -> None:
     holder = "datname = current_database() and state = 'idle in transaction'"
 
     def cut() -> None:
@@ -245,7 +251,7 @@ def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Pos
 
 
 def done_chunks(jobs: PostgresJobs) -> dict[int, int]:
-    """Of the running or done snapshot: the attempts that were named done, by chunk."""
+    """The attempts that are marked done, by chunk, of the running or last snapshot."""
     tables = jobs.lake.tables.read(jobs.source.name).values()
     chunks = jobs.lake.chunks.read(str(table.snapshot_id) for table in tables)
     return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
@@ -264,7 +270,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
             failures.append(error)
 
     threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
-    with chunked.streaming():  # each reads under a snapshot of its own, so the stream has its say
+    with chunked.streaming():  # each worker reads at its own position, so the result needs the stream
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -278,13 +284,13 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="the rule itself is a unit test in test_snapshot_chunks")
-def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
-    """One process begins a table, another goes on with it, whose own snapshot is older."""
+@pytest.mark.slow(reason="the rule itself is a unit test in test_chunk_planning")
+def test_no_chunk_is_read_before_the_snapshot_lsn_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
+    """One process begins a snapshot; another process, with an older exported snapshot, continues it."""
     accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
     chunked.open()
 
-    def begin_it_anew() -> None:
+    def restart_snapshot() -> None:
         accounts.execute("update late set v = 'new' where id = 1")
         accounts.execute("delete from late where id = 2")
         chunked.queue("public.late")
@@ -294,14 +300,14 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Pos
         assert chunked.table("public.late").state == RUNNING
 
     with chunked.streaming():
-        chunked.snapshot(between_chunks(begin_it_anew))
+        chunked.snapshot(between_chunks(restart_snapshot))
     chunked.stream()
     chunked.assert_equal("public.late")
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="waits for a lease; test_lake has who takes over and who may not finish")
-def test_one_paused_past_its_lease_does_not_count(
+@pytest.mark.slow(reason="waits for a lease; claims and refused takeovers are in test_lake")
+def test_chunks_of_a_worker_paused_past_its_lease_are_ignored(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     quick = settings.model_copy(update={"chunk_lease_seconds": 0.5})
@@ -310,7 +316,7 @@ def test_one_paused_past_its_lease_does_not_count(
 
     def another(_: object) -> None:
         snapshot_id = str(jobs.table("public.accounts").snapshot_id)
-        # As another snapshotter would, once the lease has run out; here against one that is still renewed.
+        # As another worker would after the lease has expired; here the lease is still renewed.
         while not jobs.lake.chunks.claim(jobs.lake.chunks.read([snapshot_id]), "another", 0.1):
             pass
 
@@ -325,7 +331,7 @@ def test_one_paused_past_its_lease_does_not_count(
     jobs.close()
 
 
-def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_snapshot_queued_while_another_completes_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
     snapshots: list[str] = []
 
     def again(chunks: Any) -> None:
@@ -341,7 +347,7 @@ def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: PostgresJ
     jobs.assert_equal("public.accounts")
 
 
-# Tables that are altered, dropped, or can't be read
+# Tables that are altered, dropped or unreadable
 
 
 REWRITES = (
@@ -354,8 +360,8 @@ REWRITES = (
 )
 
 
-def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, accounts: Database) -> None:
-    """Each after the first of its chunks was landed."""
+def test_tables_altered_between_chunks_are_read_again(chunked: PostgresJobs, accounts: Database) -> None:
+    """Each table is altered after the commit of the first of its chunks."""
     rewrites = {f"t{number}": statement for number, statement in enumerate(REWRITES)}
     copy_accounts(accounts, *rewrites)
     snapshots: defaultdict[str, set[str]] = defaultdict(set)
@@ -378,7 +384,7 @@ def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, acco
 
 
 def copy_accounts(accounts: Database, *names: str) -> None:
-    """Tables like accounts, of two chunks each if a chunk is two blocks."""
+    """Creates tables like accounts, of two chunks each if a chunk is two blocks."""
     for name in names:
         accounts.execute(
             f"create table {name} (like accounts including all); insert into {name} select * from accounts"
@@ -392,7 +398,7 @@ def by_name(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chun
 
 
 @pytest.mark.slow(reason="one more alteration between chunks")
-def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: PostgresJobs, accounts: Database) -> None:
+def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, accounts: Database) -> None:
     accounts.execute("alter table accounts add other int not null default 3")
     swap = "; ".join(
         f"alter table accounts rename {name} to {other}"
@@ -416,11 +422,11 @@ def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: Postgres
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="one kind of key; what is read again is in test_lacking_values")
-def test_rows_whose_key_is_of_a_domain_are_found_by_it(
+@pytest.mark.slow(reason="one kind of key; the rule is in test_lacking_values")
+def test_rows_with_a_key_of_a_domain_type_are_read_again(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
-    """Rows that moved from an unread into a read chunk are read once more, by their keys: here of trailing blanks."""
+    """Rows that moved from an unread into a read chunk are read again by key; here by keys with trailing blanks."""
     database.execute(
         "create domain code as char(6); create table t (id code primary key, place int, pad text, big text);"
         "alter table t alter big set storage external; insert into t "
@@ -444,8 +450,8 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as between two chunks, which is in CI")
-def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="a variant of a rewrite between two chunks, which is in CI")
+def test_a_rewrite_between_snapshot_lsn_and_plan_is_detected(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
     jobs.settle()
@@ -453,12 +459,12 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs,
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_anew")
-def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: PostgresJobs, accounts: Database) -> None:
-    """At each moment one that is gone then, and one that is made anew at once; all are read together."""
+@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_again")
+def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: PostgresJobs, accounts: Database) -> None:
+    """At each hook one table is dropped, and one is dropped and recreated; all are read in one snapshot run."""
     places = ("after_plan", "after_claim", "before_commit", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
-    dropped = {f"{kind}_{place}": place for place in places for kind in ("gone", "anew")}
+    dropped = {f"{kind}_{place}": place for place in places for kind in ("dropped", "recreated")}
     copy_accounts(accounts, *dropped)
     left = set(dropped)
 
@@ -467,11 +473,11 @@ def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: Post
             if dropped[name] == place:
                 left.remove(name)
                 accounts.execute(f"drop table {name}")
-                if name.startswith("anew"):
+                if name.startswith("recreated"):
                     accounts.execute(f"create table {name} (id int primary key, other text)")
-                    accounts.execute(f"insert into {name} values (1, 'anew')")
+                    accounts.execute(f"insert into {name} values (1, 'recreated')")
 
-    with jobs.streaming():  # what is read under two snapshots waits for it
+    with jobs.streaming():  # a snapshot read at two positions waits for the stream
         jobs.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
     jobs.settle()
     assert not left
@@ -480,12 +486,12 @@ def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: Post
         states[table.table_name].append(table.state)
     for name in dropped:
         found = sorted(states[f"public.{name}"])
-        assert found == ([DONE, ENDED] if name.startswith("anew") else [ENDED]), name
-    anew = [f"public.{name}" for name in dropped if name.startswith("anew")]
+        assert found == ([DONE, ENDED] if name.startswith("recreated") else [ENDED]), name
+    anew = [f"public.{name}" for name in dropped if name.startswith("recreated")]
     jobs.assert_equal("public.accounts", "public.other", *anew)
 
 
-def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
+def test_an_unreadable_table_is_reported_and_blocks_no_others(
     lake: Lake,
     settings: JobSettings,
     new_source: Callable[..., PostgresSource],
@@ -514,7 +520,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
         accounts.execute(f"drop owned by {role}; drop role {role}")
 
 
-def test_tables_without_a_usable_key_are_named_and_left_out(
+def test_tables_without_a_usable_key_are_reported_and_excluded(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts.execute(
@@ -527,7 +533,7 @@ def test_tables_without_a_usable_key_are_named_and_left_out(
     jobs.settle()
     for name in ("keyless", "nothing", "unlogged"):
         assert f"public.{name} is left out" in caplog.text
-    accounts.execute("update keyless set a = 1; update nothing set id = 2")  # still possible
+    accounts.execute("update keyless set a = 1; update nothing set id = 2")  # updates are still possible
     accounts.execute("delete from counted where a is null; insert into counted values (1), (2)")
     jobs.stream()
     jobs.assert_equal("public.accounts", "public.counted")
@@ -545,7 +551,7 @@ KEYS = {
 }
 
 
-def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
+def test_unusual_keys_and_names_are_the_same_in_snapshot_and_stream(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], database: Database
 ) -> None:
     """Keys of many types, names with dots, quotes and capitals, and a table that is empty when it is read."""
@@ -575,8 +581,8 @@ def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
     jobs.close()
 
 
-@pytest.mark.slow(reason="what a snapshot costs, not what it brings")
-def test_many_small_tables_are_begun_landed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
+@pytest.mark.slow(reason="what a snapshot costs, not its result")
+def test_many_small_tables_are_started_committed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
     groups: list[list[Chunk]] = []
@@ -590,8 +596,8 @@ def lake_tables(jobs: PostgresJobs) -> list[Any]:
     return list(jobs.lake.tables.read(jobs.source.name).values())
 
 
-@pytest.mark.slow(reason="what a stop leaves; that a kill loses nothing is in CI")
-def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="what a stopped worker leaves; that a kill loses nothing is in CI")
+def test_a_stopped_snapshot_worker_leaves_nothing_running(chunked: PostgresJobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
     snapshotter._hooks.after_commit = lambda _: snapshotter.stop()
     snapshotter.run(until_done=True)
@@ -608,14 +614,14 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs,
 # Without soft deletes
 
 
-def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, settings: JobSettings) -> None:
+def test_an_error_of_the_executors_is_reported_with_its_message(lake: Lake, settings: JobSettings) -> None:
     reader = ChunkReader(lake.spark, "not_on_the_executors", "", settings)
     with pytest.raises(Failure, match=r"can't read \(ModuleNotFoundError: No module named 'not_on_the_executors'\)"):
         reader.read([(1, {"folder": "nowhere"})])
 
 
 def naive_rows(jobs: PostgresJobs, landings: Sequence[str]) -> set[str]:
-    """Keys of accounts, as one would have them who applies what is landed in that order, and deletes for good."""
+    """Keys of accounts if each batch is applied in the order of the commits and deletes are final."""
     rows: set[str] = set()
     for table in landings:
         op = "op" if table == "wal_events" else "'insert' as op"
@@ -633,7 +639,7 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     accounts: Database,
     soft_deletes: bool,
 ) -> None:
-    """What would be lost otherwise: a row that was read, then deleted, and whose deletion landed first, rises again."""
+    """Without this rule a row would reappear if it was read, then deleted, and its delete was committed first."""
     source = new_source(soft_deletes=soft_deletes)
     jobs = open_jobs(lake, source, settings)
     landed = threading.Event()
@@ -641,7 +647,7 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
 
     def delete(_: object) -> None:
         accounts.execute("delete from accounts where id = 1")
-        # Landed at once, unless the stream waits for the snapshot.
+        # Committed at once, unless the stream waits for the snapshot.
         asked.append(landed.wait(3))
 
     def after_stream(_: object) -> None:
@@ -688,7 +694,7 @@ def land(lake: Lake, settings: Settings) -> None:
 
 
 @pytest.mark.slow(reason="a race at the end of --until-caught-up")
-def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
+def test_a_table_queued_by_the_last_batch_is_awaited(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     whole = Settings(sources={source.name: source}, settings=settings)
@@ -730,7 +736,7 @@ def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs,
 
 
 @pytest.mark.slow(reason="the order of work, not its result")
-def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: PostgresJobs, accounts: Database) -> None:
+def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
 
@@ -750,7 +756,7 @@ def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Postgr
     chunked.assert_equal("public.accounts", "public.later")
 
 
-@pytest.mark.slow(reason="a race with who alters publications")
+@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -775,7 +781,7 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a race with who alters publications")
+@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
@@ -791,8 +797,8 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a race with who shares out tables")
-def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
+@pytest.mark.slow(reason="a race with the assignment of tables")
+def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
@@ -814,7 +820,7 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
 
 
 @pytest.mark.slow(reason="what a stop waits for")
-def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
+def test_a_waiting_snapshot_worker_can_be_stopped(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))

@@ -29,7 +29,7 @@ def pipeline(
 
 
 def told(pipeline: SourcePipeline) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
-    """What programs read: the source, the definitions by name without the source's, the release."""
+    """The JSON output: the source, the definitions by name without the source's, the release."""
     found = json.loads(status.read_status(pipeline.lake, pipeline.settings).to_json())
     definitions = {d["definition"].removesuffix(f"_{pipeline.source.name}"): d for d in found["definitions"]}
     return found["sources"][0], definitions, found["release"]
@@ -48,7 +48,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     pipeline.definition("bad", number, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
 
-    # Writes of other databases are no changes to land.
+    # Changes of other databases are not counted.
     database.execute("select pg_logical_emit_message(false, 'other', repeat('x', 10000))")
     source, definitions, release = told(pipeline)
     assert source["lag_bytes"] > 10000
@@ -74,7 +74,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
             time.sleep(0.1)
         assert told(pipeline)[0]["lag_seconds"] <= time.time() - began
 
-    # A failure is stored once, and does not delay the other definition.
+    # A failure is stored once and does not delay the other definition.
     failing = []
     for _ in range(2):
         with pytest.raises(Failure):
@@ -104,9 +104,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     assert definitions["good"]["reason"] == f"waiting for {pipeline.source.name}.public.orders"
 
 
-def test_the_lag_of_mongodb_is_measured_by_the_deployments_clock(
-    lake: Lake, mongo_jobs: MongoJobs, mongo: Client
-) -> None:
+def test_the_lag_of_mongodb_uses_the_deployments_clock(lake: Lake, mongo_jobs: MongoJobs, mongo: Client) -> None:
     mongo[mongo_jobs.source.name].a.insert_one({"_id": 1})
     mongo_jobs.settle()
     settings = Settings(sources={mongo_jobs.source.name: mongo_jobs.source}, settings=mongo_jobs.settings)

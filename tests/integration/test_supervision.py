@@ -56,7 +56,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
 
     def ran(run: DbtRun) -> None:
         failed = lake.read_error(broken.name)
-        if run.changes and not mended:  # published, though two of three sources fail
+        if run.changes and not mended:  # published, although two of three sources fail
             assert failed is not None
             assert "uses test_decoding, not pgoutput" in failed[0]
             said = {source.name: source.problem for source in read_status(lake, pipeline.settings).sources}
@@ -65,7 +65,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
             mended.append(True)
         if mended and failed is None and lake.persisted_position(broken.name) is not None:
-            run_loop.stop()  # it has recovered without a restart
+            run_loop.stop()  # recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
     monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
@@ -85,7 +85,7 @@ def test_the_command_ends_with_the_error_of_a_source(
     with pytest.raises(Failure, match=f"not pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
     PostgresJobs(lake, good, settings).assert_equal("public.t")
-    # Alone it ends the command at once, as no source is left that runs.
+    # A single failed source ends the command at once.
     alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
     with pytest.raises(Failure, match="not pgoutput"), alone.running():
         alone.wait()
@@ -127,7 +127,7 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
     assert lake.tables.read(good.name) == read_once
 
 
-def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
+def test_the_cause_of_a_waiting_snapshot_is_reported_after_the_timeout(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -145,7 +145,7 @@ def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
     PostgresJobs(lake, source, settings).assert_equal("public.t")
 
 
-def test_a_server_that_sends_nothing_is_reported(
+def test_a_silent_server_is_reported(
     lake: Lake, new_source: NewSource, settings: JobSettings, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -167,7 +167,7 @@ def test_a_server_that_sends_nothing_is_reported(
     jobs.assert_equal("public.t")
 
 
-def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
+def test_a_command_with_a_timeout_ends_without_an_answer(
     lake: Lake,
     new_source: NewSource,
     settings: JobSettings,

@@ -1,4 +1,4 @@
-"""`tidemark tail` over raw tables as several writers leave them; with a real source, see test_writers.py."""
+"""`tidemark tail` over raw tables as several writers leave them; test_writers.py has the tests with a real source."""
 
 import json
 import uuid
@@ -20,7 +20,7 @@ Places = list[tuple[int, int]]
 
 
 class Log:
-    """A source's raw tables, filled by hand."""
+    """The raw tables of a source, filled by the test."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
@@ -33,7 +33,7 @@ class Log:
         self.lake.set_active_writers(self.source, writers)
 
     def landed(self, *places: tuple[int, int]) -> None:
-        """Records of (writer, commit_lsn)."""
+        """Adds events of (writer, commit_lsn)."""
         rows = [{"source": self.source, "writer": writer, "commit_lsn": at, "commit_index": 0} for writer, at in places]
         self.lake.append(EVENTS, pa.Table.from_pylist(rows, schema=SCHEMA))
 
@@ -44,7 +44,7 @@ class Log:
         self.lake.spark.sql(f"DELETE FROM {EVENTS} WHERE {mine} AND commit_lsn <= {max(last.values())}")
 
     def follow(self, token: str) -> list[dict[str, Any]]:
-        """The lines after a token, until nothing is left."""
+        """The lines after a token, until no line is left."""
         return [json.loads(line) for line in follow(self.lake, self.source, Token.parse(token), lambda _: True)]
 
     def after(self, token: str) -> Places:
@@ -56,7 +56,7 @@ def log(lake: Lake) -> Log:
     return Log(lake)
 
 
-def test_what_is_purged_is_compared_with_how_far_each_writer_was_printed(log: Log) -> None:
+def test_a_purge_is_compared_with_the_printed_position_of_each_writer(log: Log) -> None:
     log.counting(1, 2)
     log.landed((1, 10), (2, 15), (1, 20), (2, 30), (1, 40))
     log.stored(1, 50)
@@ -64,7 +64,7 @@ def test_what_is_purged_is_compared_with_how_far_each_writer_was_printed(log: Lo
     lines = log.follow("s0")
     assert [line["token"] for line in lines] == ["m0~1.11", "m11~2.16", "m16~1.21", "m21~2.31", "m31~1.41"]
     log.purged(w1=20, w2=15)
-    # Ahead of the minimum is all that is gone of writer 1.
+    # All purged events of writer 1 are past the minimum.
     assert log.after("m16~1.21") == [(2, 30), (1, 40)]
     for token in ("m0~1.11", "m11~2.16", "m0~1.41", "s15"):
         with pytest.raises(Failure, match=f"after token {token} were purged.*start with --from s0"):
@@ -73,8 +73,8 @@ def test_what_is_purged_is_compared_with_how_far_each_writer_was_printed(log: Lo
     assert [log.after(line["token"]) for line in log.follow("s0")] == [[(1, 40)], []]
 
 
-def test_a_writer_that_comes_between_two_questions_is_waited_for(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its table was given to it at 130, and writer 1 has stored 200 since."""
+def test_a_writer_added_between_two_queries_is_awaited(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its table was assigned to it at 130, and writer 1 has stored 200 since."""
     log.counting(1)
     log.landed((1, 110), (1, 190))
     log.stored(1, 120)
@@ -98,7 +98,7 @@ def test_a_writer_that_comes_between_two_questions_is_waited_for(log: Log, monke
 
 
 def once(ask: Callable[..., Any], before: Callable[[], object]) -> Callable[..., Any]:
-    """`ask`, the first time after `before`."""
+    """`ask`, with a call of `before` ahead of the first time."""
     left = [before]
 
     def asked(*arguments: Any) -> Any:
@@ -109,7 +109,7 @@ def once(ask: Callable[..., Any], before: Callable[[], object]) -> Callable[...,
     return asked
 
 
-def test_a_stretch_of_the_log_that_was_lost_is_not_passed_over_in_silence(log: Log) -> None:
+def test_a_gap_in_the_log_is_reported(log: Log) -> None:
     log.counting(1, 2)
     log.landed((1, 40), (2, 90), (1, 160), (2, 170))
     log.stored(1, 80)
@@ -123,10 +123,10 @@ def test_a_stretch_of_the_log_that_was_lost_is_not_passed_over_in_silence(log: L
     ):
         next(lines)
     assert log.after("m120~2.150") == [(1, 160), (2, 170)]
-    assert log.after("s0") == [(1, 40), (2, 90), (1, 160), (2, 170)], "what is kept"
+    assert log.after("s0") == [(1, 40), (2, 90), (1, 160), (2, 170)], "the rest of the log"
 
 
-def test_a_writer_that_was_away_and_missed_nothing_leaves_no_gap(log: Log) -> None:
+def test_a_returning_writer_without_lost_changes_leaves_no_gap(log: Log) -> None:
     log.counting(1, 2)
     log.landed((1, 40), (2, 90), (1, 95), (2, 170))
     log.stored(1, 180)
@@ -135,7 +135,7 @@ def test_a_writer_that_was_away_and_missed_nothing_leaves_no_gap(log: Log) -> No
     assert log.after("s50") == [(2, 90), (1, 95), (2, 170)]
 
 
-def test_a_token_that_is_ahead_of_everything_is_refused(log: Log) -> None:
+def test_a_token_ahead_of_all_positions_is_refused(log: Log) -> None:
     log.counting(1, 2)
     log.stored(1, 180)
     log.stored(2, 150)

@@ -1,6 +1,6 @@
-"""TLS by the DSN alone: in front of the real server stands one that speaks nothing else.
+"""TLS by the DSN alone: a proxy that accepts only TLS connections is in front of the real server.
 
-The certificate in tls/ is for `localhost`, signed by itself, and good for a hundred years; its key guards nothing.
+The certificate in tls/ is self-signed for `localhost` and valid for a hundred years; its key protects no secret.
 """
 
 import socket
@@ -25,7 +25,7 @@ SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
 
 class TlsFront(TcpProxy):
-    """Takes TLS connections alone."""
+    """Accepts only TLS connections."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -51,7 +51,7 @@ def front(database: Database) -> Iterator[TlsFront]:
     found.close()
 
 
-def test_all_connections_are_by_tls_if_the_dsn_says_so(
+def test_all_connections_use_tls_if_the_dsn_requires_it(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,

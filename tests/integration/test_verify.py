@@ -1,4 +1,4 @@
-"""`verify`, `resnapshot` and `status`: what a person asks of a running pipeline."""
+"""`verify`, `resnapshot` and `status` on a running pipeline."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,16 +43,16 @@ def pipeline(
 
 
 def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
-    """With the stream running beside, as the source's log moves on by itself."""
+    """With a running stream, as the source's log advances by itself."""
     with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
         return {v.table: v for v in verify_tables(pipeline.lake, pipeline.settings, 15, tables)}
 
 
-@pytest.mark.slow(reason="what verify says of one table beside others")
-def test_a_table_that_may_not_be_read_any_more_is_passed_over(
+@pytest.mark.slow(reason="one table among others in a rare state")
+def test_verify_skips_a_table_without_select_permission(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
-    """Though a snapshot of it is to be taken, as its columns have changed by now."""
+    """Although a snapshot of it is queued, as its columns have changed."""
     database.execute("create table orders (id int primary key, n int); create table other (id int primary key)")
     database.execute(f"create publication given for table orders, other; alter role {role} replication")
     database.execute(f"grant select on orders, other to {role}")
@@ -70,7 +70,7 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     jobs.close()
 
 
-def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipeline, database: Database) -> None:
+def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     assert verified(pipeline) == {
         "public.orders": TableComparison(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
@@ -93,10 +93,8 @@ def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipel
     assert verified(pipeline)["public.pairs"].different == 1
 
 
-@pytest.mark.slow(reason="as what came and went since, which is in CI")
-def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+@pytest.mark.slow(reason="a variant of rows that changed and changed back, which is in CI")
+def test_verify_excludes_later_changes_and_waits_for_the_models(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set note = 'newer' where id = 1")
     with pytest.raises(Failure, match="no run of the models has staged anything"):
@@ -109,7 +107,7 @@ def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
 def test_verify_counts_rows_that_changed_and_changed_back(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the reading of the source and a run of the models, which also takes in a snapshot of another table."""
+    """Between the read of the source and a run of the models that also admits a snapshot of another table."""
     database.execute("create table gone (id int primary key)")
     pipeline.sync()
     database.execute("insert into gone values (1), (2); update orders set note = 'read so' where id = 1")
@@ -121,7 +119,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
         streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
         def meanwhile() -> int:
-            """It is asked for when the source is read."""
+            """It is queued when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
@@ -131,7 +129,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             return watermark()
 
         def begins() -> int:
-            """And before, to see that the stream moves."""
+            """It is also queued before, to check that the stream advances."""
             monkeypatch.setattr(tables, "watermark", meanwhile)
             return watermark()
 
@@ -148,7 +146,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
 
 
 def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
-    """Between two looks of the waiting command 50 s pass, and the next of `steps` is done."""
+    """Between two polls of the waiting command 50 s pass, and the next of `steps` is run."""
     passed = 0.0
 
     def sleep(_: float) -> None:
@@ -159,7 +157,7 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
     monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
-def test_verify_waits_while_runs_progress_and_names_what_does_not(
+def test_verify_waits_while_runs_progress_and_reports_what_does_not(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -180,13 +178,13 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
             found = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
             return all(verdict.is_equal for verdict in found)
 
-    # No stream: nothing is read, nor held at the source.
+    # No stream: no table is read, and nothing is held at the source.
     with pytest.raises(Failure, match=rf"no progress for 100 s.*: source {name}, writer 1\. Run `tidemark run`"):
         verdicts()
     assert read == []
     assert "waiting, as the stream is at" in caplog.text
 
-    # No run, though the stream goes on.
+    # No run, but the stream continues.
     database.execute("update orders set note = 'm' where id = 1")
     match = r"no run of the models has staged anything: source .*, model row_state\. Run `tidemark run`"
     with pytest.raises(Failure, match=match):
@@ -194,7 +192,7 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
 
     catalog = pipeline.spark.catalog.currentCatalog()
 
-    # A run that takes 200 s, and stages a table now and then.
+    # A run that takes 200 s and stages a table now and then.
     def stages(table: str, run: str = "run_slow") -> Callable[[], object]:
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} create branch {run}")
 
@@ -206,14 +204,14 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
     assert verdicts(jobs.stream, jobs.stream, *slow, pipeline.model)
     assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
 
-    # One that fails again and again.
+    # A run that fails again and again.
     database.execute("update orders set note = 'p' where id = 3")
     failing = [step("core.events", f"run_{n}") for n in range(9) for step in (stages, drops)]
     with pytest.raises(Failure, match=r"the runs of the models fail to publish.*See the log of `tidemark run`"):
         verdicts(jobs.stream, jobs.stream, *failing)
 
 
-@pytest.mark.slow(reason="what verify waits for, in a rare state")
+@pytest.mark.slow(reason="a rare state that verify waits for")
 def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
     pipeline: SourcePipeline, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,7 +229,7 @@ def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
     assert "public.orders is not compared: it is not in publication" in caplog.text
 
 
-def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_snapshot_is_requested_by_table_name(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     with pytest.raises(UsageError, match=r"no table 'public.order' is replicated.*Did you mean public.orders\?"):
         queue_tables(pipeline.lake, pipeline.settings, ["public.pairs", "public.order"])
@@ -246,8 +244,8 @@ def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Dat
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
 
 
-@pytest.mark.slow(reason="as the loss of a slot in test_supervision, which is in CI")
-def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="a variant of the lost slot in test_supervision, which is in CI")
+def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
@@ -265,8 +263,8 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline,
     assert verified(pipeline)["public.orders"].rows == 8
 
 
-@pytest.mark.slow(reason="waits for a stream to be noticed to have ended")
-def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
+@pytest.mark.slow(reason="waits until the end of a stream is noticed")
+def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
     pipeline: SourcePipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -281,7 +279,7 @@ def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
 
 
-def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: SourcePipeline, database: Database) -> None:
+def test_status_warns_of_retained_wal_and_of_a_lost_slot(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
 
     def problem() -> str:

@@ -94,7 +94,7 @@ def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:
     assert len([each for each in lake.statements if MARKS in each]) == 1
 
 
-def test_a_run_that_another_one_overtook_publishes_nothing() -> None:
+def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     lake = Lake(newest=8)
     with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
         published(lake, 7)

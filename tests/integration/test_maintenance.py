@@ -1,4 +1,4 @@
-"""Upkeep: the lake gets smaller, and nothing that a reader or the next run sees changes."""
+"""Maintenance: the lake shrinks; readers and the next run see no difference."""
 
 import json
 from collections.abc import Callable
@@ -31,7 +31,7 @@ COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """Orders, and a definition of each kind."""
+    """Orders, and one definition of each kind."""
     database.execute(
         "create table orders (id int primary key, customer int, total int);"
         "insert into orders select i, i % 3, i from generate_series(1, 12) i"
@@ -141,7 +141,7 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
     assert_equal(pipeline, database)
 
 
-def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_reader_gets_an_error_for_missing_ops(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     assert log_of(pipeline, by_customer, "99") == []
@@ -163,8 +163,8 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="eighteen runs of dbt; a run that was killed is in CI")
-def test_killed_at_any_statement_the_next_run_is_right(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="eighteen runs of dbt; one killed run is in CI")
+def test_maintenance_killed_at_any_statement_is_completed_later(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     for number, place in enumerate(STATEMENTS):
@@ -181,8 +181,8 @@ def test_killed_at_any_statement_the_next_run_is_right(pipeline: SourcePipeline,
     assert branches == (1,)
 
 
-@pytest.mark.slow(reason="as of two runs, which is in CI")
-def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="a variant of two concurrent runs, which is in CI")
+def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
     pipeline.sync()
@@ -190,7 +190,7 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: Sourc
     database.execute("update orders set total = 5 where id = 5")
     pipeline.land()
 
-    # A run that was under way.
+    # A run that was in progress.
     with (
         pytest.raises(ConcurrentPublishError),
         meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)),
@@ -199,7 +199,7 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: Sourc
     assert len(log_of(pipeline, by_customer, "0")) == 5
     pipeline.model()
     assert_equal(pipeline, database)
-    # Upkeep that was under way: a run has written the log meanwhile.
+    # Maintenance that was in progress: a run has written to the log meanwhile.
     database.execute("update orders set total = 6")
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 5")
@@ -211,7 +211,7 @@ def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: Sourc
     assert_equal(pipeline, database)
 
 
-def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeline, database: Database) -> None:
+def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     for change in (CHANGES[0], "update orders set total = 2 where id = 1"):
         database.execute(change)
@@ -254,14 +254,14 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     assert_equal(pipeline, database)
     with pytest.raises(Failure, match="changes after token s1 are purged"):
         list(follow(pipeline.lake, name, Token(1), lambda _: True))
-    # One that was told before is further, as of a run with another setting.
+    # A reader that was told to continue is further, as after a run with another setting.
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
     assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
 
 
-@pytest.mark.slow(reason="a table that somebody dropped by hand")
-def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="repairs a table that was dropped manually")
+def test_maintenance_skips_a_log_whose_table_was_dropped_manually(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
     pipeline.sync()
@@ -279,7 +279,7 @@ def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePi
     assert_equal(pipeline, database)
 
 
-def test_nothing_is_purged_that_somebody_may_still_ask_for(
+def test_no_row_is_purged_that_a_reader_may_still_request(
     pipeline: SourcePipeline, database: Database, settings: JobSettings
 ) -> None:
     pipeline.sync()
@@ -290,7 +290,7 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     # Too young.
     pipeline.project.run_operation("purge_tombstones", keep_seconds=3600)
     assert pipeline.rows(tombstones) == [(1,)]
-    # A definition that has not passed it: its data test fails.
+    # A definition that is not past it: its data test fails.
     by_customer, _ = definitions(pipeline)
     test = pipeline.write(
         f"tests/data_tests/none_negative_{pipeline.source.name}.sql",
@@ -304,7 +304,7 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
     assert pipeline.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
     pipeline.sync()
-    # A snapshot of its table is on its way.
+    # A snapshot of its table is pending.
     jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     jobs.queue("public.orders")
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
@@ -321,7 +321,7 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
 
 
 def published(pipeline: SourcePipeline, last: int) -> list[Row]:
-    """What a reader who pins a publication finds: the newest snapshot of each table by then."""
+    """The tables as a reader with a pinned release sees them: the newest Iceberg snapshot of each by then."""
     return pipeline.rows(
         "select `table`, max_by(snapshot_id, release_id) from core.releases "
         f"where snapshot_id is not null and release_id <= {last} group by `table`"
@@ -353,7 +353,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
     pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
     assert "superseded rows purged" in upkeep(3600)
-    # One of each table, and what is told of those that were dropped.
+    # One row per table, and the rows of dropped tables.
     mine = f"{superseded} and model = '{by_customer}'"
     assert pipeline.rows(mine) == [(4,)]
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
@@ -368,7 +368,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
     pipeline.land()
-    # dbt does not hear why it fails if another one ran inside of it.
+    # dbt does not report the cause of its failure if another dbt ran inside of it.
     with pytest.raises(Failure), meanwhile("merge into core.releases", pipeline.model):
         purge()
     assert "old checkpoints purged" in upkeep(0)
@@ -380,7 +380,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
 
 
 @pytest.mark.slow(reason="for space on disk")
-def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, database: Database) -> None:
+def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, _ = definitions(pipeline)
 
     def left(keep_seconds: float) -> int:
@@ -413,7 +413,7 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     tables = ("raw.snapshot_rows", "raw.snapshot_chunks")
 
     def snapshots() -> list[set[str]]:
-        """Those that have rows, and those that have chunks."""
+        """The snapshots that have rows, and the snapshots that have chunks."""
         query = "select distinct snapshot_id from {} where source = '{}'"
         return [{row[0] for row in pipeline.rows(query.format(table, name))} for table in tables]
 
@@ -421,7 +421,7 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
         jobs.settle()
         return str(jobs.table("public.orders").snapshot_id)
 
-    def begin_anew() -> None:
+    def take_new_snapshot() -> None:
         jobs.queue("public.orders")
 
     def long_ago(*changed: str) -> None:
@@ -434,13 +434,13 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
 
     pipeline.sync()
     database.execute("update orders set total = 100")
-    begin_anew()
+    take_new_snapshot()
     anew = taken()
-    begin_anew()
+    take_new_snapshot()
     running = taken()
-    # A run decides for this one, and no run has admitted it yet.
+    # A run decides for this snapshot, but no run has admitted it yet.
     pipeline.model("build", "--select", "checkpoints", "tables")
-    begin_anew()
+    take_new_snapshot()
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_plan=kill))
     (planned,) = snapshots()[1] - snapshots()[0]
@@ -449,22 +449,22 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     assert anew in purge(3600)[0], "its table has just changed"
     long_ago("raw.source_tables")
     pipeline.spark.sql(f"update raw.snapshot_chunks set updated_at = now() where snapshot_id = '{planned}'")
-    # The first is not admitted for so long.
+    # The first snapshot is not admitted for that long.
     assert anew not in purge(3600)[0]
     assert [len(left) for left in snapshots()] == [2, 3]
     assert purge(0) == [{running}, {running}]
     pipeline.land()
     pipeline.model()
     assert_equal(pipeline, database)
-    # What a snapshotter that was held up landed of a snapshot that is gone by now.
+    # Rows that a delayed snapshot worker commits for a snapshot that no longer exists.
     late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
     names = ", ".join(pipeline.spark.table("raw.snapshot_rows").columns)
     pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
     long_ago("raw.source_tables")
     assert purge(3600)[0] > {anew}
     assert purge(0) == [set(), set()]
-    # A table that goes before it was admitted.
-    begin_anew()
+    # A table that is dropped before it was admitted.
+    take_new_snapshot()
     taken()
     database.execute("drop table orders")
     jobs.settle()
@@ -472,8 +472,8 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a process of its own, for what it prints")
-def test_the_command_says_what_it_did(pipeline: SourcePipeline) -> None:
+@pytest.mark.slow(reason="one more process, for its output")
+def test_the_maintain_command_reports_its_work(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     write_sources(pipeline.folder, pipeline.source)
     done = finished(pipeline.folder, *TIDEMARK, "maintain")
