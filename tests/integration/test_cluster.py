@@ -17,7 +17,7 @@ from ingest.devservers.server_process import PATIENCE, POLL
 from ingest.lake import Lake
 from ingest.lake.spark_session import read_settings as spark_settings
 from tests.conftest import Database
-from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.commands import TIDEMARK, run_command, write_sources
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.project_copy import ROOT
 
@@ -74,7 +74,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     (tmp_path / "lake").mkdir()
 
     def tidemark(*arguments: str) -> str:
-        done = finished(tmp_path, *TIDEMARK, *arguments)
+        done = run_command(tmp_path, *TIDEMARK, *arguments)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
         return done.stdout
@@ -96,7 +96,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
             evaluation="incremental",
         )
         database.execute("update orders set status = 'lost' where id = 15")
-        failed = finished(tmp_path, *TIDEMARK, "run", "--until-caught-up")
+        failed = run_command(tmp_path, *TIDEMARK, "run", "--until-caught-up")
         ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
     put = {op["object_id"] for op in ops if op["op"] == "PUT"}
     removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}

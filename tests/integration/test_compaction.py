@@ -48,7 +48,7 @@ class Log:
 def read(ops: list[Op], bucket: str, reader: BucketClient | None = None) -> BucketClient:
     reader = copy.deepcopy(reader) if reader else BucketClient()
     for op in ops:
-        if op["bucket"] == bucket and op["op_id"] > reader.after:
+        if op["bucket"] == bucket and op["op_id"] > reader.last_op_id:
             reader.apply(op)
     return reader
 

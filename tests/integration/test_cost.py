@@ -8,7 +8,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
-from tests.harness.kill_points import watched
+from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
 
 MANY = 30_000
@@ -77,7 +77,7 @@ CHANGES = [
 def test_a_run_reads_no_rows_of_unchanged_tables(pipeline: SourcePipeline, database: Database) -> None:
     for change in CHANGES:
         database.execute(change)
-        pipeline.land()
+        pipeline.ingest()
         assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
 
 
@@ -85,9 +85,9 @@ def test_numeric_keys_of_changed_rows_prune_the_files_that_are_read(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     database.execute("update large set v = 'w' where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     appends: list[str] = []
-    with watched(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
+    with intercept_statements(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
         read = read_by(pipeline)
     # In `row_state` and in the definition, and once more to delete it there; not again for keys that are no number.
     assert 3 * MANY < read < 4 * MANY

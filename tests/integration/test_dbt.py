@@ -16,8 +16,8 @@ from ingest.lake import Lake
 from ingest.project import definition_plan
 from ingest.project.dbt_project import QUIET_OPTIONS
 from tests.conftest import Database
-from tests.harness.commands import TIDEMARK, finished, write_sources
-from tests.harness.kill_points import watched
+from tests.harness.commands import TIDEMARK, run_command, write_sources
+from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
 
 
@@ -101,7 +101,7 @@ def test_a_plan_lists_invalid_definitions_with_the_others(
     assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
     assert steps[lookup].reason == "a definition that it depends on is invalid"
     assert steps[other].state == "unchanged"
-    shown = finished(tmp_path, *TIDEMARK, "plan")
+    shown = run_command(tmp_path, *TIDEMARK, "plan")
     assert shown.returncode == 1
     assert "invalid" in shown.stdout
     assert "unchanged" in shown.stdout
@@ -138,7 +138,7 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
 
     assert message() == "definition changed, PUT 2, REMOVE 0"
     statements: list[str] = []
-    with watched(statements.append):
+    with intercept_statements(statements.append):
         assert message() == "unchanged"
     assert [sql for sql in statements if "show create table" in sql or "create or replace view" in sql] == []
     # Another process creates the view again: a run with changes uses the new view.
@@ -146,7 +146,7 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     made = made.replace("upper(columns['v'])", "concat('-', columns['v'])")
     pipeline.spark.sql(f"create or replace view staging.{view} as {made}")
     database.execute("insert into t values (3, 'c')")
-    pipeline.land()
+    pipeline.ingest()
     assert message() == "definition changed, PUT 3, REMOVE 0"
     assert message() == "unchanged"
     # A file changes during a run; a file that can't be parsed is reported, and no run uses the old text.
@@ -214,7 +214,7 @@ def test_runs_on_an_empty_lake_do_not_block_later_releases(
     (tmp_path / "lake").mkdir()
     query = f"select id from buckets.{name} order by id"
     first_runs = (sys.executable, "-m", "tests.harness.first_runs", query)
-    done = finished(pipeline.folder, *first_runs, TIDEMARK_LAKE=str(tmp_path / "lake"))
+    done = run_command(pipeline.folder, *first_runs, TIDEMARK_LAKE=str(tmp_path / "lake"))
     assert done.returncode == 0, done.stderr
     not_begun, not_whole, ids = done.stdout.splitlines()[-3:]
     assert "no job has written to this lake" in not_begun

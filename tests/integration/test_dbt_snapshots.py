@@ -39,12 +39,12 @@ def test_a_dbt_snapshot_over_a_definition_keeps_old_versions(
     versions = f"select id, total, dbt_valid_to is null from history.{kept}"
     after_release = ("build", "--exclude", "resource_type:unit_test", "resource_type:snapshot")
 
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model(*after_release)
     pipeline.model("snapshot")
     assert pipeline.rows(versions) == [(1, 10, True), (2, 20, True)]
     database.execute("update orders set total = 11 where id = 1; delete from orders where id = 2")
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model(*after_release)
     pipeline.model("snapshot")
     assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
@@ -55,7 +55,7 @@ def test_a_dbt_snapshot_over_a_definition_keeps_old_versions(
         f"tests/data_tests/refuse_{definition}.sql", f"select 1 from {{{{ ref('{definition}') }}}}"
     )
     database.execute("update orders set total = 12 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=refused):
         pipeline.model()
     assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]

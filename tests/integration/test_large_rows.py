@@ -8,7 +8,7 @@ import pytest
 
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
-from tests.harness.commands import finished, write_sources
+from tests.harness.commands import run_command, write_sources
 from tests.harness.project_copy import copy_project
 
 
@@ -16,7 +16,7 @@ from tests.harness.project_copy import copy_project
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     copy_project(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))
-    process = finished(
+    process = run_command(
         tmp_path,
         *(sys.executable, "-m", "tests.harness.large_rows"),
         TIDEMARK_LAKE=str(tmp_path / "lake"),

@@ -19,9 +19,9 @@ from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
-from tests.harness.commands import TIDEMARK, finished, write_sources
-from tests.harness.kill_points import Killed, kill, killed_at, meanwhile
-from tests.harness.pipeline import Row, SourcePipeline, in_order
+from tests.harness.commands import TIDEMARK, run_command, write_sources
+from tests.harness.kill_points import Killed, kill, kill_at_statement, run_before_statement
+from tests.harness.pipeline import Row, SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
@@ -67,10 +67,10 @@ def compact(pipeline: SourcePipeline, definition: str, share: float = 0.01) -> l
 
 def assert_equal(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, sums = definitions(pipeline)
-    assert pipeline.bucket(by_customer, "id, customer, total") == in_order(
+    assert pipeline.bucket(by_customer, "id, customer, total") == sort_rows(
         database.execute(f"""select '{by_customer}["' || customer || '"]', id, customer, total from orders""")
     )
-    assert pipeline.bucket(sums, "customer, total") == in_order(
+    assert pipeline.bucket(sums, "customer, total") == sort_rows(
         database.execute(f"select '{sums}[]', customer, sum(total) from orders group by customer")
     )
     for definition in definitions(pipeline):
@@ -128,15 +128,15 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
                 assert op["op_id"] < op["superseded_by"] <= compacted[-1]["op_id"]
                 assert set(op) == {"op_id", "op", "checksum", "superseded_by", "checkpoint_id"}
         for reader in readers:
-            begun_in_the_middle = reader.after < compacted[0]["op_id"]
-            lines = log_of(pipeline, by_customer, "1", reader.after)
+            begun_in_the_middle = reader.last_op_id < compacted[0]["op_id"]
+            lines = log_of(pipeline, by_customer, "1", reader.last_op_id)
             assert ("CLEAR" in "".join(lines)) == begun_in_the_middle
             assert read_on(reader, lines) == head
         assert pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
         assert compact(pipeline, by_customer) == []  # nothing is left to compact
     database.execute("insert into orders values (40, 1, 1)")
     pipeline.sync()
-    (added,) = log_of(pipeline, by_customer, "1", head.after)
+    (added,) = log_of(pipeline, by_customer, "1", head.last_op_id)
     assert json.loads(added)["op_id"] > last[0][0]
     assert_equal(pipeline, database)
 
@@ -171,7 +171,7 @@ def test_maintenance_killed_at_any_statement_is_completed_later(pipeline: Source
         database.execute(f"update orders set total = {number} where id < 5")
         pipeline.sync()
         before = pipeline.replayed(by_customer)
-        with pytest.raises(Failure), killed_at(STATEMENTS[place]):
+        with pytest.raises(Failure), kill_at_statement(STATEMENTS[place]):
             compact(pipeline, by_customer)
         assert pipeline.replayed(by_customer) == before
         database.execute(f"update orders set total = 100 + {number} where id = 1")
@@ -188,12 +188,12 @@ def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: Sourc
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     database.execute("update orders set total = 5 where id = 5")
-    pipeline.land()
+    pipeline.ingest()
 
     # A run that was in progress.
     with (
         pytest.raises(ConcurrentPublishError),
-        meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)),
+        run_before_statement("insert into core.releases", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
     assert len(log_of(pipeline, by_customer, "0")) == 5
@@ -203,8 +203,8 @@ def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: Sourc
     database.execute("update orders set total = 6")
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 5")
-    pipeline.land()
-    with meanwhile("insert overwrite buckets.", pipeline.model):
+    pipeline.ingest()
+    with run_before_statement("insert overwrite buckets.", pipeline.model):
         compact(pipeline, by_customer)
     assert_equal(pipeline, database)
     assert len(compact(pipeline, by_customer)) == 1
@@ -297,7 +297,7 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0",
     )
     database.execute("update orders set total = -1 where id = 3; delete from orders where id = 2")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=test):
         pipeline.model()
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
@@ -362,14 +362,14 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
         pipeline.project.run_operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
 
     database.execute("update orders set total = 9 where id = 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", purge):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("fast_forward('lake.core.releases'", purge):
         pipeline.model()
     pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
-    pipeline.land()
+    pipeline.ingest()
     # dbt does not report the cause of its failure if another dbt ran inside of it.
-    with pytest.raises(Failure), meanwhile("merge into core.releases", pipeline.model):
+    with pytest.raises(Failure), run_before_statement("merge into core.releases", pipeline.model):
         purge()
     assert "old checkpoints purged" in upkeep(0)
     assert len(pipeline.rows(checkpoints)) == 1
@@ -392,10 +392,10 @@ def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, databa
     pipeline.sync()
     others = left(0)
     database.execute("update orders set total = 8 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with (
         pytest.raises(ConcurrentPublishError),
-        meanwhile("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
+        run_before_statement("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
     assert left(3600) == others + 1
@@ -453,7 +453,7 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     assert anew not in purge(3600)[0]
     assert [len(left) for left in snapshots()] == [2, 3]
     assert purge(0) == [{running}, {running}]
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model()
     assert_equal(pipeline, database)
     # Rows that a delayed snapshot worker commits for a snapshot that no longer exists.
@@ -476,10 +476,10 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
 def test_the_maintain_command_reports_its_work(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     write_sources(pipeline.folder, pipeline.source)
-    done = finished(pipeline.folder, *TIDEMARK, "maintain")
+    done = run_command(pipeline.folder, *TIDEMARK, "maintain")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""  # nothing is an hour old
     by_customer, _ = definitions(pipeline)
-    unknown = finished(pipeline.folder, *TIDEMARK, "ops", by_customer, "99")
+    unknown = run_command(pipeline.folder, *TIDEMARK, "ops", by_customer, "99")
     assert (unknown.returncode, unknown.stdout) == (0, "")
     assert unknown.stderr == f'tidemark: {by_customer}["99"] never had a row.\n'

@@ -20,10 +20,17 @@ from ingest.project import definition_plan
 from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
-from tests.harness.kill_points import StatementKilled, another_dbt, during, killed_at, meanwhile, watched
-from tests.harness.kill_points import StatementKilled as KilledJob
-from tests.harness.pipeline import SourcePipeline, in_order
-from tests.harness.postgres_jobs import PostgresJobs, in_chunks
+from tests.harness.kill_points import (
+    Killed,
+    StatementKilled,
+    intercept_statements,
+    isolated_dbt,
+    kill_at_statement,
+    run_before_statement,
+    run_during_statement,
+)
+from tests.harness.pipeline import SourcePipeline, sort_rows
+from tests.harness.postgres_jobs import PostgresJobs, chunk_settings
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -163,14 +170,14 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
     def equal() -> None:
         for table, columns in tables.items():
             full, selected = name(pipeline, table), ", ".join(columns)
-            expected = in_order((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
+            expected = sort_rows((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
             assert pipeline.bucket(full, selected) == expected
             assert pipeline.replayed(full) == pipeline.logged_rows(full)
 
     pipeline.sync()
     equal()
     numbered = f"select k, cast(_key_number as string) from buckets.{name(pipeline, 'named')}"
-    assert pipeline.rows(numbered) == in_order([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
+    assert pipeline.rows(numbered) == sort_rows([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
     for change in (
         (
             "update named set v = 1 where k not in ('7', '07', '7 '); delete from named where k in ('7', '07', '7 ');"
@@ -205,7 +212,7 @@ def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, da
     )
     done = pipeline.sync()
     assert done[by_customer].message == "inputs changed, PUT 16, REMOVE 17"
-    assert pipeline.rows(f"select cast(object_id as int), id from buckets.{shared}") == in_order(
+    assert pipeline.rows(f"select cast(object_id as int), id from buckets.{shared}") == sort_rows(
         database.execute("select customer, id from orders")
     )
     assert pipeline.replayed(shared) == pipeline.logged_rows(shared)
@@ -259,14 +266,14 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
         "all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
     )
     monkeypatch.setattr("ingest.snapshot.snapshotter.KEYS_AT_ONCE", 2)
-    small = in_chunks(settings, 1, chunk_lease_seconds=1.0)
+    small = chunk_settings(settings, 1, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
 
     def die_after_two(chunks: Sequence[Chunk]) -> None:
         if chunks[0].chunk == 1:
-            raise KilledJob
+            raise Killed
 
-    with pytest.raises(KilledJob):
+    with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_commit=die_after_two))
     database.execute("update big set id = id + 1000 where id in (31, 41)")
     database.execute("update big set filler = repeat('g', 700) where id = 51")
@@ -572,10 +579,10 @@ def test_the_next_run_repairs_a_run_killed_at_any_statement(
 ) -> None:
     pipeline.sync()
     database.execute(";".join(CHANGES))
-    pipeline.land()
+    pipeline.ingest()
     view = f"staging.stg_{pipeline.source.name}__orders"
     before = pipeline.rows(f"select {COLUMNS} from {view}")
-    with pytest.raises((Failure, StatementKilled)), killed_at(STATEMENTS[place]):
+    with pytest.raises((Failure, StatementKilled)), kill_at_statement(STATEMENTS[place]):
         pipeline.model()
     # Readers see all of the run's rows of a table, or none.
     after = pipeline.rows(f"select {COLUMNS} from {view}")
@@ -587,11 +594,11 @@ def test_the_next_run_repairs_a_run_killed_at_any_statement(
 @pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
 def test_a_new_definition_killed_half_created_can_be_edited(pipeline: SourcePipeline, database: Database) -> None:
     by_customer = name(pipeline, "by_customer")
-    pipeline.land()
+    pipeline.ingest()
     path = f"models/buckets/{by_customer}.sql"
     definition = (pipeline.folder / path).read_text()
     pipeline.write(path, definition.replace(" from", ", total + 1 as more from"))
-    with pytest.raises(Failure), killed_at(lambda sql: f"create table buckets.{by_customer}__ops" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"create table buckets.{by_customer}__ops" in sql):
         pipeline.model()
     pipeline.write(path, definition)
     assert pipeline.model()[by_customer].message == "new, PUT 40, REMOVE 0"
@@ -610,7 +617,7 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(pipeline: SourcePi
         f"and id in (select id from {{{{ ref('stg_{pipeline.source.name}__orders') }}}})",
     )
     database.execute("update orders set total = -1 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="no_refunds"):
         pipeline.model()
     assert pipeline.rows(f"select * from buckets.{by_customer}") == before
@@ -632,13 +639,13 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
     before = pipeline.rows(f"select * from buckets.{by_customer}")
     database.execute("alter table orders alter customer type bigint")
     database.execute("update orders set customer = 3000000000 where id < 3; delete from orders where id = 7")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=f"(?s){by_customer}.*3000000000.*INT") as failed:
         pipeline.model()
     assert totals in str(failed.value)
     assert pipeline.rows(f"select * from buckets.{by_customer}") == before
     # A definition that does not read the column continues.
-    assert pipeline.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
+    assert pipeline.bucket(ids, "id") == sort_rows(database.execute(f"select '{ids}[]', id from orders"))
     pipeline.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
     pipeline.model()
     assert_equal(pipeline, database)
@@ -670,8 +677,11 @@ def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
 def test_a_run_overtaken_by_another_one_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", late_copy(pipeline).model):
+    pipeline.ingest()
+    with (
+        pytest.raises(ConcurrentPublishError),
+        run_before_statement("insert into core.releases", late_copy(pipeline).model),
+    ):
         pipeline.model()
     assert_equal(pipeline, database)
 
@@ -687,17 +697,17 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
 
     publications = pipeline.rows("select count(*) from core.releases")
     database.execute("delete from orders where id < 5")
-    pipeline.land()
+    pipeline.ingest()
     refused = pytest.raises(ConcurrentPublishError, match=f"{by_customer}.*: somebody else wrote to it")
-    with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
+    with refused, run_before_statement(f"merge into buckets.{by_customer} ", rewrite):
         pipeline.model()
     assert pipeline.rows("select count(*) from core.releases") == publications
     pipeline.model()
     assert_equal(pipeline, database)
     # Right after its own commit.
     database.execute("update orders set total = 5 where id < 9")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", rewrite):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("insert into core.releases", rewrite):
         pipeline.model()
     with pytest.raises(Failure, match="can not be finished") as failure:
         pipeline.model()
@@ -721,14 +731,14 @@ def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: Source
         return [step for step in steps if step.state == "deleted" and step.definition == by_customer]
 
     def prune() -> None:
-        with pytest.raises(Failure), killed_at(lambda sql: "drop table" in sql and "__ops" in sql):
+        with pytest.raises(Failure), kill_at_statement(lambda sql: "drop table" in sql and "__ops" in sql):
             definition_plan.prune_definitions(late.spark, folder=late.folder)
         assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [by_customer]
         assert gone() == []
 
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", prune):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("fast_forward('lake.core.releases'", prune):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
@@ -749,7 +759,7 @@ def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeli
     def write_watermarks() -> None:
         pipeline.spark.sql("insert overwrite core.model_watermarks select * from core.model_watermarks")
 
-    with during("delete from core.model_watermarks", write_watermarks) as errors:
+    with run_during_statement("delete from core.model_watermarks", write_watermarks) as errors:
         assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
     assert pipeline.rows(f"select * from core.model_watermarks where model = '{by_customer}'") == []
@@ -765,7 +775,7 @@ def test_tables_that_dbt_failed_to_list_are_not_created_again(
 ) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0 where id < 20")
-    pipeline.land()
+    pipeline.ingest()
 
     def drop_one_meanwhile(sql: str) -> None:
         if f"show table extended in {schema}" in sql:
@@ -776,7 +786,7 @@ def test_tables_that_dbt_failed_to_list_are_not_created_again(
 
     with (
         pytest.raises(ConcurrentPublishError, match=f"tables of {schema} changed while dbt"),
-        watched(drop_one_meanwhile),
+        intercept_statements(drop_one_meanwhile),
     ):
         pipeline.model()
     pipeline.model()
@@ -790,14 +800,14 @@ def test_manually_dropped_tables_are_created_again(pipeline: SourcePipeline, dat
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
     pipeline.spark.sql(f"drop table buckets.{by_customer}")
     # The run is killed before the new tables are published: the next run does not take them for the old ones.
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "definition changed, PUT 40, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
     assert_equal(pipeline, database)
     database.execute("update orders set total = 0 where id < 20")
-    pipeline.land()
-    with pytest.raises(Failure), killed_at(lambda sql: "fast_forward('lake.buckets." in sql):
+    pipeline.ingest()
+    with pytest.raises(Failure), kill_at_statement(lambda sql: "fast_forward('lake.buckets." in sql):
         pipeline.model()
     pipeline.spark.sql(f"drop table buckets.{totals}__ops")
     pipeline.model()
@@ -817,12 +827,12 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
         late.write(path, (late.folder / path).read_text().replace(*texts))
 
     def begin() -> None:
-        with pytest.raises(Failure), killed_at(lambda sql: "insert into buckets." in sql):
+        with pytest.raises(Failure), kill_at_statement(lambda sql: "insert into buckets." in sql):
             late.model()
 
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", begin):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("insert into core.releases", begin):
         pipeline.model()
     late.model()
     for definition in as_text:
@@ -855,7 +865,7 @@ def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipe
         if "core.releases" in sql and ("create branch" in sql or "fast_forward" in sql):
             threads.append(threading.get_ident())
 
-    with watched(look):
+    with intercept_statements(look):
         outcomes = pipeline.model()
     assert threads[::2] == threads[1::2]
     assert len(set(threads)) > 1
@@ -878,7 +888,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
         if "insert into core.releases" in sql:
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes the interrupted release
-                with another_dbt():
+                with isolated_dbt():
                     other.run_operation("recover")
         if "insert into buckets." in sql:
             inserts.append(sql)
@@ -888,7 +898,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
         if both.is_set():
             raise StatementKilled(sql)
 
-    with pytest.raises((Failure, StatementKilled)), watched(look):
+    with pytest.raises((Failure, StatementKilled)), intercept_statements(look):
         project.invoke("build", "--exclude", "resource_type:unit_test")
     done = pipeline.model()
     for definition, rows in (("by_customer", 40), ("totals", 5)):
@@ -1127,8 +1137,11 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
     again(10)
     # A run that was in progress.
     database.execute("update orders set total = 11 where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", lambda: other_kind("table")):
+    pipeline.ingest()
+    with (
+        pytest.raises(ConcurrentPublishError),
+        run_before_statement("insert into core.releases", lambda: other_kind("table")),
+    ):
         pipeline.model()
     again(12)
     # Pruned; never published.
@@ -1136,7 +1149,7 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
     assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [totals]
     late.write(path, definition)
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()
     other_kind("table")
     assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]

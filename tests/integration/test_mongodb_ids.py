@@ -13,7 +13,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.sources.mongodb.bson import document_keys, elements
 from ingest.sources.mongodb.bson.elements import Value
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import in_chunks
+from tests.harness.postgres_jobs import chunk_settings
 from tests.unit.mongo_ids import GROUPS, text, value
 
 # Enough documents for several chunks of a megabyte.
@@ -59,7 +59,7 @@ def test_each_document_is_one_row_by_snapshot_and_stream(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, workers=2)
+    jobs.settings = chunk_settings(settings, 1 << 20, workers=2)
     read, streamed = (mongo[jobs.source.name][name] for name in ("read", "streamed"))
     ids = [each for group in GROUPS for each in group]
     streamed.database.create_collection(streamed.name)

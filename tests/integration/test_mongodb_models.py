@@ -17,7 +17,7 @@ from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
 from tests.harness.mongodb_jobs import Client
-from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.pipeline import SourcePipeline, sort_rows
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
             for number, name in database.execute("select id, name from customers")
             for mine in [[o for o in found if o["customer"]["id"] == number]]
         ]
-        return in_order(rows), in_order(sums)
+        return sort_rows(rows), sort_rows(sums)
 
     def assert_equal() -> None:
         rows, sums = expected()

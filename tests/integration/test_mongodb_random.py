@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from ingest.config.job_settings import JobSettings
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import in_chunks
+from tests.harness.postgres_jobs import chunk_settings
 from tests.harness.random_kills import RandomKills
 
 ROUNDS = 3
@@ -132,7 +132,7 @@ def test_random_changes_and_kills_keep_the_documents_of_the_source(
     workload = Workload(randomly, mongo, mongo_jobs.source.name)
     workload.create()
     chunks = randomly.choice([1 << 20, 64 << 20])
-    mongo_jobs.settings = in_chunks(settings, chunks, workers=2, chunk_lease_seconds=1.0)
+    mongo_jobs.settings = chunk_settings(settings, chunks, workers=2, chunk_lease_seconds=1.0)
     try:
         for number in range(ROUNDS):
             with RandomKills(mongo_jobs, random.Random(seed * ROUNDS + number)):
@@ -141,7 +141,7 @@ def test_random_changes_and_kills_keep_the_documents_of_the_source(
                     if randomly.random() < 0.1:
                         workload.alter()
             mongo_jobs.settle()
-            mongo_jobs.assert_same(mongo, *(f"{mongo_jobs.source.name}.{name}" for name in workload.names()))
+            mongo_jobs.assert_documents_equal(mongo, *(f"{mongo_jobs.source.name}.{name}" for name in workload.names()))
     except BaseException:
         sys.stderr.write("\n".join(line[:300] for line in workload.said))
         raise

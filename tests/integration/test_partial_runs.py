@@ -10,7 +10,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
-from tests.harness.kill_points import StatementKilled, killed_at
+from tests.harness.kill_points import StatementKilled, kill_at_statement
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 
@@ -91,7 +91,7 @@ def test_runs_killed_at_any_statement_leave_no_partial_results(
     def killed(statement: str) -> None:
         with (
             pytest.raises((Failure, StatementKilled)),
-            killed_at(lambda sql: statement in sql and ("__ops" not in statement or "insert into" in sql)),
+            kill_at_statement(lambda sql: statement in sql and ("__ops" not in statement or "insert into" in sql)),
         ):
             pipeline.model()
 
@@ -176,7 +176,7 @@ def test_a_column_of_an_interrupted_type_change_is_written_again(
     one = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as bigint)", rows), **options)
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{one}" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{one}" in sql):
         pipeline.model()
     pipeline.definition("one", QUERY.format(f"cast(v as {then})", rows), **options)
     pipeline.model()

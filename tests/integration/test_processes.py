@@ -17,7 +17,7 @@ from ingest.lake import Chunk, Lake
 from ingest.lake.source_tables import DONE, RUNNING
 from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, write_sources
-from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
+from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
@@ -163,7 +163,7 @@ def test_balances_agree_when_processes_are_killed(
                 before = checked[-1:]
                 while checked[-1:] == before:  # killed processes have restarted
                     pipeline.model()
-                    if are_ready(pipeline, 4):
+                    if have_ready_snapshots(pipeline, 4):
                         checked.append(balances(pipeline))
                         assert len(set(checked[-1].values())) == 1, checked[-1]
                     stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}

@@ -16,9 +16,9 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE
 from tests.conftest import Database
-from tests.harness.kill_points import killed_at
-from tests.harness.pipeline import SourcePipeline, in_order
-from tests.harness.postgres_jobs import PostgresJobs, Row, in_chunks
+from tests.harness.kill_points import kill_at_statement
+from tests.harness.pipeline import SourcePipeline, sort_rows
+from tests.harness.postgres_jobs import PostgresJobs, Row, chunk_settings
 from tests.harness.random_kills import RandomKills
 from tests.harness.workload import Workload
 
@@ -34,7 +34,7 @@ def test_random_changes_and_kills_keep_everything_equal_to_the_source(
     workload = Workload(randomly, database)
     workload.create(randomly.randint(2, 4))
     pipeline = replica_of_orders(lake, source, settings, tmp_path, database)
-    small = in_chunks(settings, randomly.choice([1, 1 << 20]), workers=2, chunk_lease_seconds=1.0)
+    small = chunk_settings(settings, randomly.choice([1, 1 << 20]), workers=2, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
     try:
         for number in range(ROUNDS):
@@ -50,12 +50,12 @@ def test_random_changes_and_kills_keep_everything_equal_to_the_source(
                     is not None
                 )
             if randomly.random() < 0.5:
-                pipeline.land()
+                pipeline.ingest()
                 kill_dbt(pipeline, randomly.randint(1, 30))
             pipeline.sync()
             assert_equal(jobs, pipeline, workload, database)
     except BaseException:
-        sys.stderr.write("\n".join(line[:300] for line in workload.said))
+        sys.stderr.write("\n".join(line[:300] for line in workload.statements))
         raise
     finally:
         jobs.close()
@@ -113,7 +113,7 @@ def kill_dbt(pipeline: SourcePipeline, statement: int) -> None:
         seen.append(sql)
         return len(seen) > statement
 
-    with pytest.raises(Failure), killed_at(is_next):
+    with pytest.raises(Failure), kill_at_statement(is_next):
         pipeline.model()
 
 
@@ -136,13 +136,13 @@ def assert_equal(jobs: PostgresJobs, pipeline: SourcePipeline, workload: Workloa
             f"row_state of {table_name}: only lake {found - expected}, only source {expected - found}"
         )
     by_customer, counts = (f"{name}_{pipeline.source.name}" for name in ("by_customer", "counts"))
-    assert pipeline.bucket(by_customer, "id, customer, status, note") == in_order(
+    assert pipeline.bucket(by_customer, "id, customer, status, note") == sort_rows(
         database.execute(
             f"""select '{by_customer}["' || customer || '"]', id, customer, status, note from orders
                 where status <> 'archived'"""
         )
     )
-    assert pipeline.bucket(counts, "customer, orders") == in_order(
+    assert pipeline.bucket(counts, "customer, orders") == sort_rows(
         database.execute(f"select '{counts}[]', customer, count(*) from orders group by customer")
     )
     for definition in (by_customer, counts):

@@ -19,8 +19,8 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
-from tests.harness.kill_points import StatementKilled, watched
-from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.kill_points import StatementKilled, intercept_statements
+from tests.harness.pipeline import SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.random_definitions import Definitions
 
@@ -57,7 +57,7 @@ def test_randomly_edited_definitions_equal_the_source(
                 pipeline.lake.tables.queue_snapshots(source.name, "asked for", ["public.orders"])
             if draw.random() < 0.4:
                 said.append("dbt is killed")
-                pipeline.land()
+                pipeline.ingest()
                 dies(draw, pipeline.model)
             if draw.random() < 0.7:
                 said.append("upkeep")
@@ -94,7 +94,7 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
     def work() -> None:
         operation = pipeline.project.run_operation
         for name in sorted(definitions.known):
-            model = definitions.full(name)
+            model = definitions.table_name(name)
             table, log = f"buckets.{model}", f"buckets.{model}__ops"
             if not all(map(pipeline.spark.catalog.tableExists, (table, log))):  # killed between the two
                 continue
@@ -118,27 +118,27 @@ def dies(draw: random.Random, work: Callable[[], object]) -> None:
         if left[0] < 0:
             raise StatementKilled(sql)
 
-    with watched(look), suppress(Failure):
+    with intercept_statements(look), suppress(Failure):
         work()
 
 
 def assert_equal(
     pipeline: SourcePipeline, definitions: Definitions, database: Database, readers: dict[str, dict[str, BucketClient]]
 ) -> None:
-    for name in definitions.present:
-        full = definitions.full(name)
-        assert definitions.found(name) == definitions.expected(name, database), name
+    for name in definitions.names:
+        full = definitions.table_name(name)
+        assert definitions.actual(name) == definitions.expected(name, database), name
         replayed = pipeline.replayed(full)
         assert replayed == pipeline.logged_rows(full), name
         # Readers continue from where the last check left them.
         copies = readers[full]
         for op in pipeline.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
-            if op.op_id > copies[op.bucket].after:
+            if op.op_id > copies[op.bucket].last_op_id:
                 copies[op.bucket].apply(op.asDict())
         kept = [
             (bucket, oid, key, data) for bucket, reader in copies.items() for (_, oid, key), data in reader.rows.items()
         ]
-        assert in_order(kept) == replayed, name
+        assert sort_rows(kept) == replayed, name
         sums = f"select bucket, sum(checksum) % 4294967296 from buckets.{full}__ops group by bucket"
         assert dict(pipeline.rows(sums)) == {bucket: reader.checksum for bucket, reader in copies.items()}
 

@@ -18,8 +18,8 @@ from ingest.lake.source_tables import DONE, SourceTable
 from ingest.pipeline import run_loop as run_loop_module
 from ingest.pipeline.run_loop import DbtRun
 from tests.conftest import Database
-from tests.harness.commands import finished, write_sources
-from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
+from tests.harness.commands import run_command, write_sources
+from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
 from tests.harness.pipeline import SourcePipeline
 
 
@@ -56,7 +56,7 @@ def test_balances_agree_at_every_checkpoint(
     def check(run: DbtRun) -> None:
         found = balances(pipeline)
         # The tellers' definition may be ready before the accounts' snapshot is.
-        if not run.waiting and len(found) == 4 and are_ready(pipeline, 4):
+        if not run.waiting and len(found) == 4 and have_ready_snapshots(pipeline, 4):
             checked.append(found)
             assert len(set(found.values())) == 1, found
         if len(checked) == 4:
@@ -98,7 +98,7 @@ def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
     view = pipeline.view("t", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("numbers", query, bucket_by=[], object_id="id", evaluation="incremental")
-    pipeline.land()
+    pipeline.ingest()
     return view, definition
 
 
@@ -115,7 +115,7 @@ def test_the_run_loop_runs_the_same_tests_as_dbt(pipeline: SourcePipeline, datab
     assert first.endswith(f", PUT {len(pipeline.bucket(definition, 'id'))}, REMOVE 0")
     assert run_loop.model().changes == []
     database.execute("update t set total = 99 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="relationships"):
         run_loop.model()
     assert (f"{definition}[]", 1, 1) in pipeline.bucket(definition, "id, total")
@@ -163,7 +163,7 @@ _SLOW = pytest.mark.slow(reason="one more process; the other two kill points are
 
 
 @pytest.mark.parametrize(
-    "place", ["storing", "publishing", pytest.param("landing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
+    "place", ["storing", "publishing", pytest.param("committing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
 )
 def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, database: Database, place: str) -> None:
     database.execute(
@@ -180,7 +180,7 @@ def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, databa
     pipeline.sync()
     database.execute("update t set v = 'b' where id < 5; delete from t where id = 5; insert into t values (10, 'c')")
     write_sources(pipeline.folder, pipeline.source)
-    victim = finished(pipeline.folder, sys.executable, "-m", "tests.harness.killed_run", place)
+    victim = run_command(pipeline.folder, sys.executable, "-m", "tests.harness.killed_run", place)
     assert victim.returncode == -signal.SIGKILL, victim.stderr
     database.execute("insert into t values (11, 'd')")
     pipeline.sync()

@@ -23,7 +23,7 @@ from ingest.sources.postgres.slots import replication_slots
 from ingest.stream.batch_committer import CommitHooks
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
-from tests.harness.postgres_jobs import PostgresJobs, in_chunks
+from tests.harness.postgres_jobs import PostgresJobs, chunk_settings
 
 PAGES = 8192
 
@@ -31,7 +31,7 @@ PAGES = 8192
 @pytest.fixture
 def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
     """Chunks of two blocks, one at a time."""
-    small = in_chunks(settings, 2 * PAGES)
+    small = chunk_settings(settings, 2 * PAGES)
     found = PostgresJobs(lake, source, small)
     yield found
     found.close()
@@ -117,7 +117,7 @@ def test_an_unbounded_read_leaves_a_core_for_the_renewal_of_its_lease(
     """
     database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
     database.execute("alter table keyless replica identity full")
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
     claimed: list[Chunk] = []
     with database.connect(autocommit=False) as connection:
 
@@ -215,7 +215,7 @@ def test_a_starting_process_reports_a_locked_table(
 def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
-    quick = in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5)
+    quick = chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5)
     jobs = PostgresJobs(lake, source, quick)
     calls: list[object] = []
 
@@ -432,7 +432,7 @@ def test_rows_with_a_key_of_a_domain_type_are_read_again(
         "alter table t alter big set storage external; insert into t "
         "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
     )
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     landed: list[object] = []
 
     def kill_second(chunks: object) -> None:
@@ -787,7 +787,9 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
 ) -> None:
     accounts.execute("create table aaa (id int primary key); insert into aaa values (2)")
     accounts.execute("create publication part for table aaa, accounts where (id % 2 = 0)")
-    jobs = PostgresJobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalog_poll_seconds=5.0))
+    jobs = PostgresJobs(
+        lake, new_source(publication="part"), chunk_settings(settings, 2 * PAGES, catalog_poll_seconds=5.0)
+    )
     take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
     jobs.snapshot(SnapshotHooks(before_done=take_out))
     landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
@@ -823,7 +825,7 @@ def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
 def test_a_waiting_snapshot_worker_can_be_stopped(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_commit=kill))
     accounts.execute("create table other (id int)")

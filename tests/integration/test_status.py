@@ -63,7 +63,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     source, _, _ = told(pipeline)
     ((after,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     assert 0 < source["lag_seconds"] <= after - before
-    pipeline.land()
+    pipeline.ingest()
     source, _, _ = told(pipeline)
     assert source["lag_seconds"] == 0
     assert source["unpublished_seconds"] > 0

@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "tls"
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
 
-class TlsFront(TcpProxy):
+class TlsProxy(TcpProxy):
     """Accepts only TLS connections."""
 
     def __init__(self, database: Database) -> None:
@@ -33,7 +33,7 @@ class TlsFront(TcpProxy):
         self._context.load_cert_chain(FOLDER / "cert.pem", FOLDER / "key.pem")
         self.versions: list[str | None] = []
 
-    def greet(self, client: socket.socket) -> socket.socket:
+    def accept_client(self, client: socket.socket) -> socket.socket:
         while (asked := struct.unpack(">II", client.recv(8, socket.MSG_WAITALL))[1]) == GSS_REQUEST:
             client.sendall(b"N")
         assert asked == SSL_REQUEST, "a connection without TLS"
@@ -44,11 +44,11 @@ class TlsFront(TcpProxy):
 
 
 @pytest.fixture
-def front(database: Database) -> Iterator[TlsFront]:
-    found = TlsFront(database)
-    found.start()
-    yield found
-    found.close()
+def proxy(database: Database) -> Iterator[TlsProxy]:
+    actual = TlsProxy(database)
+    actual.start()
+    yield actual
+    actual.close()
 
 
 def test_all_connections_use_tls_if_the_dsn_requires_it(
@@ -56,11 +56,11 @@ def test_all_connections_use_tls_if_the_dsn_requires_it(
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
     database: Database,
-    front: TlsFront,
+    proxy: TlsProxy,
 ) -> None:
     database.execute("create table a (id int primary key); insert into a values (1)")
     user = conninfo_to_dict(database.dsn).get("user")
-    dsn = f"postgresql://{user}@localhost:{front.port}/{database.name}?sslmode=verify-full"
+    dsn = f"postgresql://{user}@localhost:{proxy.port}/{database.name}?sslmode=verify-full"
     with pytest.raises(Failure, match=r"can't connect to Postgres .*Check the DSN's ssl settings"):
         PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'key.pem'}"), settings).open()
     jobs = PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'cert.pem'}"), settings)
@@ -68,6 +68,6 @@ def test_all_connections_use_tls_if_the_dsn_requires_it(
     database.execute("insert into a values (2)")
     jobs.settle()
     jobs.assert_equal("public.a")
-    assert len(front.versions) > 3
-    assert all(str(version).startswith("TLSv1") for version in front.versions)
+    assert len(proxy.versions) > 3
+    assert all(str(version).startswith("TLSv1") for version in proxy.versions)
     jobs.close()

@@ -217,7 +217,7 @@ def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
 ) -> None:
     pipeline.sync()
     database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="no run of the models has staged anything"):
         verified(pipeline)
     pipeline.model()
@@ -256,7 +256,7 @@ def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline,
     database.drop_slot(pipeline.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
-        pipeline.land()
+        pipeline.ingest()
     assert len(resnapshot_sources(pipeline.lake, pipeline.settings)) == 2
     pipeline.sync()
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
