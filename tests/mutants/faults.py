@@ -1,4 +1,4 @@
-"""The faults that `make mutants` puts in, one at a time: a line of a file, and what it becomes."""
+"""The faults that `make mutants` inserts, one at a time: a line of a file, and its replacement."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ LIST = Path(__file__).with_name("faults.yml")
 
 
 class Stale(Exception):
-    """The line of a fault is not there, or is there more than once."""
+    """The line of a fault is missing, or occurs more than once."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """rule: of the design, `P1`. breaks: what holds without the fault. line: as it stands in `file`, without its
-    indentation. becomes: what is put in its place. tests: those of `make test` that notice it, the cheap ones first.
+    """rule: of the design, such as `P1`. breaks: what holds without the fault. line: the line in `file`, without its
+    indentation. becomes: its replacement. tests: the tests of `make test` that detect it, fast ones first.
     """
 
     id: str
@@ -28,7 +28,7 @@ class Fault:
     tests: tuple[str, ...]
 
     def applied(self, text: str) -> str:
-        """`text` of the file with the fault in it. Raises Stale."""
+        """The `text` of the file with the fault. Raises Stale."""
         lines = text.split("\n")
         found = [number for number, line in enumerate(lines) if line.strip() == self.line]
         if len(found) != 1:
@@ -44,6 +44,6 @@ def read(path: Path = LIST) -> list[Fault]:
 
 
 def chosen(faults: Iterable[Fault], only: Iterable[str]) -> list[Fault]:
-    """Those whose id or rule is named; all, if none is."""
+    """The faults with one of these ids or rules; without any, all faults."""
     names = set(only)
     return [fault for fault in faults if not names or names & {fault.id, fault.rule}]

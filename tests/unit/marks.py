@@ -1,4 +1,4 @@
-"""Which tests there are, and which are left out of `make test`, by their files' syntax alone: nothing is imported."""
+"""All tests and their `slow` marks, read from the syntax of the files without importing them."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Test:
-    """slow: it is left out; slow_values, quick_values: parameters that are, and that are not, if it is so of some."""
+    """slow: excluded from `make test`. slow_values, quick_values: the excluded and the included parameters, if some
+    are excluded.
+    """
 
     slow: bool
     slow_values: frozenset[object] = frozenset()
@@ -20,7 +22,7 @@ class Test:
 
 @dataclass
 class Marks:
-    """Of one file. unreasoned: lines with a mark `slow` that says no reason."""
+    """The marks of one file. unreasoned: the lines with a `slow` mark without a reason."""
 
     tests: dict[str, Test] = field(default_factory=dict)
     unreasoned: list[int] = field(default_factory=list)
@@ -46,9 +48,9 @@ def read(file: Path) -> Marks:
 
 
 def problem(named: str, root: Path = ROOT) -> str | None:
-    """What is wrong with the name of a test of `make test`.
+    """The error in the name of a test that should be in `make test`.
 
-    It is `file::name`, or `file::name[value]` where other values of a parameter are left out.
+    A name is `file::name`, or `file::name[value]` if other values of a parameter are excluded.
     """
     file, _, name = named.rstrip("]").partition("::")
     name, _, value = name.partition("[")
@@ -74,7 +76,7 @@ def _test(function: ast.FunctionDef, names: set[str]) -> Test:
 
 
 def _parameters(decorator: ast.expr) -> Iterator[ast.expr]:
-    """The sets of parameters of `@pytest.mark.parametrize`."""
+    """The parameter sets of `@pytest.mark.parametrize`."""
     if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
         for argument in decorator.args[1:]:
             yield from argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]

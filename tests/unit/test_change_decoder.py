@@ -1,4 +1,4 @@
-"""The decoder of change stream events, fed with scripted ones."""
+"""The decoder of change stream events, with scripted events."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ ORDERS = uuid.UUID(int=1)
 
 
 class Source:
-    """A decoder, and what it asks and tells."""
+    """A decoder with fakes of its inputs and outputs."""
 
     def __init__(self, now: Mapping[str, bytes] | None = None) -> None:
         self.now = now or {}
@@ -102,7 +102,7 @@ def test_ordinals_count_all_events_of_a_clustertime_over_replies() -> None:
     ]
 
 
-def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
+def test_the_last_clustertime_is_open_until_a_token_is_past_it() -> None:
     source = Source()
     source.feed(event("delete", (5, 1)))
     assert (source.positions, source.open) == ([5 << 32 | 1], True)
@@ -128,14 +128,14 @@ def test_updates_without_a_document_are_looked_up_in_one_batch() -> None:
     ]
 
 
-def test_a_collection_may_have_a_name_that_is_no_utf8() -> None:
+def test_a_collection_name_can_be_invalid_utf8() -> None:
     source = Source()
     odd = event("insert", (5, 1), collection="shop.a__", fullDocument={"_id": 1})
     (batch,) = source.decoder.feed(Events([encode(odd).replace(b"__", b"\xff\xfe")], 5 << 32 | 1))
     assert batch.events["table_name"].to_pylist() == [r"shop.a\xff\xfe"]
 
 
-def test_a_split_event_is_one_when_its_last_fragment_is_there() -> None:
+def test_a_split_event_is_complete_with_its_last_fragment() -> None:
     source = Source()
     whole = event("update", (5, 1), fullDocument={"_id": 1, "v": "x"})
     head = {name: whole[name] for name in ("operationType", "clusterTime", "ns")}
@@ -162,7 +162,7 @@ def test_drops_and_renames_truncate_in_order_and_poll_the_catalog() -> None:
     assert source.catalogue == 3
 
 
-def test_the_token_is_of_the_newest_event_of_a_document() -> None:
+def test_the_token_is_that_of_the_last_event_of_a_document() -> None:
     source = Source()
     source.feed(event("create", (5, 1)))
     assert source.token is None
@@ -214,7 +214,7 @@ def test_a_large_document_changed_often_is_written_in_several_batches() -> None:
     assert source.batches == [1, 1, 1, 1]
 
 
-def test_what_a_rename_drops_is_taken_away_with_an_ordinal_of_its_own() -> None:
+def test_the_target_dropped_by_a_rename_is_a_truncate_with_an_ordinal() -> None:
     source = Source()
     dropped = Binary(uuid.UUID(int=2).bytes, 4)
     rename = event("rename", (5, 1), to={"db": "shop", "coll": "new"}, operationDescription={"dropTarget": dropped})
@@ -228,7 +228,7 @@ def test_what_a_rename_drops_is_taken_away_with_an_ordinal_of_its_own() -> None:
     assert found[1]["table_id"] not in (found[0]["table_id"], found[2]["table_id"])
 
 
-def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
+def test_the_target_dropped_by_a_rename_takes_an_ordinal_if_unselected() -> None:
     source = Source()
     dropped = Binary(uuid.UUID(int=2).bytes, 4)
     rename = event(
@@ -243,7 +243,7 @@ def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
     assert source.renamed == []
 
 
-def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
+def test_the_drop_of_a_view_takes_an_ordinal_without_an_event() -> None:
     source = Source()
     drop = event("drop", (5, 1), collection="shop.view")
     del drop["collectionUUID"], drop["documentKey"]
@@ -252,11 +252,11 @@ def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
 
 
 def broken(at: tuple[int, int], **changed: Any) -> bytes:
-    """An event in which a string called `x` is of a type that there isn't."""
+    """An event in which a string named `x` has an invalid type."""
     return encode(event("insert", at, **changed)).replace(b"\x02x\0", b"\x20x\0")
 
 
-def test_a_document_that_nobody_can_decode_is_named() -> None:
+def test_an_undecodable_document_is_reported_by_id() -> None:
     source = Source()
     good = encode(event("insert", (5, 1), fullDocument={"_id": 1}))
     events = [good, broken((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
@@ -265,20 +265,20 @@ def test_a_document_that_nobody_can_decode_is_named() -> None:
     assert f"shop.orders {key(7)}, changed at" in told.value.where
 
 
-def test_an_identifier_that_nobody_can_decode_is_told_of() -> None:
+def test_an_undecodable_id_is_reported() -> None:
     events = [broken((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
     with pytest.raises(Failure, match="can't be decoded") as told:
         list(Source().decoder.feed(Events(events, 5 << 32 | 2)))
     assert "shop.orders" in told.value.where
 
 
-def test_a_document_that_is_not_wanted_need_not_be_decoded() -> None:
+def test_a_document_of_an_unselected_collection_is_not_decoded() -> None:
     events = [broken((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
     assert [batch.events.num_rows for batch in Source().decoder.feed(Events(events, 5 << 32 | 2))] == [0]
 
 
-def test_what_events_say_is_the_same_however_many_come_at_once() -> None:
-    """Many are read by vectors, few one by one."""
+def test_events_are_decoded_alike_in_batches_of_any_size() -> None:
+    """Large batches are decoded by vectors, small ones one by one."""
     kinds = ("insert", "update", "replace", "delete")
     told = [
         event(kinds[n % 4], (5, 1 + n // 3), n % 40, fullDocument={"_id": n % 40, "v": n, "w": [n, {"x": "ä"}]})

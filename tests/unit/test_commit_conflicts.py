@@ -1,4 +1,4 @@
-"""What dbt says of a statement that another commit came before is told from what does not go away."""
+"""Conflicts with another commit, which can be retried, are distinguished from permanent errors."""
 
 import pytest
 
@@ -16,5 +16,5 @@ from ingest.project.dbt_project import ConcurrentPublishError, _make_failure
         ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
     ],
 )
-def test_a_conflict_with_another_commit_can_be_repeated(said: str, is_overtaken: bool) -> None:
+def test_a_conflict_with_another_commit_can_be_retried(said: str, is_overtaken: bool) -> None:
     assert isinstance(_make_failure(said, said, "macro prune", lake="/lake"), ConcurrentPublishError) == is_overtaken

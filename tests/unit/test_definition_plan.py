@@ -1,4 +1,4 @@
-"""What a run does with a definition, decided by marks and inputs; and where models stand (design rules B6, C2, S5)."""
+"""What a run does with a definition, by watermarks and inputs; and watermarks of models (design rules B6, C2, S5)."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ HERE = {"checkpoint_id": 5, "position": 120}
 def planned(
     *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
 ) -> dict[str, Any]:
-    """The plan of a definition with this mark; its input was changed last at a checkpoint."""
+    """The plan of a definition with this watermark; its input was changed last at a checkpoint."""
     files = ("bucket/plan", "bucket/input_state", "positions/standing")
     macros: Any = Macros(*files, should_full_refresh=lambda: False)
     macros.standing = lambda _: {"shop": HERE}
@@ -37,8 +37,8 @@ def planned(
     return found
 
 
-def test_a_definition_with_an_input_that_is_not_ready_stands_still() -> None:
-    """It keeps its mark, and the hash that it was published with: what came meanwhile is evaluated when it is ready."""
+def test_a_definition_with_an_unready_input_waits() -> None:
+    """It keeps its watermark and its published hash: changes made meanwhile are evaluated when the input is ready."""
     for mark in (MARK, {**MARK, "definition_hash": "old"}):
         plan = planned(mark=mark, waiting=True)
         assert not plan["evaluates"]
@@ -89,13 +89,13 @@ def hashed(sql: str = "select id from orders", **settings: Any) -> str:
     return found
 
 
-def test_a_definitions_hash_is_of_its_sql_and_of_its_settings() -> None:
+def test_a_definitions_hash_covers_its_sql_and_settings() -> None:
     assert hashed() == hashed("select id -- the key\nfrom orders")
     assert len({hashed(), hashed("select id from others"), hashed(object_id="no"), hashed(bucket_by=[])}) == 4
 
 
-def test_a_model_stands_where_the_last_of_its_inputs_does() -> None:
-    """Events that are ahead of the tables are not to be folded by what the tables did not decide yet."""
+def test_a_models_watermark_is_the_minimum_of_its_inputs() -> None:
+    """Events ahead of the tables wait for the decisions about the tables."""
     macros: Any = Macros("positions/standing", selected_resources=["model.tidemark.row_state"])
     behind, ahead = {"checkpoint_id": 4, "position": 100}, {"checkpoint_id": 5, "position": 120}
     for events, tables in ((ahead, behind), (behind, ahead)):
@@ -105,7 +105,7 @@ def test_a_model_stands_where_the_last_of_its_inputs_does() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 180, 181, 1000])
-def test_what_changed_since_a_mark_is_all_after_it_up_to_the_newest(count: int) -> None:
+def test_changes_since_a_watermark_end_at_the_newest_checkpoint(count: int) -> None:
     predicate = Macros("positions/of_checkpoints").of_checkpoints("n", 10, 10 + count)
     numbers = range(-20, 2000)
     if " in " in predicate:
@@ -117,7 +117,7 @@ def test_what_changed_since_a_mark_is_all_after_it_up_to_the_newest(count: int) 
     assert found == list(range(11, 11 + count))
 
 
-def test_a_range_begins_where_the_one_before_ended() -> None:
+def test_a_range_begins_at_the_end_of_the_previous_one() -> None:
     macros: Any = Macros("positions/ranges")
     macros.marks = lambda: {"events": {"shop": {"checkpoint_id": 3, "position": 90}}}
     macros.standing = lambda _: {"shop": HERE, "crm": {"checkpoint_id": 5, "position": 7}}
@@ -130,7 +130,7 @@ def test_a_range_begins_where_the_one_before_ended() -> None:
 
 
 @pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
-def test_op_ids_go_on_behind_a_log_that_was_dropped(in_log: int, dropped: int | None, last: int) -> None:
+def test_op_ids_continue_after_a_dropped_log(in_log: int, dropped: int | None, last: int) -> None:
     macros: Any = Macros(
         "publish/tear", "positions/literal", "positions/core_relation", run_query=lambda _: [{"last_op": dropped or 0}],
         api=SimpleNamespace(Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")),
@@ -140,7 +140,7 @@ def test_op_ids_go_on_behind_a_log_that_was_dropped(in_log: int, dropped: int | 
     assert macros.last_op("orders", "buckets.orders__ops") == last
 
 
-def test_a_tombstone_stays_until_every_definition_has_passed_it() -> None:
+def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:
     macros: Any = Macros("upkeep/purge_tombstones")
     ledger = {"shop": {"checkpoint_id": 9, "definition_hash": None}}
     macros.marks = lambda: {
@@ -156,7 +156,7 @@ def test_a_tombstone_stays_until_every_definition_has_passed_it() -> None:
 @pytest.mark.parametrize(
     "operator", ["Aggregate [id#1], [id#1]", "Window [1]", "Sort [id#1 ASC]", "Join Inner", "Union"]
 )
-def test_a_query_of_rows_that_depend_on_each_other_is_not_row_by_row(operator: str) -> None:
+def test_a_query_with_rows_that_depend_on_each_other_is_not_incremental(operator: str) -> None:
     macros: Any = Macros("bucket/check_row_wise")
     node = {"operator": operator.split(maxsplit=1)[0], "text": operator}
     assert macros._not_row_wise(node) == node["operator"]

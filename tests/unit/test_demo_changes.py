@@ -1,4 +1,4 @@
-"""What the demo commits: made from a random generator alone."""
+"""The transactions of the demo, drawn from a random generator."""
 
 from random import Random
 
@@ -12,7 +12,7 @@ def test_the_same_seed_makes_the_same_transactions() -> None:
     assert [transaction(one, 100) for _ in range(50)] == [transaction(other, 100) for _ in range(50)]
 
 
-def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:
+def test_all_kinds_are_as_frequent_as_their_weights() -> None:
     random = Random(1)
     names = [transaction(random, 1000).name for _ in range(20_000)]
     assert sum(weight for weight, _ in KINDS.values()) == 1000
@@ -21,7 +21,7 @@ def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_kind_touches_flights_that_there_are(name: str) -> None:
+def test_transactions_change_existing_flights(name: str) -> None:
     for step in KINDS[name][1](Random(3), list(range(5, 17))):
         given = step.parameters
         ids = {given[key] for key in ("id", "a", "b") if key in given} | {*given.get("ids", ())}

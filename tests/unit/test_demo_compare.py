@@ -1,4 +1,4 @@
-"""The demo's oracle: it has to see every difference, and none where there is none."""
+"""The demo's comparison of lake and source: it reports every difference, and no others."""
 
 from datetime import datetime, timezone
 from decimal import Decimal

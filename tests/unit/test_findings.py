@@ -1,4 +1,4 @@
-"""How findings are printed for a person and for a program."""
+"""How check results are printed, as text and as JSON."""
 
 import json
 

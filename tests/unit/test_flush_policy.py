@@ -1,4 +1,4 @@
-"""When a stream writer commits its open batch, as a table of cases (rules T4, W5)."""
+"""When a stream writer commits its open batch, as a table of cases (design rules T4, W5)."""
 
 from typing import Any
 

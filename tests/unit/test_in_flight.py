@@ -1,4 +1,4 @@
-"""How far writers are: work in flight, what others announce, what all have persisted."""
+"""Positions of writers: work in flight, announcements of others, and the persisted position of all."""
 
 from collections.abc import Iterable
 
@@ -30,7 +30,7 @@ def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
     assert mine.idle
 
 
-def test_a_keepalive_does_not_overtake_what_is_still_to_be_landed() -> None:
+def test_a_keepalive_does_not_overtake_uncommitted_events() -> None:
     mine = in_flight(10, 20)
     mine.keepalive(25)
     mine.finish([20])
@@ -46,7 +46,7 @@ def test_a_keepalive_moves_an_idle_writer() -> None:
     assert mine.idle
 
 
-def test_a_keepalive_that_is_not_behind_all_that_was_begun_says_nothing() -> None:
+def test_a_keepalive_with_earlier_work_in_flight_is_ignored() -> None:
     mine = in_flight(10)
     mine.keepalive(10)
     assert mine.position == 7
@@ -55,7 +55,7 @@ def test_a_keepalive_that_is_not_behind_all_that_was_begun_says_nothing() -> Non
     assert mine.position == 10
 
 
-def test_work_on_its_way_holds_the_position() -> None:
+def test_expected_work_blocks_the_position() -> None:
     mine = InFlight(7)
     mine.expect(7)
     mine.begin([9])
@@ -67,7 +67,7 @@ def test_work_on_its_way_holds_the_position() -> None:
     assert (mine.position, mine.idle) == (9, True)
 
 
-def test_work_that_never_came_releases_the_position() -> None:
+def test_cancelled_work_releases_the_position() -> None:
     mine = InFlight(7)
     mine.expect(7)
     mine.begin([9])
@@ -76,7 +76,7 @@ def test_work_that_never_came_releases_the_position() -> None:
     assert (mine.position, mine.idle) == (9, True)
 
 
-def test_the_slower_of_two_that_are_on_their_way_holds_the_position() -> None:
+def test_the_slower_of_two_expected_works_blocks_the_position() -> None:
     mine = InFlight(7)
     mine.expect(7)
     mine.expect(8)
@@ -88,7 +88,7 @@ def test_the_slower_of_two_that_are_on_their_way_holds_the_position() -> None:
 
 
 @pytest.mark.parametrize("again", [7, 8, 9])
-def test_work_is_not_begun_twice_nor_behind_the_position(again: int) -> None:
+def test_work_is_not_started_twice_or_below_the_position(again: int) -> None:
     mine = in_flight(8, 9)
     mine.finish([9])
     with pytest.raises(ValueError, match=f"^{again} has already begun"):
@@ -96,7 +96,7 @@ def test_work_is_not_begun_twice_nor_behind_the_position(again: int) -> None:
 
 
 @pytest.mark.parametrize("wrong", [7, 9, 10])
-def test_only_what_is_in_flight_is_finished(wrong: int) -> None:
+def test_only_work_in_flight_can_be_finished(wrong: int) -> None:
     mine = in_flight(8, 9)
     mine.finish([9])
     with pytest.raises(ValueError, match=f"{wrong} is not in flight"):
@@ -117,7 +117,7 @@ def test_the_position_is_the_highest_with_nothing_unfinished_below(data: st.Data
     assert mine.idle
 
 
-# --- Writers: all of a stream ----------------------------------------------------------------------
+# --- Writers: all writers of a stream ---------------------------------------------------------------
 
 
 def reader(stored: dict[int, int], rows: Iterable[tuple[int, int]] = ()) -> Writers:
@@ -137,35 +137,35 @@ def test_ids_without_a_gap_are_persisted_past_the_slowest_writer() -> None:
     assert persisted_after(reader({1: 3, 2: 5}), *announced) == [3, 6, 7, 7, 9, 9, 11]
 
 
-def test_rows_that_are_there_at_the_start_close_gaps() -> None:
+def test_rows_present_at_the_start_close_gaps() -> None:
     assert reader({1: 3, 2: 3}, [(2, 5), (1, 4), (2, 7)]).persisted == 5
 
 
-def test_a_stalled_writer_holds_the_stream_and_no_more() -> None:
+def test_a_stalled_writer_blocks_only_its_own_stream() -> None:
     state = reader({1: 3, 2: 5, 3: 5})
     assert persisted_after(state, (2, 20), (3, 21), (2, 30)) == [3, 3, 3, 3]
     assert (state.current(2), state.current(1)) == (30, 3)
     assert persisted_after(state, (1, 25)) == [3, 21]
 
 
-def test_an_announcement_that_comes_late_changes_nothing() -> None:
+def test_a_late_announcement_changes_nothing() -> None:
     assert persisted_after(reader({1: 3, 2: 5}), (1, 9), (1, 4), (2, 4)) == [3, 5, 5, 5]
 
 
-def test_an_echo_of_ones_own_announcement_changes_nothing() -> None:
+def test_an_echo_of_the_writers_own_announcement_changes_nothing() -> None:
     state = Writers(1, [1, 2], {1: 3, 2: 3})
     state.advance(1, 9)
     assert (state.positions, state.current(1)) == ({1: 3, 2: 3}, 3)
 
 
 def writing(*ids: int) -> Writers:
-    """Writer 1 of 1 and 2, both at 3, with `ids` in flight."""
+    """Writer 1 of writers 1 and 2, both at 3, with `ids` in flight."""
     state = Writers(1, [1, 2], {1: 3, 2: 3})
     state.arrived(state.expect(), ids)
     return state
 
 
-def test_own_work_holds_the_stream_however_far_the_others_are() -> None:
+def test_own_work_blocks_the_stream_whatever_the_others_positions() -> None:
     state = writing(5)
     state.advance(2, 9)
     assert (state.persisted, state.current(1)) == (3, 3)
@@ -173,13 +173,13 @@ def test_own_work_holds_the_stream_however_far_the_others_are() -> None:
     assert (state.persisted, state.current(1)) == (9, 9)
 
 
-def test_ids_without_a_gap_move_a_busy_writer_too() -> None:
+def test_ids_without_a_gap_also_move_a_busy_writer() -> None:
     state = writing(5)
     state.advance(2, 4)
     assert (state.persisted, state.current(1), state.positions) == (4, 4, {1: 3, 2: 4})
 
 
-def test_a_writer_that_nobody_told_of_counts_from_then_on() -> None:
+def test_an_unannounced_writer_counts_from_its_first_announcement() -> None:
     state = reader({1: 5})
     assert state.current(9) == 5
     state.advance(9, 7)
@@ -187,7 +187,7 @@ def test_a_writer_that_nobody_told_of_counts_from_then_on() -> None:
     assert (state.positions, state.persisted) == ({1: 20, 9: 7}, 7)
 
 
-def test_a_reader_has_no_ids_of_its_own() -> None:
+def test_a_reader_has_no_own_ids() -> None:
     state = reader({1: 3, 2: 5})
     assert state.minimal_local() == 3
     for call in (state.expect, state.announcement, lambda: state.arrived(5), lambda: state.finish([6])):
@@ -195,7 +195,7 @@ def test_a_reader_has_no_ids_of_its_own() -> None:
             call()
 
 
-def test_positions_are_where_they_were_put_whatever_is_done_to_the_copy() -> None:
+def test_positions_are_unaffected_by_changes_of_a_copy() -> None:
     state = Writers(1, [1, 2], {1: 3, 2: 5})
     state.positions.clear()
     assert state.positions == {1: 3, 2: 5}
@@ -205,7 +205,7 @@ def test_positions_are_where_they_were_put_whatever_is_done_to_the_copy() -> Non
     st.dictionaries(st.integers(1, 3), st.integers(0, 9), min_size=1),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=20),
 )
-def test_what_is_persisted_never_falls_and_is_never_below_the_slowest(
+def test_the_persisted_position_never_falls_below_the_slowest_writer(
     stored: dict[int, int], announced: list[tuple[int, int]]
 ) -> None:
     state = reader(stored)

@@ -1,4 +1,4 @@
-"""Every macro that others may call says in a comment what it is; names that begin with _ are of their file."""
+"""Every public macro has a comment; macros whose names begin with _ are private to their file."""
 
 import re
 from pathlib import Path

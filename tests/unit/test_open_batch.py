@@ -1,4 +1,4 @@
-"""What an open batch holds: events in row groups of a bounded size, and a position (rules T4, W1)."""
+"""The content of an open batch: events in row groups of a bounded size, and a position (design rules T4, W1)."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def opened(folder: Path) -> OpenBatch:
     return OpenBatch(START, lambda: Folder(str(folder)))
 
 
-def test_a_new_batch_is_empty_and_makes_no_file(tmp_path: Path) -> None:
+def test_a_new_batch_is_empty_and_has_no_file(tmp_path: Path) -> None:
     batch = opened(tmp_path / "data")
     assert (batch.is_empty, batch.has_advanced, batch.size, batch.age()) == (True, False, 0, 0.0)
     batch.add(events(0, 20))
@@ -63,11 +63,11 @@ def test_events_are_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
         ([events(1, 20)], False),
         ([events(1, 20), events(1, 20, in_transaction=True)], True),
         ([events(1, 20, in_transaction=True), events(0, 30)], False),
-        # No event of the open transaction is in it.
+        # The batch has no events of the open transaction.
         ([events(0, 20, in_transaction=True)], False),
     ],
 )
-def test_a_batch_says_whether_it_ends_in_a_transaction(
+def test_a_batch_knows_whether_it_ends_in_a_transaction(
     tmp_path: Path, received: list[EventBatch], expected: bool
 ) -> None:
     batch = opened(tmp_path)

@@ -1,4 +1,4 @@
-"""What a command's answer means."""
+"""The meaning of a command's result."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How a run publishes: write, audit, publish, in an order that a kill anywhere leaves repairable (design rule C4)."""
+"""How a run publishes: write, audit, publish, in an order that a kill at any point leaves repairable (rule C4)."""
 
 import json
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ STANDING = {"shop": {"checkpoint_id": 4, "position": 100}}
 
 
 class Refused(Exception):
-    """What a macro raises."""
+    """The error that a macro raises."""
 
 
 def refuse(message: str) -> None:
@@ -23,7 +23,7 @@ def refuse(message: str) -> None:
 
 
 class Lake:
-    """Takes the statements of the macros, in their order. newest: the release that the table has by now."""
+    """Records the statements of the macros, in order. newest: the current release of the table."""
 
     def __init__(self, newest: int = 7, **context: Any) -> None:
         self.newest = newest
@@ -66,12 +66,12 @@ class Lake:
         return [{"newest": self.newest, "highest": self.newest}]
 
     def places(self, *parts: str) -> list[int]:
-        """Where the statements with these parts stand, in the order of the parts."""
+        """The positions of the statements with these parts, in the order of the parts."""
         return [next(at for at, each in enumerate(self.statements) if part in each) for part in parts]
 
 
 def published(lake: Lake, seen: int) -> None:
-    """What two models staged, on the state after the release `seen`."""
+    """The staged tables of two models, based on the state after the release `seen`."""
     report: dict[str, Any] = {"standing": STANDING, "definition_hash": None, "columns": []}
     models = [
         {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
@@ -85,11 +85,11 @@ TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
 MARKS = "insert overwrite core.model_watermarks"
 
 
-def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:
+def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
     lake = Lake()
     published(lake, 7)
-    wanted = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
-    places = lake.places(*wanted)
+    expected = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
+    places = lake.places(*expected)
     assert places == sorted(places)
     assert len([each for each in lake.statements if MARKS in each]) == 1
 
@@ -101,21 +101,21 @@ def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     assert [each for each in lake.statements if not each.startswith("select")] == []
 
 
-def test_a_publication_that_was_cut_off_is_carried_out_by_the_next_run() -> None:
+def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
     lake = Lake(newest=8)
     lake.macros.recover()
     places = lake.places(TABLES[0], MARKS)
     assert places == sorted(places)
 
 
-def test_nothing_is_carried_out_twice() -> None:
+def test_no_release_is_completed_twice() -> None:
     lake = Lake(newest=7)
     lake.macros.recover()
     assert [each for each in lake.statements if not each.startswith("select")] == []
 
 
 def node(name: str, *parents: str, kind: str = "model") -> Any:
-    """A node of dbt's graph: a ledger model, or a test."""
+    """A node of dbt's graph: an append-only model, or a test."""
     return SimpleNamespace(
         unique_id=name,
         name=name,
@@ -139,10 +139,8 @@ def node(name: str, *parents: str, kind: str = "model") -> Any:
         ({"b": "error"}, ["a", "c"]),
     ],
 )
-def test_what_failed_publishes_nothing_of_what_depends_on_it(
-    statuses: dict[str, str | None], passed: list[str]
-) -> None:
-    """`test.a` tests `a`, on which `b` depends. A status of None: it was not run."""
+def test_a_failure_publishes_nothing_that_depends_on_it(statuses: dict[str, str | None], passed: list[str]) -> None:
+    """`test.a` tests `a`, on which `b` depends. A status of None: the node was not run."""
     nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
     results = [
         SimpleNamespace(node=each, status=status, adapter_response={"code": "{}"})

@@ -1,4 +1,6 @@
-"""Which chunks are claimed together, and when a snapshot is read, as tables of cases (rules S2, S8, T5)."""
+"""Which chunks are claimed together, and when a snapshot is read completely, as tables of cases (design rules S2, S8,
+T5).
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -31,7 +33,7 @@ def chunk(name: str, number: int, state: str = QUEUED, lease_until: datetime | N
 
 
 def selected(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: str = "") -> list[tuple[str, int]]:
-    """Of tables a and b; size: of each chunk; whole: the table that is read at once."""
+    """Of tables a and b. size: of each chunk. whole: the table that is read at once."""
     snapshots = RunningSnapshots.from_rows([table("a"), table("b")], chunks)
     result = select_chunks(snapshots, NOW, max_bytes, lambda *_: size, lambda table: table.table_id == whole)
     return [(each.table_id, each.chunk) for each in result]
@@ -84,7 +86,7 @@ def test_a_snapshot_is_read_when_all_its_chunks_are_done() -> None:
     assert snapshots.fully_read() == [(table("a"), chunks[:2])]
 
 
-def test_chunks_of_several_positions_may_miss_rows() -> None:
+def test_chunks_of_several_positions_can_miss_rows() -> None:
     first, second = (replace(chunk("a", number, DONE), read_lsn=10) for number in range(2))
     assert is_read_at_snapshot_lsn(table("a"), [first, second])
     assert not is_read_at_snapshot_lsn(table("a"), [first, replace(second, read_lsn=11)])

@@ -1,4 +1,4 @@
-"""What a person is shown of the status."""
+"""The text output of the status."""
 
 from datetime import datetime, timezone
 
@@ -8,7 +8,7 @@ from ingest.commands.status import SourceStatus, Status, _join_problems, render_
 from ingest.config.sources_file import Settings
 
 
-def test_names_and_messages_are_shown_as_they_are(
+def test_names_and_messages_are_shown_unchanged(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = {"table": "public.a[/b]", "state": "done", "rows": 1, "note": "[red]:x:"}
@@ -39,5 +39,5 @@ def test_names_and_messages_are_shown_as_they_are(
         ("Its jobs have failed since noon: no slot", "no server", "Its jobs have failed since noon: no slot no server"),
     ],
 )
-def test_a_problem_that_the_jobs_report_too_is_shown_once(failure: str, problem: str, shown: str) -> None:
+def test_a_problem_also_reported_by_the_jobs_is_shown_once(failure: str, problem: str, shown: str) -> None:
     assert _join_problems(failure, problem) == shown
