@@ -115,16 +115,16 @@ def role(database: Database) -> Iterator[str]:
 
 @pytest.fixture
 def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
-    found = PostgresJobs(lake, source, settings)
-    yield found
-    found.close()
+    postgres_jobs = PostgresJobs(lake, source, settings)
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 @pytest.fixture(scope="session")
 def mongo_server() -> Iterator[str]:
     """The connection string of a replica set."""
-    if given := os.environ.get("TIDEMARK_TEST_MONGODB_URI"):
-        yield given
+    if uri := os.environ.get("TIDEMARK_TEST_MONGODB_URI"):
+        yield uri
         return
     server = MongoServer(Path(tempfile.mkdtemp()) / "mongodb")
     try:
@@ -146,16 +146,16 @@ def mongo(mongo_server: str) -> Iterator[Client]:
 @pytest.fixture
 def new_mongo_source(mongo_server: str, mongo: Client) -> Iterator[Callable[..., MongoSource]]:
     """Creates a source of a database with the source's name; all of its collections are replicated."""
-    made = []
+    databases = []
 
     def make(**options: Any) -> MongoSource:
         name = f"m{uuid.uuid4().hex[:12]}"
-        made.append(name)
+        databases.append(name)
         uri = SecretStr(options.pop("uri", mongo_server))
         return MongoSource(name=name, uri=uri, **{"collections": (f"{name}.*",), **options})
 
     yield make
-    for name in made:
+    for name in databases:
         mongo.drop_database(name)
 
 

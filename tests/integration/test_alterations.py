@@ -50,9 +50,9 @@ class ReadOnce(PostgresJobs):
         return tables[0] if tables else None
 
     def table(self, table_name: str) -> SourceTable:
-        found = self.active(table_name)
-        assert found is not None, "the table is not in the lake"
-        return found
+        table = self.active(table_name)
+        assert table is not None, "the table is not in the lake"
+        return table
 
     def assert_outcome(
         self, name: str, outcome: Outcome, before: SourceTable | None, first: SourceTable | None
@@ -143,7 +143,7 @@ class Tables:
 def test_after_each_alteration_the_lake_equals_the_source(
     jobs: ReadOnce, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tables = Tables(jobs, database, {f"t{step_number:03}": one for step_number, one in enumerate(ALTERATIONS)})
+    tables = Tables(jobs, database, {f"t{step_number:03}": case for step_number, case in enumerate(ALTERATIONS)})
     for step_number in range(1 + max(len(alteration.steps) for alteration in ALTERATIONS)):
         tables.alter(step_number)
         jobs.settle()

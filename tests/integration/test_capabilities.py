@@ -42,16 +42,16 @@ def test_the_default_catalog_passes_and_the_check_cleans_up(lake: Lake, lake_fol
 
 def test_a_hadoop_catalog_is_refused_for_its_lack_of_views(new_catalog: NewCatalog, tmp_path: Path) -> None:
     spark = new_catalog("files", type="hadoop")
-    (found,) = catalog_capabilities.find_missing_capabilities(spark)
-    assert found.level == "error"
-    assert str(found) == (
+    (finding,) = catalog_capabilities.find_missing_capabilities(spark)
+    assert finding.level == "error"
+    assert str(finding) == (
         "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
         "catalog files. The staging views are views of the catalog. Set Iceberg's spark.sql.extensions, and for JDBC "
         "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/catalogs.md lists the catalogs that can."
     )
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(Failure) as failure:
         Lake(spark)
-    assert str(caught.value) == str(found)
+    assert str(failure.value) == str(finding)
     assert spark.sql("show namespaces").collect() == []
     assert left_of(tmp_path) == []
 
@@ -70,8 +70,8 @@ def test_a_failed_step_of_the_check_leaves_no_objects(
     lake: Lake, lake_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalog_capabilities, "write_file", lambda *_: (_ for _ in ()).throw(OSError("no access")))
-    (found,) = catalog_capabilities.find_missing_capabilities(lake.spark)
-    assert found.what == "the catalog can't register data files that the jobs write (no access)"
+    (finding,) = catalog_capabilities.find_missing_capabilities(lake.spark)
+    assert finding.what == "the catalog can't register data files that the jobs write (no access)"
     assert [
         row[0] for row in lake.spark.sql("show namespaces").collect() if catalog_capabilities.PREFIX in row[0]
     ] == []
@@ -81,6 +81,6 @@ def test_a_failed_step_of_the_check_leaves_no_objects(
 def test_a_catalog_without_namespaces_gets_one_finding(new_catalog: NewCatalog, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     spark = new_catalog("closed", type="hadoop", warehouse=str(tmp_path / "file"))
-    (found,) = catalog_capabilities.find_missing_capabilities(spark)
-    assert (found.level, found.where) == ("error", "catalog closed")
-    assert found.what.startswith("the catalog can't create namespaces (")
+    (finding,) = catalog_capabilities.find_missing_capabilities(spark)
+    assert (finding.level, finding.where) == ("error", "catalog closed")
+    assert finding.what.startswith("the catalog can't create namespaces (")

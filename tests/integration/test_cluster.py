@@ -27,8 +27,8 @@ _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
     """The address of a Spark Connect server with its own catalog in `folder`."""
-    wanted = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
-    options = [part for key, value in wanted.items() for part in ("--conf", f"{key}={value}")]
+    server_settings = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
+    options = [part for key, value in server_settings.items() for part in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     log = folder / "server.log"
@@ -36,11 +36,11 @@ def connect_server(folder: Path) -> Iterator[str]:
         process = subprocess.Popen([submit, *options, *server], stdout=sink, stderr=sink, cwd=folder)
     try:
         deadline = time.monotonic() + PATIENCE
-        while not (found := _STARTED.search(log.read_text())):
+        while not (match := _STARTED.search(log.read_text())):
             assert process.poll() is None, log.read_text()[-2000:]
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(POLL)
-        yield f"sc://localhost:{found[1]}"
+        yield f"sc://localhost:{match[1]}"
     finally:
         process.terminate()
         process.wait(PATIENCE)

@@ -266,17 +266,21 @@ def test_every_type_has_the_values_of_the_source(
     make_typed_table(connection)
     (view,) = staged(spark, connection, source)
     printed = range(len(TYPED), len(TYPED) + len(TEXT))
-    wanted = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
-    wanted += [f"case when c{number} is distinct from null then format('%s', c{number}) end" for number in printed]
-    got = [f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)]
-    got += [f"c{number}" for number in printed]
-    on_source = connection.execute(f"select {', '.join(wanted)} from public.typed order by n".encode()).fetchall()
-    on_spark = view.selectExpr("n", *got).orderBy("n").drop("n").collect()
+    source_columns = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
+    source_columns += [
+        f"case when c{number} is distinct from null then format('%s', c{number}) end" for number in printed
+    ]
+    spark_columns = [f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)]
+    spark_columns += [f"c{number}" for number in printed]
+    on_source = connection.execute(
+        f"select {', '.join(source_columns)} from public.typed order by n".encode()
+    ).fetchall()
+    on_spark = view.selectExpr("n", *spark_columns).orderBy("n").drop("n").collect()
     assert len(on_spark) == len(on_source) > 100
     converters = [case.same for case in TYPED] + [lambda value: value] * len(TEXT)
     for wanted_row, row in zip(on_source, on_spark, strict=True):
-        found = [value if value is None else same(value) for value, same in zip(row, converters, strict=True)]
-        assert found == list(wanted_row)
+        actual = [value if value is None else same(value) for value, same in zip(row, converters, strict=True)]
+        assert actual == list(wanted_row)
 
 
 def test_a_value_outside_of_sparks_range_is_null_and_keeps_its_text(
@@ -384,8 +388,8 @@ def test_a_value_of_another_type_raises_an_error(spark: SparkSession, kind: str,
 
 def test_the_error_names_the_value_its_column_and_the_fix(spark: SparkSession) -> None:
     read = rendered(cast("it's", "timestamp with time zone", {}).sql)
-    said = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
-    with pytest.raises(PySparkException, match=said):
+    message = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
+    with pytest.raises(PySparkException, match=message):
         spark.sql(f"select {read} as c from (select map('it\\'s', '22:01:00') as columns)").collect()
 
 
@@ -445,8 +449,8 @@ def test_codegen_lists_written_and_unchanged_files(
     assert total == f"{source.name}: 1 tables, 0 files unchanged"
 
     sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
-    left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
-    assert left == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
+    unchanged, _, total = Codegen(tried, tmp_path).write(source, settings).lines
+    assert unchanged == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
     assert total == f"{source.name}: 1 tables, 1 files unchanged"
 
     database.execute("create table b (id int primary key)")
@@ -456,10 +460,10 @@ def test_codegen_lists_written_and_unchanged_files(
         f"{source.name}: 1 tables, 1 files unchanged",
     ]
     only_a.check_tables_exist()
-    nobodys = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
-    assert nobodys.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
+    without_tables = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
+    assert without_tables.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
     with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
-        nobodys.check_tables_exist()
+        without_tables.check_tables_exist()
 
 
 def test_spark_accepts_every_view_that_is_written(
@@ -530,13 +534,13 @@ def test_codegen_skips_views_that_spark_rejects_and_shows_differences(
     assert "as b_id" in Path(b).read_text()
     assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
     assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
-    for arguments, said in {
+    for arguments, message in {
         ("--force",): "no tables to overwrite",
         ("x.y",): "no source has such a table",
     }.items():
         error = run.invoke(cli, ["codegen", *arguments]).exception
         assert isinstance(error, UsageError)
-        assert said in str(error)
+        assert message in str(error)
 
 
 @pytest.mark.usefixtures("spark")
@@ -548,8 +552,8 @@ def test_codegen_writes_the_views_of_other_sources_if_one_is_unreachable(
         shutil.copytree(ROOT / part, tmp_path / part)
     shutil.copy(ROOT / "dbt_project.yml", tmp_path)
     file = write_sources(tmp_path, source)
-    away = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
-    sources = {"away": away, **yaml.safe_load(file.read_text())["sources"]}
+    unreachable = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
+    sources = {"away": unreachable, **yaml.safe_load(file.read_text())["sources"]}
     file.write_text(yaml.safe_dump({"sources": sources}, sort_keys=False))
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli, ["codegen"])
@@ -572,9 +576,9 @@ MOMENTS = {
 def test_timestamps_of_postgres_and_mongodb_have_the_same_values(spark: SparkSession) -> None:
     macros = Macros("texts/field", "texts/postgres", "texts/bson", "positions/literal")
     shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
-    rows = [(at, f'{{"$date":{{"$numberLong":"{number}"}}}}') for at, number in MOMENTS.items()]
-    found = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
-    held = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
-    assert [row.p for row in found] == [row.m for row in found]
-    assert [row.p for row in found if row.p is not None] == held
-    assert len(found) == len(held) + 2
+    rows = [(timestamp, f'{{"$date":{{"$numberLong":"{number}"}}}}') for timestamp, number in MOMENTS.items()]
+    actual_rows = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
+    expected = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
+    assert [row.p for row in actual_rows] == [row.m for row in actual_rows]
+    assert [row.p for row in actual_rows if row.p is not None] == expected
+    assert len(actual_rows) == len(expected) + 2

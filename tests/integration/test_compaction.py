@@ -87,13 +87,13 @@ def check_kept(ops: list[Op]) -> None:
     """A CLEAR is a bucket's first op; a MOVE names a later op and has no data."""
     by_id = {op["op_id"]: op for op in ops}
     assert len(by_id) == len(ops)
-    begun = set()
+    started_buckets = set()
     for op in ops:
         if op["op"] == "CLEAR":
-            assert op["bucket"] not in begun
+            assert op["bucket"] not in started_buckets
         if op["op"] == "MOVE":
             assert op["superseded_by"] > op["op_id"]
             assert by_id[op["superseded_by"]]["bucket"] == op["bucket"]
             assert {op[name] for name in ("object_type", "object_id", "row_key", "data")} == {None}
         assert 0 <= op["checksum"] < 1 << 32
-        begun.add(op["bucket"])
+        started_buckets.add(op["bucket"])

@@ -44,5 +44,5 @@ def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
     printed = CliRunner().invoke(cli, ["status"]).output
     assert ESCAPED in printed
     assert NAME not in printed
-    (found,) = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)["sources"]
-    assert [table["table"] for table in found["tables"]] == [f"public.{NAME}"]
+    (source_status,) = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)["sources"]
+    assert [table["table"] for table in source_status["tables"]] == [f"public.{NAME}"]

@@ -21,7 +21,7 @@ EVENT = (
 )
 
 
-def landed(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, name: str) -> tuple[Any, ...]:
+def raw_event(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, name: str) -> tuple[Any, ...]:
     place = (writer, commit_lsn, commit_index, change_lsn)
     return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
 
@@ -41,20 +41,20 @@ def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(spark: SparkS
     core.view(
         "wal_events",
         EVENT,
-        landed(1, 99, 0, 98, "before the range"),
-        landed(1, 120, 1, 112, "second"),
-        landed(1, 100, 0, 99, "at its begin"),
-        landed(1, 120, 0, 111, "first"),
-        landed(1, 120, 1, 112, "second"),
-        landed(2, 160, 0, 158, "third of two writers' transaction"),
-        landed(1, 160, 0, 155, "first of two writers' transaction"),
-        landed(1, 160, 1, 157, "second of two writers' transaction"),
-        landed(2, 140, 0, 139, "from before its writer began"),
-        landed(1, 180, 0, 179, "at the end of what its writer has finished"),
-        landed(2, 200, 0, 199, "at the end of the range"),
+        raw_event(1, 99, 0, 98, "before the range"),
+        raw_event(1, 120, 1, 112, "second"),
+        raw_event(1, 100, 0, 99, "at its begin"),
+        raw_event(1, 120, 0, 111, "first"),
+        raw_event(1, 120, 1, 112, "second"),
+        raw_event(2, 160, 0, 158, "third of two writers' transaction"),
+        raw_event(1, 160, 0, 155, "first of two writers' transaction"),
+        raw_event(1, 160, 1, 157, "second of two writers' transaction"),
+        raw_event(2, 140, 0, 139, "from before its writer began"),
+        raw_event(1, 180, 0, 179, "at the end of what its writer has finished"),
+        raw_event(2, 200, 0, 199, "at the end of the range"),
     )
-    found = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
-    assert found == [
+    events = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
+    assert events == [
         (41, "at its begin"),
         (42, "first"),
         (43, "second"),
@@ -74,12 +74,12 @@ class Rows:
         self.core = CoreModels(spark, "row_state")
         self.core.macros.ranges = lambda _: RANGES
         self.core.macros._of_ranges = lambda _: "true"
-        self.decided(("ready", "S", 100))
+        self.set_status(("ready", "S", 100))
         self.log()
-        self.read()
-        self.before()
+        self.add_snapshot_rows()
+        self.set_row_state()
 
-    def decided(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
+    def set_status(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
         """The table's status, snapshot and snapshot LSN in this run, preceded by those of the last run if two are
         given.
         """
@@ -88,7 +88,7 @@ class Rows:
             "snapshot_id string, snapshot_lsn bigint, key_columns array<string>"
         )
         first = 6 - len(decisions)
-        rows = [("shop", "T", "public.t", first + n, *one, key) for n, one in enumerate(decisions)]
+        rows = [("shop", "T", "public.t", first + n, *decision, key) for n, decision in enumerate(decisions)]
         self.core.view("table_status", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
@@ -102,12 +102,14 @@ class Rows:
         )
         rows = [
             ("shop", "T", "public.t", key, (*before, None)[0], op, None if op == "truncate" else 1,
-             op == "update" and "v" not in values, values, at, at, n, 5)
-            for n, (at, op, key, values, *before) in enumerate(events)
+             op == "update" and "v" not in values, values, commit_lsn, commit_lsn, n, 5)
+            for n, (commit_lsn, op, key, values, *before) in enumerate(events)
         ]  # fmt: skip
         self.core.view("events", columns, *rows)
 
-    def read(self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)) -> None:
+    def add_snapshot_rows(
+        self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)
+    ) -> None:
         """Adds rows of snapshot S: (row_key, columns), and (chunk, attempt) unless (0, 1)."""
         columns = (
             "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
@@ -121,20 +123,20 @@ class Rows:
         kinds = "snapshot_id string, chunk int, attempt int, state string, row_keys array<string>"
         self.core.view("snapshot_chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
 
-    def before(self, *rows: tuple[str, dict[str, str], int]) -> None:
+    def set_row_state(self, *rows: tuple[str, dict[str, str], int]) -> None:
         """Sets the rows before the run: (row_key, columns, multiplicity)."""
         columns = (
             f"source string, table_id string, table_name string, row_key string, columns {COLUMNS}, deleted boolean, "
             "multiplicity int, partition_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, "
             "checkpoint_id bigint"
         )
-        there = [
+        existing = [
             ("shop", "T", "public.t", key, c, not multiplicity, multiplicity, 1, 50, 50, 0, 4)
             for key, c, multiplicity in rows
         ]
-        self.core.view("row_state", columns, *there)
+        self.core.view("row_state", columns, *existing)
 
-    def changed(self) -> dict[str, tuple[dict[str, str], int]]:
+    def run(self) -> dict[str, tuple[dict[str, str], int]]:
         """The columns and multiplicity (0: a tombstone) of the rows that the run writes, by key."""
         rows = self.core.select("row_state", "row_state")
         assert len({row.row_key for row in rows}) == len(rows)
@@ -154,14 +156,14 @@ def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows)
     """The last event of a row wins. A deleted row is kept as a tombstone even if it was never seen, so it stays
     deleted.
     """
-    table.read(*((key, {"v": "of the snapshot"}) for key in "abc"))
+    table.add_snapshot_rows(*((key, {"v": "of the snapshot"}) for key in "abc"))
     table.log(
         (100, "update", "a", {"v": "of the log"}),
         (150, "update", "a", {"v": "the last"}),
         (150, "delete", "b", {"v": ""}),
         (150, "delete", "never seen", {"v": ""}),
     )
-    assert table.changed() == {
+    assert table.run() == {
         "a": ({"v": "the last"}, 1),
         "b": ({"v": ""}, 0),
         "c": ({"v": "of the snapshot"}, 1),
@@ -171,73 +173,73 @@ def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows)
 
 def test_only_rows_of_the_attempt_that_is_marked_done_are_read(table: Rows) -> None:
     chunks = ((0, 2, "done"), (1, 1, "running"))
-    table.read(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
-    assert table.changed().keys() == {"a"}
+    table.add_snapshot_rows(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
+    assert table.run().keys() == {"a"}
 
 
 def test_a_truncate_deletes_all_rows_ordered_before_it(table: Rows) -> None:
     """Rows of a snapshot, of the log, and of earlier runs become tombstones."""
-    table.read(("read", {"v": "1"}))
-    table.before(("there", {"v": "1"}, 1))
+    table.add_snapshot_rows(("read", {"v": "1"}))
+    table.set_row_state(("there", {"v": "1"}, 1))
     table.log(
         (110, "insert", "landed", {"v": "1"}),
         (120, "truncate", None, None),
         (130, "insert", "after", {"v": "1"}),
     )
-    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
-    table.decided(("ready", "S", 10), ("ready", "S", 10))
-    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+    assert table.run() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+    table.set_status(("ready", "S", 10), ("ready", "S", 10))
+    assert table.run() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
 
 
 def test_a_new_snapshot_replaces_the_rows_of_earlier_runs(table: Rows) -> None:
     """A row that is missing in the snapshot is deleted; an equal row is no change."""
-    table.before(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
-    table.read(("same", {"v": "1"}), ("other", {"v": "2"}))
-    table.decided(("ready", "R", 10), ("ready", "S", 100))
-    assert table.changed() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
+    table.set_row_state(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
+    table.add_snapshot_rows(("same", {"v": "1"}), ("other", {"v": "2"}))
+    table.set_status(("ready", "R", 10), ("ready", "S", 100))
+    assert table.run() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
 
 
 def test_all_rows_of_an_ended_generation_are_deleted(table: Rows) -> None:
-    table.before(("a", {"v": "1"}, 1), ("b", {"v": "1"}, 0))
+    table.set_row_state(("a", {"v": "1"}, 1), ("b", {"v": "1"}, 0))
     table.log((150, "insert", "c", {"v": "1"}))
-    table.decided(("ready", "S", 10), ("ended", "S", 10))
-    assert table.changed() == {"a": ({"v": "1"}, 0)}
+    table.set_status(("ready", "S", 10), ("ended", "S", 10))
+    assert table.run() == {"a": ({"v": "1"}, 0)}
 
 
 def test_a_table_that_is_not_admitted_has_no_rows(table: Rows) -> None:
-    table.read(("a", {"v": "1"}))
+    table.add_snapshot_rows(("a", {"v": "1"}))
     table.log((150, "insert", "b", {"v": "1"}))
-    table.decided(("waiting", None, None))  # type: ignore[arg-type]
-    assert table.changed() == {}
+    table.set_status(("waiting", None, None))  # type: ignore[arg-type]
+    assert table.run() == {}
 
 
 def test_a_value_missing_in_an_update_comes_from_the_row_before_it(table: Rows) -> None:
     """From the same run or an earlier one; if the key changed, from the row of the old key."""
-    table.decided(("ready", "S", 10), ("ready", "S", 10))
-    table.before(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
+    table.set_status(("ready", "S", 10), ("ready", "S", 10))
+    table.set_row_state(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
     table.log(
         (110, "update", "a", {"n": "1"}),
         (120, "insert", "c", {"v": "of c", "n": "0"}),
         (130, "update", "c", {"n": "2"}),
     )
-    assert table.changed() == {"a": ({"v": "of a", "n": "1"}, 1), "c": ({"v": "of c", "n": "2"}, 1)}
+    assert table.run() == {"a": ({"v": "of a", "n": "1"}, 1), "c": ({"v": "of c", "n": "2"}, 1)}
     table.log((110, "delete", "b", {}), (110, "update", "moved", {"n": "3"}, "b"))
-    assert table.changed() == {"b": ({}, 0), "moved": ({"v": "of b", "n": "3"}, 1)}
+    assert table.run() == {"b": ({}, 0), "moved": ({"v": "of b", "n": "3"}, 1)}
 
 
 def test_equal_rows_of_a_table_without_a_key_are_counted(table: Rows) -> None:
-    one = {"v": "1"}
-    table.decided(("ready", "S", 10), ("ready", "S", 10), key=None)
-    table.before(("a", one, 2), ("b", one, 1))
+    equal_columns = {"v": "1"}
+    table.set_status(("ready", "S", 10), ("ready", "S", 10), key=None)
+    table.set_row_state(("a", equal_columns, 2), ("b", equal_columns, 1))
     table.log(
-        (110, "insert", "a", one),
-        (120, "delete", "b", one),
-        (130, "delete", "a", one),
-        (130, "update", "c", one, "a"),
+        (110, "insert", "a", equal_columns),
+        (120, "delete", "b", equal_columns),
+        (130, "delete", "a", equal_columns),
+        (130, "update", "c", equal_columns, "a"),
     )
-    assert table.changed() == {"a": (one, 2), "b": (one, 0), "c": (one, 1)}
-    table.log((110, "truncate", None, None), (120, "insert", "a", one))
-    assert table.changed() == {"a": (one, 1), "b": (one, 0)}
+    assert table.run() == {"a": (equal_columns, 2), "b": (equal_columns, 0), "c": (equal_columns, 1)}
+    table.log((110, "truncate", None, None), (120, "insert", "a", equal_columns))
+    assert table.run() == {"a": (equal_columns, 1), "b": (equal_columns, 0)}
 
 
 # Decisions about tables, and checkpoints
@@ -257,9 +259,9 @@ def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: Spark
     )
     ranges = [{"source": "shop", "checkpoint_id": 5, "lower": 90, "upper": 120, "since": 4}]
     query = core.macros.decide_tables("source_tables", "wal_events", None, ranges)
-    found = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
+    statuses = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
     waiting = ("waiting", None)
-    assert found == {
+    assert statuses == {
         "done 119": ("ready", "S"),
         **dict.fromkeys(["done 120", "done 121", "running None", "queued None"], waiting),
     }
@@ -282,8 +284,8 @@ def test_the_checkpoint_is_the_minimum_position_of_the_writers(
     """positions: (writer, start_position, position). The last checkpoint was at 90."""
     core = CoreModels(spark)
     columns = "source string, writer int, start_position bigint, position bigint"
-    core.view("stored", columns, *(("shop", *each) for each in positions))
+    core.view("stored", columns, *(("shop", *position) for position in positions))
     core.view("sources", "source string, snapshot_hold string, writers array<int>", ("shop", "definition", counting))
     raw = {"positions": "stored", "sources": "sources", "tables": "none"}
-    found = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
-    assert found == ({} if moved is None else {"shop": moved})
+    checkpoint = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
+    assert checkpoint == ({} if moved is None else {"shop": moved})

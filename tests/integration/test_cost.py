@@ -60,8 +60,8 @@ def _stages(pipeline: SourcePipeline) -> dict[int, int]:
     assert context._gateway is not None
     context._jsc.sc().listenerBus().waitUntilEmpty()
     no_quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
-    found = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
-    stages = [found.apply(n) for n in range(found.size())]
+    all_stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
+    stages = [all_stages.apply(n) for n in range(all_stages.size())]
     return {stage.stageId(): stage.inputRecords() for stage in stages}
 
 

@@ -43,13 +43,13 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     view = pipeline.view("t", {"id": "int", "v": "string"})
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one, other = (pipeline.definition(name, query, **options) for name in ("one", "other"))
-    assert planned(pipeline, "new") == {one, other}
+    first, second = (pipeline.definition(name, query, **options) for name in ("one", "other"))
+    assert planned(pipeline, "new") == {first, second}
     pipeline.sync()
-    assert planned(pipeline, "unchanged") == {one, other}
+    assert planned(pipeline, "unchanged") == {first, second}
     dbt(pipeline, "docs", "generate")
     catalog = json.loads((pipeline.folder / "target/catalog.json").read_text())["nodes"]
-    assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{one}"]["columns"])
+    assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{first}"]["columns"])
 
     def modified() -> set[str]:
         names = dbt(pipeline, "ls", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
@@ -59,26 +59,26 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     shutil.copy(pipeline.folder / "target/manifest.json", pipeline.folder / "before")
     assert modified() == set()
     pipeline.definition("one", query + " where id > 1", **options)
-    assert planned(pipeline, "changed") == modified() == {one}
+    assert planned(pipeline, "changed") == modified() == {first}
     done = pipeline.model("run", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
-    assert done[one].message == "definition changed, PUT 0, REMOVE 1"
-    assert other not in done
+    assert done[first].message == "definition changed, PUT 0, REMOVE 1"
+    assert second not in done
     assert planned(pipeline, "changed") == set()
     path = pipeline.folder / f"models/staging/{view}.sql"
     path.write_text(path.read_text().replace("cast(columns['v'] as string)", "upper(columns['v'])"))
     pipeline.write(f"models/staging/{view}.sql", path.read_text())
-    assert planned(pipeline, "changed") == {one, other}
-    assert modified() == {view, one, other}
+    assert planned(pipeline, "changed") == {first, second}
+    assert modified() == {view, first, second}
     done = pipeline.model("run", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
-    assert [done[name].message for name in (one, other)] == [
+    assert [done[name].message for name in (first, second)] == [
         "definition changed, PUT 1, REMOVE 0",
         "definition changed, PUT 2, REMOVE 0",
     ]
     pipeline.write(f"models/staging/{view}.sql", path.read_text().rstrip() + ";\n")
-    assert planned(pipeline, "unchanged") == {one, other}
+    assert planned(pipeline, "unchanged") == {first, second}
     done = pipeline.model()
-    assert {done[name].message for name in (one, other)} == {"unchanged"}
-    assert planned(pipeline, "unchanged") == {one, other}
+    assert {done[name].message for name in (first, second)} == {"unchanged"}
+    assert planned(pipeline, "unchanged") == {first, second}
 
 
 def test_a_plan_lists_invalid_definitions_with_the_others(
@@ -88,19 +88,19 @@ def test_a_plan_lists_invalid_definitions_with_the_others(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     query = f"select _row_key, id from {{{{ rows('{pipeline.view('t', {'id': 'int'})}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one, other = (pipeline.definition(name, query, **options) for name in ("one", "other"))
+    first, second = (pipeline.definition(name, query, **options) for name in ("one", "other"))
     lookup = pipeline.definition(
-        "lookup", query + f" -- depends_on: {{{{ ref('{one}') }}}}", parameters=["id"], bucket=one
+        "lookup", query + f" -- depends_on: {{{{ ref('{first}') }}}}", parameters=["id"], bucket=first
     )
     path = pipeline.folder / f"models/buckets/{lookup}.sql"
     path.write_text("{{ config(materialized='bucket_lookup') }}\n" + path.read_text())
     pipeline.sync()
     pipeline.definition("one", query, **options, bucket="id")
     steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
-    assert steps[one].state == steps[lookup].state == "invalid"
-    assert steps[one].reason.startswith("meta has an unknown key 'bucket'")
+    assert steps[first].state == steps[lookup].state == "invalid"
+    assert steps[first].reason.startswith("meta has an unknown key 'bucket'")
     assert steps[lookup].reason == "a definition that it depends on is invalid"
-    assert steps[other].state == "unchanged"
+    assert steps[second].state == "unchanged"
     shown = run_command(tmp_path, *TIDEMARK, "plan")
     assert shown.returncode == 1
     assert "invalid" in shown.stdout
@@ -120,21 +120,21 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     view = pipeline.view("t", {"id": "int", "v": "string"})
     path = f"models/staging/{view}.sql"
     text = (pipeline.folder / path).read_text()
-    pipeline.write(path, text.replace("cast(columns['v'] as string)", "{{ told(\"columns['v']\") }}"))
-    pipeline.write("macros/told.sql", "{% macro told(value) %}{{ value }}{% endmacro %}")
+    pipeline.write(path, text.replace("cast(columns['v'] as string)", "{{ shown(\"columns['v']\") }}"))
+    pipeline.write("macros/shown.sql", "{% macro shown(value) %}{{ value }}{% endmacro %}")
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", evaluation="incremental")
+    definition = pipeline.definition("one", query, bucket_by=[], object_id="id", evaluation="incremental")
     pipeline.sync()
-    pipeline.write("macros/told.sql", "{% macro told(value) %}upper({{ value }}){% endmacro %}")
+    pipeline.write("macros/shown.sql", "{% macro shown(value) %}upper({{ value }}){% endmacro %}")
     capfd.readouterr()
-    assert planned(pipeline, "changed") == {one}
+    assert planned(pipeline, "changed") == {definition}
     assert capfd.readouterr().out == ""
     # The view is not created again: nothing has changed yet.
-    assert pipeline.model("run", "--select", one)[one].message == "unchanged"
+    assert pipeline.model("run", "--select", definition)[definition].message == "unchanged"
     run_loop = pipeline.run_loop()
 
     def message() -> str:
-        return next(outcome.message for outcome in run_loop.model().outcomes if outcome.name == one)
+        return next(outcome.message for outcome in run_loop.model().outcomes if outcome.name == definition)
 
     assert message() == "definition changed, PUT 2, REMOVE 0"
     statements: list[str] = []
@@ -142,9 +142,9 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
         assert message() == "unchanged"
     assert [sql for sql in statements if "show create table" in sql or "create or replace view" in sql] == []
     # Another process creates the view again: a run with changes uses the new view.
-    made = pipeline.spark.sql(f"show create table staging.{view}").collect()[0][0].partition("\nAS\n")[2]
-    made = made.replace("upper(columns['v'])", "concat('-', columns['v'])")
-    pipeline.spark.sql(f"create or replace view staging.{view} as {made}")
+    view_text = pipeline.spark.sql(f"show create table staging.{view}").collect()[0][0].partition("\nAS\n")[2]
+    view_text = view_text.replace("upper(columns['v'])", "concat('-', columns['v'])")
+    pipeline.spark.sql(f"create or replace view staging.{view} as {view_text}")
     database.execute("insert into t values (3, 'c')")
     pipeline.ingest()
     assert message() == "definition changed, PUT 3, REMOVE 0"
@@ -153,11 +153,11 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     pipeline.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluation="incremental")
     with pytest.raises(Failure, match="the dbt project can't be parsed"):
         run_loop.model()
-    pipeline.write("macros/told.sql", "{% macro told(value) %}lower({{ value }}){% endmacro %}")
+    pipeline.write("macros/shown.sql", "{% macro shown(value) %}lower({{ value }}){% endmacro %}")
     pipeline.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluation="incremental")
     assert message() == "definition changed, PUT 2, REMOVE 1"
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 2, "b"), (f"{one}[]", 3, "c")]
-    assert planned(pipeline, "unchanged") == {one}
+    assert pipeline.bucket(definition, "id, v") == [(f"{definition}[]", 2, "b"), (f"{definition}[]", 3, "c")]
+    assert planned(pipeline, "unchanged") == {definition}
 
 
 def test_a_stale_view_of_views_keeps_its_definition_unpublished(
@@ -168,17 +168,17 @@ def test_a_stale_view_of_views_keeps_its_definition_unpublished(
     below = pipeline.view("t", {"id": "int"})
     above = pipeline.write(f"models/staging/{below}_all.sql", f"select * from {{{{ ref('{below}') }}}}")
     query = f"select * except (_checkpoint_id) from {{{{ ref('{above}') }}}}"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
+    definition = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.view("t", {"id": "int", "v": "string"})
     pipeline.model("run", "--select", below)
     # The view in between has its original columns: its text alone would not show the difference.
     with pytest.raises(Failure, match=f"reads '{above}', which was made when .* had other columns.*--select {above}"):
-        pipeline.model("run", "--select", one)
-    done = pipeline.model("run", "--select", above, one)
-    assert done[one].message == "definition changed, PUT 2, REMOVE 0"
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 1, "a"), (f"{one}[]", 2, "b")]
-    assert pipeline.model()[one].message == "unchanged"
+        pipeline.model("run", "--select", definition)
+    done = pipeline.model("run", "--select", above, definition)
+    assert done[definition].message == "definition changed, PUT 2, REMOVE 0"
+    assert pipeline.bucket(definition, "id, v") == [(f"{definition}[]", 1, "a"), (f"{definition}[]", 2, "b")]
+    assert pipeline.model()[definition].message == "unchanged"
 
 
 def test_data_tests_find_violations(

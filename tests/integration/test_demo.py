@@ -62,10 +62,10 @@ def test_weather_documents_are_stored_in_mongodb_unchanged(
         assert weather.storm(client, "EWR", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 1
         assert weather.storm(client, "JFK", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 0
     weather.copy_out(mongo_server, flights.dsn)
-    found = flights.execute(
+    copied_rows = flights.execute(
         "select _id, time_hour::text, temp, precip, visib, wind_dir, wind_gust from observed.weather"
     )
-    assert found == [("EWR 2013-01-01T10", "2013-01-01 10:00:00+00", 40.0, "0.21", 0.5, 10, None)]
+    assert copied_rows == [("EWR 2013-01-01T10", "2013-01-01 10:00:00+00", 40.0, "0.21", 0.5, 10, None)]
 
 
 def test_the_demos_weather_view_equals_the_output_of_codegen(mongo_server: str, tmp_path: Path) -> None:

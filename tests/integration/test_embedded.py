@@ -78,9 +78,9 @@ os.kill(os.getpid(), signal.SIGKILL)
         text=True,
         check=False,
     )
-    left_over = int(done.stdout)
+    leftover_pid = int(done.stdout)
     server.start()
-    assert server.pid != left_over
+    assert server.pid != leftover_pid
     with psycopg.connect(server.dsn()) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
 

@@ -23,11 +23,11 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    found = PostgresServer(tmp_path / "postgres", settings=TEST_SETTINGS)
-    found.start()
-    yield found
-    others = [beside(found, name) for name in ("standby", "lost")]
-    found.remove()
+    postgres = PostgresServer(tmp_path / "postgres", settings=TEST_SETTINGS)
+    postgres.start()
+    yield postgres
+    others = [sibling_folder(postgres, name) for name in ("standby", "lost")]
+    postgres.remove()
     for folder in others:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -35,34 +35,36 @@ def server(tmp_path: Path) -> Iterator[PostgresServer]:
 @pytest.fixture
 def accounts(server: PostgresServer) -> Database:
     """A table on its own server."""
-    found = Database(server.dsn(), "postgres", 18)
-    found.execute("create table accounts (id int primary key, owner text, balance numeric)")
-    found.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
-    return found
+    database = Database(server.dsn(), "postgres", 18)
+    database.execute("create table accounts (id int primary key, owner text, balance numeric)")
+    database.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
+    return database
 
 
 @pytest.fixture
 def jobs(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> Iterator[PostgresJobs]:
-    found = PostgresJobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"commit_max_bytes": MEBIBYTE}))
-    found.settle()
-    yield found
-    found.close()
+    postgres_jobs = PostgresJobs(
+        lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
+    )
+    postgres_jobs.settle()
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 def log_end(database: Database) -> str:
     return str(database.execute("select pg_current_wal_insert_lsn()::text")[0][0])
 
 
-def beside(server: PostgresServer, name: str) -> Path:
+def sibling_folder(server: PostgresServer, name: str) -> Path:
     return server.data.with_name(f"{server.data.name}-{name}")
 
 
 def copy_of(server: PostgresServer) -> Path:
     """A copy of the cluster's current data, for a standby; the server starts again."""
     server.stop()
-    copy = beside(server, "standby")
+    copy = sibling_folder(server, "standby")
     subprocess.run(["cp", "-a", server.data, copy], check=True)
     server.start()
     return copy
@@ -71,7 +73,7 @@ def copy_of(server: PostgresServer) -> Path:
 def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
     """The standby, which has read the log up to `lsn`, replaces the server."""
     server.stop()
-    lost = server.data.rename(beside(server, "lost"))
+    lost = server.data.rename(sibling_folder(server, "lost"))
     standby.rename(server.data)
     server.settings |= {
         "restore_command": f"cp {lost}/pg_wal/%f %p",

@@ -56,11 +56,11 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
             def rows_changed() -> int:
                 return len(re.findall(rf"{rows}: .*PUT", shown.read_text()))
 
-            def withheld(said: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
+            def assert_waits(message: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
                 before = rows_changed()
                 begin()
                 database.execute(f"insert into t select {row}, repeat('x', 100000); delete from t where id = {row - 1}")
-                until(lambda text: f"source {source.name}: {said}" in text)
+                until(lambda text: f"source {source.name}: {message}" in text)
                 database.execute(f"insert into t select {row + 1}, 'more'")
                 end()
                 until(lambda _: rows_changed() > before)
@@ -73,9 +73,9 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
 
             try:
                 until(lambda _: rows_changed() > 0)
-                withheld("no space is left on the disk", disk.fill, disk.free, 1)
+                assert_waits("no space is left on the disk", disk.fill, disk.free, 1)
                 read_only, writable = (partial(disk.set_read_only, read_only) for read_only in (True, False))
-                withheld("the file system is read-only", read_only, writable, 3)
+                assert_waits("the file system is read-only", read_only, writable, 3)
                 until(lambda _: published() == database.execute("select id, v from t order by 1"))
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(120) == 0
@@ -89,11 +89,11 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
 
 def replayed(ops: str) -> list[tuple[int, str]]:
     """The rows that result from the lines of `tidemark ops`."""
-    found = {}
+    rows = {}
     for line in ops.splitlines():
         op = json.loads(line)
         if op["op"] == "PUT":
-            found[op["row_key"]] = json.loads(op["data"])
+            rows[op["row_key"]] = json.loads(op["data"])
         elif op["op"] == "REMOVE":
-            del found[op["row_key"]]
-    return sorted((row["id"], row["v"]) for row in found.values())
+            del rows[op["row_key"]]
+    return sorted((row["id"], row["v"]) for row in rows.values())

@@ -27,7 +27,7 @@ def test_a_killed_java_process_ends_the_command_with_one_line(
         [*TIDEMARK, "stream"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
-        (java,) = [each for each in psutil.Process(process.pid).children() if each.name() == "java"]
+        (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
         java.kill()
         database.execute("insert into t values (2)")
         shown = process.communicate(timeout=120)[1]

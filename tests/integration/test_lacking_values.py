@@ -57,10 +57,17 @@ def test_rows_with_missing_values_and_no_base_row_are_read_again(lake: Lake) -> 
         (150, "update", "not landed by all", None, True),
     ]
     records = [
-        {"commit_lsn": at, "change_lsn": at, "op": op, "row_key": key, "old_row_key": before, "is_partial": is_partial}
-        for at, op, key, before, is_partial in log
+        {
+            "commit_lsn": commit_lsn,
+            "change_lsn": commit_lsn,
+            "op": op,
+            "row_key": key,
+            "old_row_key": before,
+            "is_partial": is_partial,
+        }
+        for commit_lsn, op, key, before, is_partial in log
     ]
     lake.append(EVENTS, rows(EVENTS_SCHEMA, event, *records))
-    wanted = ["asked before", "deleted", "moved", "never read", "of no chunk"]
-    assert find_incomplete_rows(lake.spark, table, 150, 100) == [(5, key) for key in wanted]
-    assert find_incomplete_rows(lake.spark, table, 150, 2) == [(5, key) for key in wanted[:2]]
+    expected = ["asked before", "deleted", "moved", "never read", "of no chunk"]
+    assert find_incomplete_rows(lake.spark, table, 150, 100) == [(5, key) for key in expected]
+    assert find_incomplete_rows(lake.spark, table, 150, 2) == [(5, key) for key in expected[:2]]

@@ -101,9 +101,9 @@ def test_only_columns_used_in_filters_have_statistics(lake: Lake, name: str) -> 
 def test_concurrent_commits_are_all_kept(lake: Lake, name: str, procedures: bool) -> None:
     lakes = [Lake(lake.spark, Committer(lake.spark, procedures=procedures)) for _ in range(3)]
 
-    def land(one: Lake) -> None:
+    def land(concurrent_lake: Lake) -> None:
         for _ in range(4):
-            one.append(EVENTS, events(name, 1))
+            concurrent_lake.append(EVENTS, events(name, 1))
 
     in_threads([partial(land, one) for one in lakes])
     assert count(lake, EVENTS, name) == 12
@@ -114,14 +114,14 @@ def in_threads(work: list[Callable[[], object]]) -> None:
     barrier = threading.Barrier(len(work))
     errors: list[BaseException] = []
 
-    def run(one: Callable[[], object]) -> None:
+    def run(task: Callable[[], object]) -> None:
         try:
             barrier.wait()
-            one()
+            task()
         except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=[one]) for one in work]
+    threads = [threading.Thread(target=run, args=[task]) for task in work]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -181,8 +181,8 @@ def test_the_folder_of_a_commit_is_deleted_with_its_files(
     before = {path for path in data.iterdir() if path.is_dir()}
     for n in range(3):
         lake.store_position(replace(position, position=100 + n))
-    made = {path for path in data.iterdir() if path.is_dir()} - before
-    assert len(made) == (3 if procedures else 0)
+    folders = {path for path in data.iterdir() if path.is_dir()} - before
+    assert len(folders) == (3 if procedures else 0)
     lake.run_housekeeping(replace(position, position=102))
     lake.store_position(replace(position, position=103))
     lake.expire_snapshots(0, keep=1)
@@ -213,9 +213,9 @@ def test_an_iceberg_snapshot_expires_by_the_time_it_was_superseded(
 def test_sorted_rows_are_read_in_order_with_bounded_memory(spark: SparkSession) -> None:
     count = 2 * ROWS_AT_ONCE + 1
     rows = spark.range(count).selectExpr("(id * 7919) % 50021 AS a", "id AS b")
-    found = [(row.a, row.b) for row in iter_sorted(rows, "a", "b")]
-    assert found == sorted(found)
-    assert len(found) == count
+    sorted_rows = [(row.a, row.b) for row in iter_sorted(rows, "a", "b")]
+    assert sorted_rows == sorted(sorted_rows)
+    assert len(sorted_rows) == count
 
 
 # Tables and chunks
@@ -281,7 +281,7 @@ def test_a_chunk_has_one_claimer(lake: Lake, name: str) -> None:
         won[n] = lake.chunks.claim(planned, f"{name}:{n}", 60)
 
     in_threads([partial(claim, n) for n in range(4)])
-    assert sorted(c.chunk for got in won.values() for c in got) == [0, 1, 2, 3]
+    assert sorted(c.chunk for claims in won.values() for c in claims) == [0, 1, 2, 3]
     now = lake.chunks.read([f"{name}-1"])
     assert all(chunk.attempt == 1 and chunk.state == RUNNING for chunk in now)
 
@@ -333,8 +333,8 @@ def test_an_older_lake_gets_the_missing_columns(lake: Lake, name: str) -> None:
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
-    (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **learnt)])
+    changes = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
+    (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **changes)])
     assert newer.tables.read(name) == {"t1": changed}
 
 
@@ -347,7 +347,7 @@ def test_two_processes_can_create_the_lake_at_once(lake: Lake) -> None:
     [None, True, 7, -(2**62), 'it\'s \\ "ä"\n', ["a", None], datetime(2026, 1, 2, 3, tzinfo=timezone.utc)],
 )
 def test_sql_literals_keep_their_values(spark: SparkSession, value: object) -> None:
-    ((found,),) = spark.sql(f"SELECT {literal(value)}").collect()
+    ((timestamp,),) = spark.sql(f"SELECT {literal(value)}").collect()
     if isinstance(value, datetime):
-        found = found.astimezone(timezone.utc)
-    assert found == value
+        timestamp = timestamp.astimezone(timezone.utc)
+    assert timestamp == value

@@ -23,16 +23,16 @@ def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings
         TIDEMARK_DRIVER_MEMORY="1g",
     )
     assert process.returncode == 0, process.stdout + process.stderr
-    found = json.loads(process.stdout.splitlines()[-1])
-    large = int(found["largest"] * 0.95) // 32 * 32
-    assert found["before"] == [["public.kept", '["1"]', "2", large], ["public.small", '["1"]', "1", None]]
-    assert found["after"] == [
+    output = json.loads(process.stdout.splitlines()[-1])
+    large = int(output["largest"] * 0.95) // 32 * 32
+    assert output["before"] == [["public.kept", '["1"]', "2", large], ["public.small", '["1"]', "1", None]]
+    assert output["after"] == [
         ["public.kept", '["1"]', "3", large],
         ["public.small", '["1"]', "1", None],
         ["public.small", '["2"]', "2", None],
     ]
-    assert "larger than Spark's heap has room for" in found["failure"]
-    assert f'source {source.name}, table public.grown, key ["1"]' in found["failure"]
-    assert "TIDEMARK_DRIVER_MEMORY" in found["failure"]
+    assert "larger than Spark's heap has room for" in output["failure"]
+    assert f'source {source.name}, table public.grown, key ["1"]' in output["failure"]
+    assert "TIDEMARK_DRIVER_MEMORY" in output["failure"]
     log = process.stderr + process.stdout
     assert "public.left_out can't be read: a row of" in log

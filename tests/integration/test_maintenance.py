@@ -217,33 +217,33 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
         database.execute(change)
         pipeline.sync()
     by_customer, sums = definitions(pipeline)
-    mine = f"source = '{pipeline.source.name}'"
+    of_source = f"source = '{pipeline.source.name}'"
     seen = [
         f"select * from buckets.{by_customer}",
         f"select * from buckets.{sums}",
-        f"select * from core.row_state where {mine} and not deleted",
-        f"select * from core.events where {mine}",
+        f"select * from core.row_state where {of_source} and not deleted",
+        f"select * from core.events where {of_source}",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{by_customer}__ops group by bucket",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{sums}__ops group by bucket",
-        f"select model, checkpoint_id, position, definition_hash from core.model_watermarks where {mine}",
+        f"select model, checkpoint_id, position, definition_hash from core.model_watermarks where {of_source}",
     ]
     before = [pipeline.rows(query) for query in seen]
-    now = pipeline.settings.settings.model_copy(
+    eager_settings = pipeline.settings.settings.model_copy(
         update={"retention_seconds": 0, "compaction_threshold": 0.01, "compaction_min_files": 2}
     )
-    lines = list(run_maintenance(pipeline.lake, now, pipeline.project))
-    said = "\n".join(lines)
+    lines = list(run_maintenance(pipeline.lake, eager_settings, pipeline.project))
+    output = "\n".join(lines)
     for table in (f"buckets.{by_customer}__ops: compacted", "tombstones purged", "core.events: files rewritten"):
-        assert table in said
+        assert table in output
     assert [pipeline.rows(query) for query in seen] == before
-    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    tombstones = f"select count(*) from core.row_state where {of_source} and deleted"
     assert pipeline.rows(tombstones) == [(0,)]
     small = "select count(*) from {}.files where content = 0"
     for table in ("core.releases", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
         assert pipeline.rows(small.format(table)) == [(1,)], table
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
     for table in ("raw.wal_events", "raw.snapshot_rows"):
-        assert pipeline.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
+        assert pipeline.rows(f"select count(*) from {table} where {of_source}") == [(0,)], table
     name = pipeline.source.name
     assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged_positions(name)[1]), lambda _: True)) == []
     assert list(follow(pipeline.lake, name, Token(0), lambda _: True)) == []
@@ -255,7 +255,7 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     with pytest.raises(Failure, match="changes after token s1 are purged"):
         list(follow(pipeline.lake, name, Token(1), lambda _: True))
     # A reader that was told to continue is further, as after a run with another setting.
-    pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
+    pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
     assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
 
@@ -285,8 +285,8 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
     pipeline.sync()
     database.execute("delete from orders where id = 1")
     pipeline.sync()
-    mine = f"source = '{pipeline.source.name}'"
-    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    of_source = f"source = '{pipeline.source.name}'"
+    tombstones = f"select count(*) from core.row_state where {of_source} and deleted"
     # Too young.
     pipeline.project.run_operation("purge_tombstones", keep_seconds=3600)
     assert pipeline.rows(tombstones) == [(1,)]
@@ -301,7 +301,7 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
     with pytest.raises(Failure, match=test):
         pipeline.model()
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
-    assert pipeline.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
+    assert pipeline.rows(f"select row_key from core.row_state where {of_source} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
     pipeline.sync()
     # A snapshot of its table is pending.
@@ -309,7 +309,7 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
     jobs.queue("public.orders")
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
     assert pipeline.rows(tombstones) == [(1,)]
-    logged = f"select count(*) from raw.wal_events where {mine}"
+    logged = f"select count(*) from raw.wal_events where {of_source}"
     before = pipeline.rows(logged)
     list(purge_raw(pipeline.spark, 0))
     assert pipeline.rows(logged) == before
@@ -354,8 +354,8 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
     assert "superseded rows purged" in upkeep(3600)
     # One row per table, and the rows of dropped tables.
-    mine = f"{superseded} and model = '{by_customer}'"
-    assert pipeline.rows(mine) == [(4,)]
+    condition = f"{superseded} and model = '{by_customer}'"
+    assert pipeline.rows(condition) == [(4,)]
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
@@ -383,14 +383,14 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
 def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, _ = definitions(pipeline)
 
-    def left(keep_seconds: float) -> int:
+    def count_branches(keep_seconds: float) -> int:
         pipeline.project.run_operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
         return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 1")
     pipeline.sync()
-    others = left(0)
+    others = count_branches(0)
     database.execute("update orders set total = 8 where id = 1")
     pipeline.ingest()
     with (
@@ -398,8 +398,8 @@ def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, databa
         run_before_statement("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
-    assert left(3600) == others + 1
-    assert left(0) == others
+    assert count_branches(3600) == others + 1
+    assert count_branches(0) == others
     pipeline.model()
     assert_equal(pipeline, database)
 
@@ -417,14 +417,14 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
         query = "select distinct snapshot_id from {} where source = '{}'"
         return [{row[0] for row in pipeline.rows(query.format(table, name))} for table in tables]
 
-    def taken() -> str:
+    def complete_snapshot() -> str:
         jobs.settle()
         return str(jobs.table("public.orders").snapshot_id)
 
     def take_new_snapshot() -> None:
         jobs.queue("public.orders")
 
-    def long_ago(*changed: str) -> None:
+    def set_old(*changed: str) -> None:
         for table in changed:
             pipeline.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
 
@@ -435,37 +435,38 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     pipeline.sync()
     database.execute("update orders set total = 100")
     take_new_snapshot()
-    anew = taken()
+    first_snapshot = complete_snapshot()
     take_new_snapshot()
-    running = taken()
+    running = complete_snapshot()
     # A run decides for this snapshot, but no run has admitted it yet.
     pipeline.model("build", "--select", "checkpoints", "tables")
     take_new_snapshot()
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_plan=kill))
     (planned,) = snapshots()[1] - snapshots()[0]
-    assert anew in purge(3600)[0]
-    long_ago("raw.snapshot_chunks")
-    assert anew in purge(3600)[0], "its table has just changed"
-    long_ago("raw.source_tables")
+    assert first_snapshot in purge(3600)[0]
+    set_old("raw.snapshot_chunks")
+    assert first_snapshot in purge(3600)[0], "its table has just changed"
+    set_old("raw.source_tables")
     pipeline.spark.sql(f"update raw.snapshot_chunks set updated_at = now() where snapshot_id = '{planned}'")
     # The first snapshot is not admitted for that long.
-    assert anew not in purge(3600)[0]
-    assert [len(left) for left in snapshots()] == [2, 3]
+    assert first_snapshot not in purge(3600)[0]
+    assert [len(snapshot_ids) for snapshot_ids in snapshots()] == [2, 3]
     assert purge(0) == [{running}, {running}]
     pipeline.ingest()
     pipeline.model()
     assert_equal(pipeline, database)
     # Rows that a delayed snapshot worker commits for a snapshot that no longer exists.
-    late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
+    other_columns = f"select * except (snapshot_id), '{first_snapshot}' as snapshot_id"
+    late_rows = f"{other_columns} from raw.snapshot_rows where source = '{name}'"
     names = ", ".join(pipeline.spark.table("raw.snapshot_rows").columns)
-    pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
-    long_ago("raw.source_tables")
-    assert purge(3600)[0] > {anew}
+    pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late_rows})")
+    set_old("raw.source_tables")
+    assert purge(3600)[0] > {first_snapshot}
     assert purge(0) == [set(), set()]
     # A table that is dropped before it was admitted.
     take_new_snapshot()
-    taken()
+    complete_snapshot()
     database.execute("drop table orders")
     jobs.settle()
     assert purge(0) == [set(), set()]

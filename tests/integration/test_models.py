@@ -281,20 +281,20 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     database.execute("update big set id = 3021 where id = 2021")
     moved = database.execute("select id from big where (ctid::text::point)[0] = 0 and id > 30")
     assert len(moved) >= 2
-    asked: list[str] = []
+    requested_keys: list[str] = []
 
     def moves_again(chunks: Sequence[Chunk]) -> None:
         keys = [key for chunk in chunks for key in chunk.row_keys or ()]
-        if keys and not asked:
+        if keys and not requested_keys:
             database.execute("update big set id = 5031 where id = 1031")
         assert len(keys) <= 2
-        asked.extend(keys)
+        requested_keys.extend(keys)
 
     with jobs.streaming():
         jobs.snapshot(SnapshotHooks(after_claim=moves_again))
     jobs.close()
     pipeline.sync()
-    assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(asked)
+    assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(requested_keys)
     rows = database.execute("select id, filler, note from big")
     assert pipeline.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
@@ -361,7 +361,7 @@ def test_rows_that_cannot_be_distinguished_are_refused(pipeline: SourcePipeline)
     assert pipeline.rows(f"select count(*) from buckets.{name(pipeline, 'doubled')}") == [(0,)]
 
 
-def looking_up(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
+def add_lookup(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
     """Adds a lookup of by_customer's buckets; returns its full name."""
     full = pipeline.definition(short, query, parameters=request, bucket=name(pipeline, "by_customer"))
     path = f"models/buckets/{full}.sql"
@@ -445,7 +445,7 @@ def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, datab
     bare = pipeline.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
     keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
-    made = pipeline.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
+    view_with_two_rows = pipeline.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
     keys = "select _row_key, cast(0 as bigint) as _checkpoint_id, id"
     own = pipeline.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
     past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
@@ -454,7 +454,7 @@ def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, datab
     of_raw = pipeline.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
-    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
+    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{view_with_two_rows}') }}}}"}
     reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
         (query, why, {"evaluation": "incremental"}) for query, why in INVALID_INCREMENTAL.items()
@@ -467,16 +467,16 @@ def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, datab
     by_customer = name(pipeline, "by_customer")
     for request, depends, why in INVALID_LOOKUPS:
         query = f"{depends.format(by_customer)}\nselect customer from {{{{ ref('{view}') }}}}"
-        names.append(looking_up(pipeline, f"refused_{len(names)}", query, request))
+        names.append(add_lookup(pipeline, f"refused_{len(names)}", query, request))
         refusals.append((query, why, {}))
     columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
     query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
     words = pipeline.definition("words", query, bucket_by=[], object_id="word", evaluation="incremental")
     with pytest.raises(Failure) as failure:
         pipeline.sync()
-    said = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
+    messages = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
     for definition, (query, why, _) in zip(names, refusals, strict=True):
-        assert why in said.get(definition, ""), query
+        assert why in messages.get(definition, ""), query
     assert pipeline.bucket(words, "word") == [(f"{words}[]", word) for word in "aab"]
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
 
@@ -946,7 +946,7 @@ def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipel
     members = pipeline.view("members", {"user_id": "int", "customer": "int"})
     by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0"
-    lookup = looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    lookup = add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
     file = pipeline.folder / f"models/buckets/{lookup}.sql"
 
     def seen(**request: str) -> list[str]:
@@ -993,7 +993,7 @@ def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeli
     members = pipeline.view("members", {"user_id": "int", "customer": "int", "status": "string"})
     by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer, status from {{{{ ref('{members}') }}}}"
-    looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
     def seen() -> list[str]:
         return [grant.bucket for grant in find_grants(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]

@@ -112,9 +112,9 @@ def names(jobs: MongoJobs, *collections: str) -> list[str]:
 
 def test_processes_started_at_once_start_at_one_position(mongo_jobs: MongoJobs) -> None:
     with ThreadPoolExecutor(4) as pool:
-        begun = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
-    assert begun == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
-    assert len(begun) == 1
+        positions = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
+    assert positions == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
+    assert len(positions) == 1
 
 
 def test_changes_of_every_kind_during_a_snapshot_end_as_in_the_source(
@@ -168,13 +168,13 @@ def test_a_transaction_over_collections_and_databases_is_atomic(
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
-    elsewhere = mongo["elsewhere"].c
-    elsewhere.insert_one({"n": 0})
+    other_collection = mongo["elsewhere"].c
+    other_collection.insert_one({"n": 0})
     jobs.settle()
     with mongo.start_session() as session, session.start_transaction():
         for n in range(1, 6):
             shop.a.insert_one({"_id": n}, session=session)
-            elsewhere.insert_one({"n": n}, session=session)
+            other_collection.insert_one({"n": n}, session=session)
             shop.b.update_one({"_id": 0}, {"$set": {"n": n}}, session=session)
     jobs.stream()
     events = jobs.events()
@@ -211,15 +211,15 @@ def test_ids_of_all_types_are_chunked_without_loss(
     jobs = mongo_jobs
     jobs.settings = chunk_settings(settings, 1 << 20, workers=2)
     text = "x" * 40_000
-    shop.a.insert_many([{"_id": each, "text": text} for each in ODD_IDS])
+    shop.a.insert_many([{"_id": identifier, "text": text} for identifier in ODD_IDS])
     shop.a.insert_many([{"_id": n * 1.0 if n % 2 else Int64(n), "text": text} for n in range(100, 160)])
     shop.a.insert_many([{"_id": f"s{n}", "text": text} for n in range(60)])
     jobs.settle()
     table = jobs.table(*names(jobs, "a"))
     assert len(jobs.lake.chunks.read([str(table.snapshot_id)])) > 3
     jobs.assert_documents_equal(mongo, *names(jobs, "a"))
-    for each in ODD_IDS:
-        shop.a.update_one({"_id": each}, {"$set": {"text": "short"}})
+    for identifier in ODD_IDS:
+        shop.a.update_one({"_id": identifier}, {"$set": {"text": "short"}})
     jobs.stream()
     jobs.assert_documents_equal(mongo, *names(jobs, "a"))
     shop.a.delete_many({})
@@ -254,22 +254,22 @@ def test_a_document_that_drivers_cannot_decode_is_kept(
     shop.a.insert_one({"_id": 0})
     if is_streamed:
         jobs.settle()
-    shop.a.insert_many([RawBSONDocument(each) for each in (texts, binary, *keys)])
+    shop.a.insert_many([RawBSONDocument(raw_document) for raw_document in (texts, binary, *keys)])
     if not is_streamed:
         jobs.settle()
     shop.a.update_many({}, {"$set": {"v": 1}})
     jobs.stream()
-    found = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
-    one = '{"$numberInt":"1"}'
-    assert found == {
-        '{"$numberInt":"0"}': {"_id": '{"$numberInt":"0"}', "v": one},
-        one: {"_id": one, "text": '"a\\\\xff\\\\xfed"', "v": one},
+    documents = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
+    number_one = '{"$numberInt":"1"}'
+    assert documents == {
+        '{"$numberInt":"0"}': {"_id": '{"$numberInt":"0"}', "v": number_one},
+        number_one: {"_id": number_one, "text": '"a\\\\xff\\\\xfed"', "v": number_one},
         '{"$numberInt":"2"}': {
             "_id": '{"$numberInt":"2"}',
             "old": '{"$binary":{"base64":"MTIzNDU2Nw==","subType":"00"}}',
-            "v": one,
+            "v": number_one,
         },
-        **{f'"abc\\\\x{end}"': {"_id": f'"abc\\\\x{end}"', "v": one} for end in ("ff", "fe")},
+        **{f'"abc\\\\x{end}"': {"_id": f'"abc\\\\x{end}"', "v": number_one} for end in ("ff", "fe")},
     }
 
 
@@ -284,7 +284,7 @@ def test_collections_with_unusual_names_or_first_documents_are_captured(
     jobs.settle()
     create = encode({"op": "c", "ns": f"{shop.name}.$cmd", "o": {"create": "a__"}})
     insert = encode({"op": "i", "ns": f"{shop.name}.a__", "o": {"_id": 0}})
-    no_utf8 = [RawBSONDocument(each.replace(b"a__", b"a\xff\xfe")) for each in (create, insert)]
+    no_utf8 = [RawBSONDocument(raw_document.replace(b"a__", b"a\xff\xfe")) for raw_document in (create, insert)]
     mongo.admin.command({"applyOps": no_utf8})
     for name in ("a..b", "end."):
         shop.command({"update": name, "updates": [{"q": {"_id": 0}, "u": {"$set": {"v": 1}}}]})
@@ -293,8 +293,8 @@ def test_collections_with_unusual_names_or_first_documents_are_captured(
     for name in names(jobs, "a..b", "end."):
         (document,) = jobs.lake_documents(name)
         assert dict(document)["v"] == '{"$numberInt":"1"}'
-    (found,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
-    assert r"a\xff\xfe" in found.where
+    (utf8_finding,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
+    assert r"a\xff\xfe" in utf8_finding.where
 
 
 def test_views_and_time_series_do_not_affect_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
@@ -429,8 +429,8 @@ def test_an_equal_id_of_another_type_is_the_same_document(mongo: Client, mongo_j
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": Int64(1), "v": 0}, {"_id": 2.0, "v": 0}, {"_id": {"n": Int64(3)}, "v": 0}])
     jobs.settle()
-    for each in (1, 2, {"n": 3}):
-        shop.a.replace_one({"_id": each}, {"_id": each, "v": 1})
+    for identifier in (1, 2, {"n": 3}):
+        shop.a.replace_one({"_id": identifier}, {"_id": identifier, "v": 1})
     shop.a.update_one({"_id": 2}, {"$set": {"v": 2}})
     jobs.stream()
     jobs.assert_documents_equal(mongo, *names(jobs, "a"))
@@ -505,14 +505,14 @@ def test_chunks_left_after_the_history_window_are_read_at_a_later_time(
 
     def end_history() -> None:
         mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
-        at = cluster_time.to_timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
+        timestamp = cluster_time.to_timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
         shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
         shop.a.delete_one({"_id": 149})
         is_there = True
         while is_there:
             shop.b.insert_one({})
             try:
-                shop.command({"find": "a", "readConcern": {"level": "snapshot", "atClusterTime": at}})
+                shop.command({"find": "a", "readConcern": {"level": "snapshot", "atClusterTime": timestamp}})
             except OperationFailure as error:
                 is_there = error.code not in SNAPSHOT_TOO_OLD
 
@@ -620,14 +620,14 @@ def test_unsupported_collections_are_reported_and_block_no_others(
         assert f"{database}.{name} is left out" in caplog.text
     jobs.assert_documents_equal(mongo, f"{database}.a")
     assert [t.table_name for t in lake.tables.read(source.name).values()] == [f"{database}.a"]
-    found = [(f.level, f.what) for f in check(source, settings)]
+    findings = [(f.level, f.what) for f in check(source, settings)]
     (error,) = [finding for finding in check(source, settings) if finding.level == "error"]
     assert error.what == "it will be left out: it does not exist"
     assert error.where.endswith(f", collection {database}.missing")
     for kind, name in (("view", "view"), ("time series", "series"), ("capped collection", "capped")):
-        assert ("ok", f"1 {kind} left out: {database}.{name}") in found
-    assert ("ok", "1 of 2 collections can be replicated") in found
-    assert any(level == "warning" and "post-images" in what for level, what in found)
+        assert ("ok", f"1 {kind} left out: {database}.{name}") in findings
+    assert ("ok", "1 of 2 collections can be replicated") in findings
+    assert any(level == "warning" and "post-images" in message for level, message in findings)
     named = source.model_copy(update={"collections": (f"{database}.view", f"{database}.capped", f"{database}.a")})
     wrong = sorted(f.where.partition(", ")[2] for f in check(named, settings) if f.level == "error")
     assert wrong == [f"collection {database}.{name}" for name in ("capped", "view")]
@@ -661,8 +661,8 @@ def test_the_stream_continues_after_a_killed_cursor(mongo: Client, mongo_jobs: M
             cursors = mongo.admin.aggregate(
                 [{"$currentOp": {"idleCursors": True, "allUsers": True}}, {"$match": {"appName": "tidemark"}}]
             )
-            for each in [c for c in cursors if c.get("cursor")]:
-                mongo.admin.command("killCursors", "$cmd.aggregate", cursors=[each["cursor"]["cursorId"]])
+            for cursor in [c for c in cursors if c.get("cursor")]:
+                mongo.admin.command("killCursors", "$cmd.aggregate", cursors=[cursor["cursor"]["cursorId"]])
             shop.a.insert_one({"_id": n})
     jobs.stream()
     assert len(jobs.events()) == before + 3

@@ -30,18 +30,18 @@ def _insert(client: Client, collection: Collection[dict[str, Any]], identifier: 
     except WriteError as error:
         if isinstance(error, DuplicateKeyError):
             raise
-        one = {"op": "i", "ns": collection.full_name, "o": document}
-        client.admin.command({"applyOps": [one]})
+        entry = {"op": "i", "ns": collection.full_name, "o": document}
+        client.admin.command({"applyOps": [entry]})
 
 
 def _assert_same(jobs: MongoJobs, collection: Collection[dict[str, Any]], ids: Iterable[Value]) -> None:
     """Each document is one row, with its number and key; no other rows exist."""
-    numbers = sorted(each["n"] for each in collection.find({}, {"_id": 0, "n": 1, "v": 1}))
+    numbers = sorted(source_document["n"] for source_document in collection.find({}, {"_id": 0, "n": 1, "v": 1}))
     rows = [dict(document) for document in jobs.lake_documents(collection.full_name)]
     assert sorted(str(row["n"]) for row in rows) == sorted(f'{{"$numberInt":"{number}"}}' for number in numbers)
     table = jobs.table(collection.full_name)
-    found = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
-    assert found <= {document_keys.row_key(each) for each in ids}
+    keys = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
+    assert keys <= {document_keys.row_key(source_document) for source_document in ids}
 
 
 def test_mongodb_compares_ids_equal_within_a_group_and_no_others(mongo: Client, mongo_jobs: MongoJobs) -> None:
@@ -61,7 +61,7 @@ def test_each_document_is_one_row_by_snapshot_and_stream(
     jobs = mongo_jobs
     jobs.settings = chunk_settings(settings, 1 << 20, workers=2)
     read, streamed = (mongo[jobs.source.name][name] for name in ("read", "streamed"))
-    ids = [each for group in GROUPS for each in group]
+    ids = [identifier for group in GROUPS for identifier in group]
     streamed.database.create_collection(streamed.name)
     for number, group in enumerate(GROUPS):
         _insert(mongo, read, group[0], number)

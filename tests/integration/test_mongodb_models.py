@@ -75,14 +75,16 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     )
 
     def expected() -> tuple[list[Any], list[Any]]:
-        found = list(shop.orders.find())
+        documents = list(shop.orders.find())
         rows = [
-            (f'{by_customer}["{o["customer"]["id"]}"]', o["_id"], o["total"], o["open"]) for o in found if o.get("open")
+            (f'{by_customer}["{o["customer"]["id"]}"]', o["_id"], o["total"], o["open"])
+            for o in documents
+            if o.get("open")
         ]
         sums = [
-            (name, sum(o["total"] for o in mine) if mine else None, len(mine))
+            (name, sum(o["total"] for o in of_customer) if of_customer else None, len(of_customer))
             for number, name in database.execute("select id, name from customers")
-            for mine in [[o for o in found if o["customer"]["id"] == number]]
+            for of_customer in [[o for o in documents if o["customer"]["id"] == number]]
         ]
         return sort_rows(rows), sort_rows(sums)
 

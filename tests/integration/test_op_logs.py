@@ -39,13 +39,13 @@ class Definition:
         statement = self._core.macros.insert_differences(
             "rows_before", query, SETTINGS, COLUMNS, plan, change, self.last_op
         )
-        found = self._spark.sql(statement[statement.index("with objects as") :])
-        appended = found.collect()
+        ops = self._spark.sql(statement[statement.index("with objects as") :])
+        appended = ops.collect()
         replaced = {row["_replaces"] for row in appended}
         kept = [row for row in self._rows if row["_op_id"] not in replaced]
         self._rows = kept + [row for row in appended if row["_op_id"] > 0]
         self.last_op = max([self.last_op, *(abs(row["_op_id"]) for row in appended)])
-        self._spark.createDataFrame(self._rows, found.schema).createOrReplaceTempView("rows_before")
+        self._spark.createDataFrame(self._rows, ops.schema).createOrReplaceTempView("rows_before")
         return sorted((row.asDict() for row in appended), key=lambda row: abs(row["_op_id"]))
 
 

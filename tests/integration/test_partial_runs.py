@@ -27,7 +27,7 @@ QUERY = "select _row_key, id, {} as v from {{{{ rows('{}') }}}}"
 
 
 @pytest.fixture
-def two(
+def two_sources(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, tmp_path: Path, database: Database
 ) -> tuple[SourcePipeline, PostgresSource]:
     """A replica of the tables a and b of two sources; and the second source."""
@@ -38,7 +38,7 @@ def two(
     return SourcePipeline(lake, first, settings, tmp_path, second), second
 
 
-def land(pipeline: SourcePipeline, source: PostgresSource) -> None:
+def ingest_source(pipeline: SourcePipeline, source: PostgresSource) -> None:
     """Commits changes of one source of the replica and of no other."""
     PostgresJobs(pipeline.lake, source, pipeline.settings.settings).settle()
 
@@ -61,15 +61,15 @@ def view(pipeline: SourcePipeline, source: PostgresSource, table: str) -> str:
 
 
 def test_sources_at_different_checkpoints_have_one_version_of_each_row(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, other = two
+    pipeline, other = two_sources
     pipeline.sync()
     database.execute("update a set v = 10; delete from a where id = 3")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "events", "table_status")
     database.execute("update b set v = 20")
-    land(pipeline, other)
+    ingest_source(pipeline, other)
     pipeline.model()
     assert versions(pipeline, pipeline.source) == [('["1"]', "10"), ('["2"]', "10")]
     assert versions(pipeline, other) == [('["1"]', "20"), ('["2"]', "20"), ('["3"]', "20")]
@@ -77,10 +77,10 @@ def test_sources_at_different_checkpoints_have_one_version_of_each_row(
 
 @pytest.mark.slow(reason="twenty runs of dbt; the order is in test_publishing, two kills in test_run")
 def test_runs_killed_at_any_statement_leave_no_partial_results(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
     """Successive runs are killed, each at a later statement; the last ones while they finish a release."""
-    pipeline, _ = two
+    pipeline, _ = two_sources
     staged = view(pipeline, pipeline.source, "a")
     definition = pipeline.definition(
         "one", QUERY.format("v", staged), bucket_by=[], object_id="id", evaluation="incremental"
@@ -127,15 +127,15 @@ def test_runs_killed_at_any_statement_leave_no_partial_results(
 
 @pytest.mark.slow(reason="models selected one by one; sources at different checkpoints are in CI")
 def test_all_events_ahead_of_the_tables_are_applied(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     pipeline.sync()
     database.execute("update a set v = 10 where id = 1")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "table_status")
     database.execute("update a set v = 20 where id = 2")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "events")
     pipeline.model("build", "--select", "row_state")
     assert versions(pipeline, pipeline.source) == [('["1"]', "10"), ('["2"]', "2"), ('["3"]', "3")]
@@ -145,22 +145,26 @@ def test_all_events_ahead_of_the_tables_are_applied(
 
 @pytest.mark.slow(reason="six runs of dbt for a definition that is edited twice")
 def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, other = two
+    pipeline, other = two_sources
     first, second = view(pipeline, pipeline.source, "a"), view(pipeline, other, "b")
     options = {"bucket_by": [], "object_id": "id", "unique_key": ["id"]}
     joined = f"select a.id, b.v from {{{{ ref('{first}') }}}} as a join {{{{ ref('{second}') }}}} as b on a.id = b.id"
-    one = pipeline.definition("one", joined, **options)
+    definition = pipeline.definition("one", joined, **options)
     pipeline.sync()
     pipeline.definition("one", f"select id, v + 100 as v from {{{{ ref('{first}') }}}}", **options)
-    assert pipeline.model()[one].message.startswith("definition changed")
-    assert "changed" not in pipeline.model()[one].message.replace("unchanged", "")
+    assert pipeline.model()[definition].message.startswith("definition changed")
+    assert "changed" not in pipeline.model()[definition].message.replace("unchanged", "")
     database.execute("update a set v = 50 where id = 1")
     pipeline.sync()
     pipeline.definition("one", joined, **options)
     pipeline.model()
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
+    assert pipeline.bucket(definition, "id, v") == [
+        (f"{definition}[]", 1, 1),
+        (f"{definition}[]", 2, 2),
+        (f"{definition}[]", 3, 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -168,52 +172,56 @@ def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
     ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="a type that is changed back, which is in CI"))],
 )
 def test_a_column_of_an_interrupted_type_change_is_written_again(
-    two: tuple[SourcePipeline, PostgresSource], database: Database, then: str
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database, then: str
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
+    definition = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as bigint)", rows), **options)
-    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{one}" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{definition}" in sql):
         pipeline.model()
     pipeline.definition("one", QUERY.format(f"cast(v as {then})", rows), **options)
     pipeline.model()
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
-    assert pipeline.replayed(one) == pipeline.logged_rows(one)
+    assert pipeline.bucket(definition, "id, v") == [
+        (f"{definition}[]", 1, 1),
+        (f"{definition}[]", 2, 2),
+        (f"{definition}[]", 3, 3),
+    ]
+    assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
 @pytest.mark.slow(reason="a variant of the types in test_models, which are in CI")
 def test_a_smallint_column_stays_compatible_when_the_definition_changes(
-    two: tuple[SourcePipeline, PostgresSource],
+    two_sources: tuple[SourcePipeline, PostgresSource],
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one = pipeline.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
+    definition = pipeline.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as smallint)", rows) + " where id > 1", **options)
-    assert pipeline.model()[one].message == "definition changed, PUT 0, REMOVE 1"
+    assert pipeline.model()[definition].message == "definition changed, PUT 0, REMOVE 1"
 
 
 @pytest.mark.slow(reason="seven runs of dbt")
-def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[SourcePipeline, PostgresSource]) -> None:
-    pipeline, _ = two
+def test_a_seed_is_part_of_the_definitions_that_read_it(two_sources: tuple[SourcePipeline, PostgresSource]) -> None:
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     seed = pipeline.write(f"seeds/names_{pipeline.source.name}.csv", "id,name\n1,one\n2,two\n")
     query = f"select s.id, s.name from {{{{ ref('{rows}') }}}} as a join {{{{ ref('{seed}') }}}} as s on a.id = s.id"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
+    definition = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
     # The hash covers the seed's loaded rows.
-    assert pipeline.model("run")[one].message == "unchanged"
-    assert pipeline.model()[one].message == "definition changed, PUT 1, REMOVE 0"
-    assert pipeline.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]
+    assert pipeline.model("run")[definition].message == "unchanged"
+    assert pipeline.model()[definition].message == "definition changed, PUT 1, REMOVE 0"
+    assert pipeline.bucket(definition, "id, name") == [(f"{definition}[]", 1, "uno"), (f"{definition}[]", 2, "two")]
     retyped = "seeds:\n  - name: {}\n    config:\n      column_types: {{id: 'decimal(9, 0)'}}\n"
     pipeline.write(f"seeds/{seed}.yml", retyped.format(seed))
     pipeline.model("seed", "--full-refresh")
-    assert pipeline.model()[one].message == "definition changed, PUT 2, REMOVE 0"
+    assert pipeline.model()[definition].message == "definition changed, PUT 2, REMOVE 0"
     table = pipeline.write(
         f"models/tables/copy_{pipeline.source.name}.sql",
         f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",

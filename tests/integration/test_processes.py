@@ -150,11 +150,11 @@ def test_balances_agree_when_processes_are_killed(
     sources, logs = sources_of(source, tmp_path, lease=5), tmp_path / "logs"
     commands = [("stream", "--writer", "1"), ("stream", "--writer", "2", "--writer", "3"), ("snapshot",), ("snapshot",)]
     processes = [tidemark(logs, *command, "--sources", sources) for command in commands]
-    randomly = random.Random(7)
+    rng = random.Random(7)
     positions: dict[tuple[int, int], int] = {}
     checked: list[dict[str, int]] = []
     persisted = 0
-    landed: list[Chunk] = []
+    committed: list[Chunk] = []
     with pgbench(database, clients=8, rate=40):
         try:
             while not lake.active_writers(source.name):
@@ -167,7 +167,7 @@ def test_balances_agree_when_processes_are_killed(
                         checked.append(balances(pipeline))
                         assert len(set(checked[-1].values())) == 1, checked[-1]
                     stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}
-                    assert all(stored[one] >= position for one, position in positions.items())
+                    assert all(stored[key] >= position for key, position in positions.items())
                     now = lake.persisted_position(source.name) or 0
                     assert now >= persisted
                     positions, persisted = stored, now
@@ -175,10 +175,10 @@ def test_balances_agree_when_processes_are_killed(
                         f"a process ended by itself, see {logs}"
                     )
                 assert lake.tables.queue_snapshots(source.name, "asked for", ["public.pgbench_accounts"])
-                while (at_work := _reading(lake, source, processes)) is None:
+                while (reading_process := _reading(lake, source, processes)) is None:
                     time.sleep(0.2)  # until a process has claimed a chunk
-                landed += [chunk for chunk in _chunks(lake, source) if chunk.state == DONE]
-                for victim in (at_work, randomly.randrange(2)):
+                committed += [chunk for chunk in _chunks(lake, source) if chunk.state == DONE]
+                for victim in (reading_process, rng.randrange(2)):
                     processes[victim].kill()
                     processes[victim].wait()
                     processes[victim] = tidemark(logs, *commands[victim], "--sources", sources)
@@ -188,8 +188,10 @@ def test_balances_agree_when_processes_are_killed(
                 process.wait()
     pipeline.sync()
     assert_pgbench_equals(pipeline, database)
-    now_landed = {(c.snapshot_id, c.chunk): c for c in lake.chunks.read({chunk.snapshot_id for chunk in landed})}
-    assert all(now_landed.get((c.snapshot_id, c.chunk), c) == c for c in landed), "committed chunks were read again"
+    committed_now = {(c.snapshot_id, c.chunk): c for c in lake.chunks.read({chunk.snapshot_id for chunk in committed})}
+    assert all(committed_now.get((c.snapshot_id, c.chunk), c) == c for c in committed), (
+        "committed chunks were read again"
+    )
 
 
 def _chunks(lake: Lake, source: PostgresSource) -> list[Chunk]:

@@ -30,28 +30,28 @@ ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
 def test_random_changes_and_kills_keep_everything_equal_to_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:
-    randomly = random.Random(seed)
-    workload = Workload(randomly, database)
-    workload.create(randomly.randint(2, 4))
+    rng = random.Random(seed)
+    workload = Workload(rng, database)
+    workload.create(rng.randint(2, 4))
     pipeline = replica_of_orders(lake, source, settings, tmp_path, database)
-    small = chunk_settings(settings, randomly.choice([1, 1 << 20]), workers=2, chunk_lease_seconds=1.0)
+    small = chunk_settings(settings, rng.choice([1, 1 << 20]), workers=2, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
     try:
         for number in range(ROUNDS):
             with RandomKills(jobs, random.Random(seed * ROUNDS + number)):
-                for _ in range(randomly.randint(3, 12)):
+                for _ in range(rng.randint(3, 12)):
                     workload.change()
-                    change_orders(database, randomly)
-                    if randomly.random() < 0.3:
+                    change_orders(database, rng)
+                    if rng.random() < 0.3:
                         workload.alter()
-            if randomly.random() < 0.3:
+            if rng.random() < 0.3:
                 assert (
                     lake.tables.queue_snapshots(source.name, "asked for", [f"public.{workload.tables[0].name}"])
                     is not None
                 )
-            if randomly.random() < 0.5:
+            if rng.random() < 0.5:
                 pipeline.ingest()
-                kill_dbt(pipeline, randomly.randint(1, 30))
+                kill_dbt(pipeline, rng.randint(1, 30))
             pipeline.sync()
             assert_equal(jobs, pipeline, workload, database)
     except BaseException:
@@ -89,13 +89,13 @@ def replica_of_orders(
     return pipeline
 
 
-def change_orders(database: Database, randomly: random.Random) -> None:
-    a, b = randomly.randint(1, 40), randomly.randint(1, 40)
+def change_orders(database: Database, rng: random.Random) -> None:
+    a, b = rng.randint(1, 40), rng.randint(1, 40)
     database.execute(
-        randomly.choice(
+        rng.choice(
             [
                 f"insert into orders values ({a}, {b % 6}, 'new', repeat('{b}', 2500)) on conflict do nothing",
-                f"update orders set status = '{randomly.choice(['paid', 'archived', 'new'])}' where id = {a}",
+                f"update orders set status = '{rng.choice(['paid', 'archived', 'new'])}' where id = {a}",
                 f"update orders set customer = {b % 6} where id between {a} and {a + 5}",
                 f"update orders set id = {b} where id = {a} and not exists (select from orders where id = {b})",
                 f"delete from orders where id = {a}",
@@ -125,15 +125,15 @@ def assert_equal(jobs: PostgresJobs, pipeline: SourcePipeline, workload: Workloa
         assert table.state == DONE, f"{table_name}: {table.state} {table.note}"
         jobs.assert_equal(table_name)
         names = [column.name for column in table.columns]
-        found: Counter[Row] = Counter()
+        actual: Counter[Row] = Counter()
         for row in pipeline.spark.sql(
             f"select columns, multiplicity from core.row_state where source = '{pipeline.source.name}' "
             f"and table_id = '{table.table_id}' and not deleted"
         ).collect():
-            found[tuple(row.columns.get(name) for name in names)] += row.multiplicity
+            actual[tuple(row.columns.get(name) for name in names)] += row.multiplicity
         expected = jobs.source_rows(table_name)
-        assert found == expected, (
-            f"row_state of {table_name}: only lake {found - expected}, only source {expected - found}"
+        assert actual == expected, (
+            f"row_state of {table_name}: only lake {actual - expected}, only source {expected - actual}"
         )
     by_customer, counts = (f"{name}_{pipeline.source.name}" for name in ("by_customer", "counts"))
     assert pipeline.bucket(by_customer, "id, customer, status, note") == sort_rows(

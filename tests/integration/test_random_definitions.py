@@ -43,29 +43,29 @@ def test_randomly_edited_definitions_equal_the_source(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     definitions = Definitions(draw, pipeline)
     readers: dict[str, dict[str, BucketClient]] = defaultdict(lambda: defaultdict(BucketClient))
-    said = [definitions.change()]
+    log = [definitions.change()]
     try:
         for _ in range(ROUNDS):
             pipeline.sync()
             assert_equal(pipeline, definitions, database, readers)
-            said += [definitions.change() for _ in range(draw.randint(0, 2))]
+            log += [definitions.change() for _ in range(draw.randint(0, 2))]
             for _ in range(draw.randint(0, 8)):
-                said.append(change(draw))
-                database.execute(said[-1])
+                log.append(change(draw))
+                database.execute(log[-1])
             if draw.random() < 0.2:
-                said.append("resnapshot")
+                log.append("resnapshot")
                 pipeline.lake.tables.queue_snapshots(source.name, "asked for", ["public.orders"])
             if draw.random() < 0.4:
-                said.append("dbt is killed")
+                log.append("dbt is killed")
                 pipeline.ingest()
-                dies(draw, pipeline.model)
+                killed_at_random(draw, pipeline.model)
             if draw.random() < 0.7:
-                said.append("upkeep")
-                upkeep(draw, pipeline, definitions)
+                log.append("maintenance")
+                run_some_maintenance(draw, pipeline, definitions)
         pipeline.sync()
         assert_equal(pipeline, definitions, database, readers)
     except BaseException:
-        sys.stderr.write("\n".join(said))
+        sys.stderr.write("\n".join(log))
         raise
 
 
@@ -88,7 +88,7 @@ def change(draw: random.Random) -> str:
     )
 
 
-def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
+def run_some_maintenance(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
     """Some of the work of `tidemark maintain` on all tables of this source, killed now and then."""
 
     def work() -> None:
@@ -99,23 +99,23 @@ def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitio
             if not all(map(pipeline.spark.catalog.tableExists, (table, log))):  # killed between the two
                 continue
             operation("compact_log", model=model, log_table=log, superseded_share=0.01)
-            for each in (table, log):
-                operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
+            for each_table in (table, log):
+                operation("compact_files", model=model, table=each_table, deleted_share=0.01, small_files=2)
         operation("purge_tombstones", keep_seconds=0)
 
     if draw.random() < 0.3:
-        dies(draw, work)
+        killed_at_random(draw, work)
     else:
         work()
 
 
-def dies(draw: random.Random, work: Callable[[], object]) -> None:
+def killed_at_random(draw: random.Random, work: Callable[[], object]) -> None:
     """dbt is killed at its n-th statement, if there are so many."""
-    left = [draw.randint(1, 60)]
+    remaining = [draw.randint(1, 60)]
 
     def look(sql: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise StatementKilled(sql)
 
     with intercept_statements(look), suppress(Failure):
@@ -165,7 +165,7 @@ def test_the_number_of_runs_over_a_log_does_not_change_the_result(
             "by_customer",
             f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
             bucket_by=["customer"],
-            object_type="order",  # The default slot name, which differs for each source.
+            object_type="order",  # By default the definition's name, which differs for each source.
             object_id="id",
             evaluation="incremental",
         )
@@ -178,43 +178,43 @@ def test_the_number_of_runs_over_a_log_does_not_change_the_result(
             unique_key=["customer"],
         )
     jobs = [PostgresJobs(lake, pipeline.source, settings) for pipeline in replicas]
-    for each in jobs:
-        each.open()
-    often, twice, once = jobs
-    often.settle()
+    for job in jobs:
+        job.open()
+    many_runs, two_runs, one_run = jobs
+    many_runs.settle()
     for number in range(RUNS):
         database.execute(change(draw))
-        often.stream()
+        many_runs.stream()
         if number == RUNS // 2:
-            twice.settle()
+            two_runs.settle()
         if number < RUNS - 1:
             modelled.model()
-    twice.settle()
-    once.settle()
+    two_runs.settle()
+    one_run.settle()
     modelled.model()
-    for each in jobs:
-        each.close()
+    for job in jobs:
+        job.close()
     first, *others = [outcome(pipeline) for pipeline in replicas]
     assert first["runs"] == [(RUNS,)]
     # The first run saw the start position of each slot, and no events.
     assert [other["runs"] for other in others] == [[(1 + 2,)], [(1 + 1,)]]
     for other in others:
-        for what in first.keys() - {"runs"}:
-            assert other[what] == first[what], what
+        for kind in first.keys() - {"runs"}:
+            assert other[kind] == first[kind], kind
 
 
 def outcome(pipeline: SourcePipeline) -> dict[str, list[tuple[object, ...]]]:
     name = pipeline.source.name
-    mine = f"where source = '{name}'"
+    of_source = f"where source = '{name}'"
     rows = "object_id, row_key, _checksum"
     return {
-        "runs": pipeline.rows(f"select count(*) from core.checkpoints {mine}"),
+        "runs": pipeline.rows(f"select count(*) from core.checkpoints {of_source}"),
         "events": pipeline.rows(
             "select rank() over (order by seq), commit_lsn, change_lsn, commit_index, op, table_name, row_key, "
-            f"old_row_key, columns from core.events {mine}"
+            f"old_row_key, columns from core.events {of_source}"
         ),
         "rows": pipeline.rows(
-            f"select table_name, row_key, columns, multiplicity from core.row_state {mine} and not deleted"
+            f"select table_name, row_key, columns, multiplicity from core.row_state {of_source} and not deleted"
         ),
         "by_customer": pipeline.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
         "sums": pipeline.rows(f"select {rows} from buckets.sums_{name}"),

@@ -20,10 +20,10 @@ from tests.harness.project_copy import ROOT
 
 def documented() -> Any:
     """The names that the page's Python code defines."""
-    found: dict[str, Any] = {"__name__": "reading_buckets"}
+    namespace: dict[str, Any] = {"__name__": "reading_buckets"}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reading-buckets.md").read_text(), re.DOTALL):
-        exec(compile(block, "docs/reading-buckets.md", "exec"), found)
-    return SimpleNamespace(**found)
+        exec(compile(block, "docs/reading-buckets.md", "exec"), namespace)
+    return SimpleNamespace(**namespace)
 
 
 def test_the_documented_client_reads_a_bucket_through_compaction(
@@ -48,9 +48,9 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
     name = op_log.make_bucket_name(definition, "1")
     docs = documented()
     pipeline.sync()
-    by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
+    by_spark, by_pyiceberg, by_ops, occasional = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
     catalog, snapshots = docs.open_lake(str(lake_folder)), {}
-    docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, late)
+    docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, occasional)
     for change in ("update orders set total = 0 where id < 4", "delete from orders where id = 1", ""):
         pinned = docs.moment(pipeline.spark)
         assert docs.moment_with_pyiceberg(catalog) == pinned
@@ -71,15 +71,15 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
         assert (before == by_spark) == (not change)
-    docs.read_with_pyiceberg(catalog, snapshots, definition, name, late)
-    assert late == by_spark
-    assert sorted(json.loads(data)["id"] for data in late.objects.values()) == [3, 5]
-    nobody = docs.Bucket()
-    docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', nobody)
-    assert nobody == docs.Bucket()
-    docs.read_with_spark(pipeline.spark, snapshots, never, f"{never}[]", nobody)
-    docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", nobody)
-    assert nobody == docs.Bucket()
+    docs.read_with_pyiceberg(catalog, snapshots, definition, name, occasional)
+    assert occasional == by_spark
+    assert sorted(json.loads(data)["id"] for data in occasional.objects.values()) == [3, 5]
+    empty_bucket = docs.Bucket()
+    docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', empty_bucket)
+    assert empty_bucket == docs.Bucket()
+    docs.read_with_spark(pipeline.spark, snapshots, never, f"{never}[]", empty_bucket)
+    docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", empty_bucket)
+    assert empty_bucket == docs.Bucket()
 
 
 def test_a_recreated_table_has_another_id(
@@ -96,15 +96,15 @@ def test_a_recreated_table_has_another_id(
     catalog = docs.open_lake(str(lake_folder))
 
     def moment() -> dict[str, int]:
-        found: dict[str, int] = docs.moment(pipeline.spark)
-        assert docs.moment_with_pyiceberg(catalog) == found
-        return found
+        snapshots: dict[str, int] = docs.moment(pipeline.spark)
+        assert docs.moment_with_pyiceberg(catalog) == snapshots
+        return snapshots
 
     def read(snapshots: dict[str, int], copy: Any) -> Any:
         docs.read_with_spark(pipeline.spark, snapshots, definition, name, copy)
         return copy
 
-    def refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
+    def assert_refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
         for reads, lakes in ((docs.read_with_spark, pipeline.spark), (docs.read_with_pyiceberg, catalog)):
             with pytest.raises(ValueError, match=why):
                 reads(lakes, snapshots, definition, name, copy)
@@ -121,17 +121,17 @@ def test_a_recreated_table_has_another_id(
     pipeline.remove(path)
     definition_plan.prune_definitions(pipeline.spark, [definition], folder=pipeline.folder)
     assert {rows, log}.isdisjoint(moment())
-    refused(before, docs.Bucket(), "is gone: take a new one")
+    assert_refused(before, docs.Bucket(), "is gone: take a new one")
     # Created again without rows: its log is empty.
     pipeline.definition("read", query + " where id > 2", **options)
     pipeline.sync()
-    anew = moment()
-    assert log not in anew
-    assert pipeline.rows(f"select count(*) from {rows} version as of {anew[rows]}") == [(0,)]
-    refused(before, docs.Bucket(), "is gone: take a new one")
-    refused(anew, old, "was dropped: start over")
-    assert read(anew, docs.Bucket()) == docs.Bucket()
+    recreated = moment()
+    assert log not in recreated
+    assert pipeline.rows(f"select count(*) from {rows} version as of {recreated[rows]}") == [(0,)]
+    assert_refused(before, docs.Bucket(), "is gone: take a new one")
+    assert_refused(recreated, old, "was dropped: start over")
+    assert read(recreated, docs.Bucket()) == docs.Bucket()
     database.execute("insert into orders values (3)")
     pipeline.sync()
-    refused(moment(), old, "start over")
+    assert_refused(moment(), old, "start over")
     assert len(read(moment(), docs.Bucket()).objects) == 1

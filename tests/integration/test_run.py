@@ -54,11 +54,11 @@ def test_balances_agree_at_every_checkpoint(
     checked: list[dict[str, int]] = []
 
     def check(run: DbtRun) -> None:
-        found = balances(pipeline)
+        sums = balances(pipeline)
         # The tellers' definition may be ready before the accounts' snapshot is.
-        if not run.waiting and len(found) == 4 and have_ready_snapshots(pipeline, 4):
-            checked.append(found)
-            assert len(set(found.values())) == 1, found
+        if not run.waiting and len(sums) == 4 and have_ready_snapshots(pipeline, 4):
+            checked.append(sums)
+            assert len(set(sums.values())) == 1, sums
         if len(checked) == 4:
             run_loop.stop()
 
@@ -154,9 +154,9 @@ def test_an_error_of_the_data_is_logged_once_despite_new_task_numbers(
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
         run_loop.loop()
-    told = [message for message in caplog.messages if definition in message]
-    assert len(told) == 1
-    assert "DIVIDE_BY_ZERO" in told[0]
+    messages = [message for message in caplog.messages if definition in message]
+    assert len(messages) == 1
+    assert "DIVIDE_BY_ZERO" in messages[0]
 
 
 _SLOW = pytest.mark.slow(reason="one more process; the other two kill points are in CI")
@@ -198,11 +198,11 @@ def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
     pipeline.definition("broken", query.format("no_such_column as id"), **options)
     whole = pipeline.definition("whole", query.format("id"), **options)
     run_loop = pipeline.run_loop()
-    has_landed, asked = run_loop.jobs.has_reached, count()
+    has_reached, calls = run_loop.jobs.has_reached, count()
     maintained = threading.Event()
     monkeypatch.setattr(run_loop, "maintain", maintained.set)
     # The first run comes when more changes seem to follow.
-    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(asked) > 1 and has_landed(targets))
+    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(calls) > 1 and has_reached(targets))
     with pytest.raises(Failure, match="no_such_column"), run_loop.running():
         run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
@@ -217,7 +217,7 @@ def test_a_snapshot_completed_after_its_checkpoint_is_published(
     put, passed = tables.upsert, threading.Event()
     ends: list[int] = []
 
-    def put_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+    def upsert_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
         done = [row.complete_lsn for row in rows if row.state == DONE and row.complete_lsn is not None]
         if done and not ends:
             ends.extend(done)
@@ -226,11 +226,11 @@ def test_a_snapshot_completed_after_its_checkpoint_is_published(
         return put(source, rows)
 
     def ran(_: DbtRun) -> None:
-        at = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
-        if ends and pipeline.rows(at)[0][0] > ends[0]:
+        query = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
+        if ends and pipeline.rows(query)[0][0] > ends[0]:
             passed.set()
 
-    monkeypatch.setattr(tables, "upsert", put_late)
+    monkeypatch.setattr(tables, "upsert", upsert_late)
     run_loop = pipeline.run_loop()
     with run_loop.running():
         run_loop.loop(ran, until_caught_up=True)

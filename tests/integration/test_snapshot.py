@@ -32,9 +32,9 @@ PAGES = 8192
 def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
     """Chunks of two blocks, one at a time."""
     small = chunk_settings(settings, 2 * PAGES)
-    found = PostgresJobs(lake, source, small)
-    yield found
-    found.close()
+    postgres_jobs = PostgresJobs(lake, source, small)
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 @pytest.fixture
@@ -162,18 +162,18 @@ def test_a_locked_table_is_awaited_and_reported(
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
     snapshotter = jobs.snapshotter()
     snapshots = threading.Thread(target=snapshotter.run)
-    with accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other, jobs.streaming():
-        one.execute("update accounts set balance = 0 where id = 1")
+    with accounts.connect(autocommit=False) as writing, accounts.connect(autocommit=False) as other, jobs.streaming():
+        writing.execute("update accounts set balance = 0 where id = 1")
         lock = threading.Thread(target=other.execute, args=["lock table accounts in access exclusive mode"])
         lock.start()
         accounts.lock_awaited("accounts")
-        one.commit()  # later queries of the table wait behind the lock
+        writing.commit()  # later queries of the table wait behind the lock
         lock.join()
         snapshots.start()
-        told: set[str] = set()
-        while told != {"ingest.snapshot.snapshotter", "ingest.sources.postgres.schema_tracking.relation_registry"}:
+        loggers: set[str] = set()
+        while loggers != {"ingest.snapshot.snapshotter", "ingest.sources.postgres.schema_tracking.relation_registry"}:
             assert snapshots.is_alive()
-            told = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
+            loggers = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
         snapshotter.stop()
         snapshots.join()
     jobs.settle()
@@ -269,7 +269,7 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
         except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
+    threads = [threading.Thread(target=work, args=[worker]) for worker in (first, second)]
     with chunked.streaming():  # each worker reads at its own position, so the result needs the stream
         for thread in threads:
             thread.start()
@@ -378,8 +378,10 @@ def test_tables_altered_between_chunks_are_read_again(chunked: PostgresJobs, acc
     *kept, dropped = rewrites
     chunked.assert_equal("public.accounts", *(f"public.{name}" for name in kept))
     assert [t.state for t in lake_tables(chunked) if t.table_name == f"public.{dropped}"] == [ENDED]
-    begun = {rewrites[name]: len(snapshots[name]) for name in kept}
-    assert all(count > 1 or "truncate" in statement for statement, count in begun.items()), begun
+    counts_of_snapshots = {rewrites[name]: len(snapshots[name]) for name in kept}
+    assert all(count > 1 or "truncate" in statement for statement, count in counts_of_snapshots.items()), (
+        counts_of_snapshots
+    )
     assert len(snapshots["accounts"]) == 1
 
 
@@ -433,11 +435,11 @@ def test_rows_with_a_key_of_a_domain_type_are_read_again(
         "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
     )
     jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5))
-    landed: list[object] = []
+    committed: list[object] = []
 
     def kill_second(chunks: object) -> None:
-        landed.append(chunks)
-        if len(landed) == 2:
+        committed.append(chunks)
+        if len(committed) == 2:
             raise Killed
 
     with pytest.raises(Killed):
@@ -466,12 +468,12 @@ def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: Postgre
     accounts.execute("create table other (id int primary key); insert into other values (1)")
     dropped = {f"{kind}_{place}": place for place in places for kind in ("dropped", "recreated")}
     copy_accounts(accounts, *dropped)
-    left = set(dropped)
+    remaining = set(dropped)
 
     def drop(place: str, chunks: Sequence[Chunk]) -> None:
-        for name in {name for name, _ in by_name(jobs, chunks)} & left:
+        for name in {name for name, _ in by_name(jobs, chunks)} & remaining:
             if dropped[name] == place:
-                left.remove(name)
+                remaining.remove(name)
                 accounts.execute(f"drop table {name}")
                 if name.startswith("recreated"):
                     accounts.execute(f"create table {name} (id int primary key, other text)")
@@ -480,15 +482,15 @@ def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: Postgre
     with jobs.streaming():  # a snapshot read at two positions waits for the stream
         jobs.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
     jobs.settle()
-    assert not left
+    assert not remaining
     states: defaultdict[str, list[str]] = defaultdict(list)
     for table in lake_tables(jobs):
         states[table.table_name].append(table.state)
     for name in dropped:
-        found = sorted(states[f"public.{name}"])
-        assert found == ([DONE, ENDED] if name.startswith("recreated") else [ENDED]), name
-    anew = [f"public.{name}" for name in dropped if name.startswith("recreated")]
-    jobs.assert_equal("public.accounts", "public.other", *anew)
+        actual = sorted(states[f"public.{name}"])
+        assert actual == ([DONE, ENDED] if name.startswith("recreated") else [ENDED]), name
+    recreated = [f"public.{name}" for name in dropped if name.startswith("recreated")]
+    jobs.assert_equal("public.accounts", "public.other", *recreated)
 
 
 def test_an_unreadable_table_is_reported_and_blocks_no_others(
@@ -620,10 +622,10 @@ def test_an_error_of_the_executors_is_reported_with_its_message(lake: Lake, sett
         reader.read([(1, {"folder": "nowhere"})])
 
 
-def naive_rows(jobs: PostgresJobs, landings: Sequence[str]) -> set[str]:
+def apply_in_commit_order(jobs: PostgresJobs, batches: Sequence[str]) -> set[str]:
     """Keys of accounts if each batch is applied in the order of the commits and deletes are final."""
     rows: set[str] = set()
-    for table in landings:
+    for table in batches:
         op = "op" if table == "wal_events" else "'insert' as op"
         query = f"select row_key, {op} from raw.{table} where source = '{jobs.source.name}'"
         for row in jobs.lake.spark.sql(query).collect():
@@ -642,33 +644,33 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     """Without this rule a row would reappear if it was read, then deleted, and its delete was committed first."""
     source = new_source(soft_deletes=soft_deletes)
     jobs = open_jobs(lake, source, settings)
-    landed = threading.Event()
-    asked: list[bool] = []
+    is_committed = threading.Event()
+    was_committed: list[bool] = []
 
     def delete(_: object) -> None:
         accounts.execute("delete from accounts where id = 1")
         # Committed at once, unless the stream waits for the snapshot.
-        asked.append(landed.wait(3))
+        was_committed.append(is_committed.wait(3))
 
     def after_stream(_: object) -> None:
-        landings.append("wal_events")
-        landed.set()
+        batches.append("wal_events")
+        is_committed.set()
 
-    landings: list[str] = []
+    batches: list[str] = []
     snapshotter = jobs.snapshotter(
         SnapshotHooks(
-            before_commit=call_once(lambda: delete(None)), after_commit=lambda _: landings.append("snapshot_rows")
+            before_commit=call_once(lambda: delete(None)), after_commit=lambda _: batches.append("snapshot_rows")
         )
     )
     writer = jobs.writer(jobs.streams[0], CommitHooks(after_commit=after_stream), snapshotter)
     thread = threading.Thread(target=writer.run)
     thread.start()
     snapshotter.run(until_done=True)
-    assert landed.wait(30)
+    assert is_committed.wait(30)
     writer.stop()
     thread.join()
-    assert asked == [soft_deletes]
-    assert ('["1"]' in naive_rows(PostgresJobs(lake, source, settings), landings)) == soft_deletes
+    assert was_committed == [soft_deletes]
+    assert ('["1"]' in apply_in_commit_order(PostgresJobs(lake, source, settings), batches)) == soft_deletes
 
 
 @pytest.mark.slow(reason="one table in two rare states")
@@ -680,14 +682,14 @@ def test_an_unreadable_table_does_not_block_hard_delete_streams(
     dsn = psycopg.conninfo.make_conninfo(accounts.dsn, user=role)
     source = new_source(dsn=dsn, publication="given", soft_deletes=False)
     whole = Settings(sources={source.name: source}, settings=settings)
-    land(lake, whole)
+    ingest(lake, whole)
     accounts.execute(f"revoke select on secret from {role}; update accounts set balance = 0")
     lake.tables.queue_snapshots(source.name, "asked for", ["public.secret"])
-    land(lake, whole)
+    ingest(lake, whole)
     PostgresJobs(lake, source, settings).assert_equal("public.accounts")
 
 
-def land(lake: Lake, settings: Settings) -> None:
+def ingest(lake: Lake, settings: Settings) -> None:
     jobs = AllJobs(lake, settings)
     with jobs.running():
         jobs.wait(until_caught_up=True)
@@ -698,15 +700,15 @@ def test_a_table_queued_by_the_last_batch_is_awaited(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     whole = Settings(sources={source.name: source}, settings=settings)
-    land(lake, whole)
+    ingest(lake, whole)
     (before,) = lake.tables.read(source.name).values()
 
     class Queuing(AllJobs):
         def committed_position(self, source: str) -> int | None:
-            found = super().committed_position(source)
+            position = super().committed_position(source)
             if lake.tables.read(source)[before.table_id] == before:
                 lake.tables.queue_snapshots(source, "asked for")
-            return found
+            return position
 
     jobs = Queuing(lake, whole)
     with jobs.running():
@@ -718,20 +720,21 @@ def test_a_table_queued_by_the_last_batch_is_awaited(
 
 @pytest.mark.slow(reason="the order of work, not its result")
 def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs, accounts: Database) -> None:
-    landed: list[str] = []
+    committed: list[str] = []
 
     def add(_: object) -> None:
         accounts.execute("create table later (id int primary key); insert into later values (1)")
 
     hooks = SnapshotHooks(
-        after_claim=call_once(lambda: add(None)), after_commit=lambda chunks: landed.extend(c.table_id for c in chunks)
+        after_claim=call_once(lambda: add(None)),
+        after_commit=lambda chunks: committed.extend(c.table_id for c in chunks),
     )
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with chunked.streaming():
         chunked.snapshot(hooks)
     chunked.stream()
     large, later = (chunked.table(f"public.{name}").table_id for name in ("accounts", "later"))
-    assert landed.index(later) < len(landed) - 1 - landed[::-1].index(large)
+    assert committed.index(later) < len(committed) - 1 - committed[::-1].index(large)
     chunked.assert_equal("public.accounts", "public.later")
 
 
@@ -763,16 +766,16 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs.settle()
     publication, create = jobs.source.publication, replication_slots.create_slot
 
-    def take_out(_: object) -> None:
+    def unpublish(_: object) -> None:
         accounts.execute(f'alter table accounts add x int; alter publication "{publication}" drop table accounts')
 
-    once = call_once(lambda: take_out(None))
+    once = call_once(lambda: unpublish(None))
 
-    def late(*arguments: Any) -> replication_slots.ExportedSnapshot:
+    def create_late(*arguments: Any) -> replication_slots.ExportedSnapshot:
         once(None)
         return create(*arguments)
 
-    monkeypatch.setattr(replication_slots, "create_slot", late)
+    monkeypatch.setattr(replication_slots, "create_slot", create_late)
     jobs.queue("public.accounts")
     jobs.snapshot()
     assert jobs.table("public.accounts").state == QUEUED
@@ -790,12 +793,14 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     jobs = PostgresJobs(
         lake, new_source(publication="part"), chunk_settings(settings, 2 * PAGES, catalog_poll_seconds=5.0)
     )
-    take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
-    jobs.snapshot(SnapshotHooks(before_done=take_out))
-    landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
-    ids = [int(row.id) for row in landed.collect()]
+    unpublish = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
+    jobs.snapshot(SnapshotHooks(before_done=unpublish))
+    snapshot_rows = lake.spark.sql(
+        f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'"
+    )
+    ids = [int(row.id) for row in snapshot_rows.collect()]
     assert ids
-    assert [one for one in ids if one % 2] == []
+    assert [number for number in ids if number % 2] == []
     jobs.close()
 
 
@@ -809,11 +814,11 @@ def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     put = SourceTables.upsert
 
     def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        found = put(self, source, rows)
+        registered = put(self, source, rows)
         if any(row.state == RUNNING for row in rows):
             share([])
-            return [row for row in found if row in self.read(source).values()]
-        return found
+            return [row for row in registered if row in self.read(source).values()]
+        return registered
 
     monkeypatch.setattr(SourceTables, "upsert", shared_then)
     jobs.snapshot()

@@ -341,23 +341,23 @@ def test_a_connection_that_only_the_client_lost_is_opened_again(
 ) -> None:
     """The server would keep the old connection, which blocks the slot."""
     accounts.execute(f"alter database {accounts.name} set wal_sender_timeout = 0")
-    relay = TcpProxy(accounts)
-    relay.start()
-    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=relay.port)
+    proxy = TcpProxy(accounts)
+    proxy.start()
+    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=proxy.port)
     jobs = PostgresJobs(lake, new_source(dsn=dsn), settings)
     jobs.settle()
     stored = threading.Event()
     with jobs.streaming(CommitHooks(after_store=lambda _: stored.set())) as writer:
         accounts.execute("update accounts set balance = 1")
         assert stored.wait(60)
-        relay.cut()
+        proxy.cut()
         accounts.execute("update accounts set balance = 2")
         target = parse_lsn(accounts.execute("select pg_logical_emit_message(true, 'test', '')::text")[0][0])
         while writer.progress.position.position <= target:
             stored.clear()
             assert stored.wait(60)
     assert len(jobs.events()) == 200
-    relay.close()
+    proxy.close()
     jobs.close()
 
 
@@ -427,8 +427,8 @@ def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> Non
 
 def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     position = jobs.stream().position
-    elsewhere = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
-    jobs.lake.store_position(type(position)(**{**elsewhere, "position": position.position + 1}))
+    other_system = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
+    jobs.lake.store_position(type(position)(**{**other_system, "position": position.position + 1}))
     with pytest.raises(Failure, match="another database cluster"):
         jobs.stream()
 
@@ -450,10 +450,10 @@ def test_a_wrong_dsn_is_a_one_line_error(
     message: str,
 ) -> None:
     dsn = psycopg.conninfo.make_conninfo(database.dsn, password="hidden", **change)
-    with pytest.raises(Failure, match=message) as caught:
+    with pytest.raises(Failure, match=message) as failure:
         PostgresJobs(lake, new_source(dsn=dsn), settings).stream()
-    assert "\n" not in str(caught.value)
-    assert "hidden" not in str(caught.value)
+    assert "\n" not in str(failure.value)
+    assert "hidden" not in str(failure.value)
 
 
 def test_a_server_restored_to_an_earlier_position_is_refused(

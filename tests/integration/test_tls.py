@@ -34,9 +34,9 @@ class TlsProxy(TcpProxy):
         self.versions: list[str | None] = []
 
     def accept_client(self, client: socket.socket) -> socket.socket:
-        while (asked := struct.unpack(">II", client.recv(8, socket.MSG_WAITALL))[1]) == GSS_REQUEST:
+        while (request := struct.unpack(">II", client.recv(8, socket.MSG_WAITALL))[1]) == GSS_REQUEST:
             client.sendall(b"N")
-        assert asked == SSL_REQUEST, "a connection without TLS"
+        assert request == SSL_REQUEST, "a connection without TLS"
         client.sendall(b"S")
         secure = self._context.wrap_socket(client, server_side=True)
         self.versions.append(secure.version())

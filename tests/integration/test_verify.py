@@ -76,16 +76,18 @@ def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipe
         "public.orders": TableComparison(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
         "public.pairs": TableComparison(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
     }
-    mine = f"source = '{pipeline.source.name}' and table_name"
-    pipeline.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
+    of_source = f"source = '{pipeline.source.name}' and table_name"
+    pipeline.spark.sql(f"""delete from core.row_state where {of_source} = 'public.orders' and row_key = '["1"]'""")
     pipeline.spark.sql(
         f"""update core.row_state set columns = map('id', '2', 'note', 'other')
-        where {mine} = 'public.orders' and row_key = '["2"]'"""
+        where {of_source} = 'public.orders' and row_key = '["2"]'"""
     )
     pipeline.spark.sql(
-        f"""update core.row_state set row_key = '["30"]' where {mine} = 'public.orders' and row_key = '["3"]'"""
+        f"""update core.row_state set row_key = '["30"]' where {of_source} = 'public.orders' and row_key = '["3"]'"""
     )
-    pipeline.spark.sql(f"update core.row_state set multiplicity = 1 where {mine} = 'public.pairs' and multiplicity = 2")
+    pipeline.spark.sql(
+        f"update core.row_state set multiplicity = 1 where {of_source} = 'public.pairs' and multiplicity = 2"
+    )
     assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
         "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with different values, of 10; "
         """such as ["1"], ["30"]"""
@@ -134,8 +136,8 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             return watermark()
 
         monkeypatch.setattr(tables, "watermark", begins)
-        found = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
-    assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
+        comparisons = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
+    assert {table: (v.is_equal, v.rows, v.changed) for table, v in comparisons.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
         "public.pairs": (True, 2, 0),
@@ -175,8 +177,8 @@ def test_verify_waits_while_runs_progress_and_reports_what_does_not(
         with ExitStack() as stack:
             stack.callback(tables.close)
             monkeypatch.setattr(tables, "plan", partial(planned, tables.plan))
-            found = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
-            return all(verdict.is_equal for verdict in found)
+            comparisons = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
+            return all(verdict.is_equal for verdict in comparisons)
 
     # No stream: no table is read, and nothing is held at the source.
     with pytest.raises(Failure, match=rf"no progress for 100 s.*: source {name}, writer 1\. Run `tidemark run`"):
@@ -271,10 +273,10 @@ def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
     pipeline.sync()
     with ThreadPoolExecutor(1) as pool:
         with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
-            begun = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
-            while "waiting up to" not in caplog.text and not begun.done():
+            resnapshot = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
+            while "waiting up to" not in caplog.text and not resnapshot.done():
                 time.sleep(0.05)
-        assert len(begun.result(60)) == 2
+        assert len(resnapshot.result(60)) == 2
     pipeline.sync()
     assert all(verdict.is_equal for verdict in verified(pipeline).values())
 
@@ -284,10 +286,10 @@ def test_status_warns_of_retained_wal_and_of_a_lost_slot(pipeline: SourcePipelin
 
     def problem() -> str:
         strict = pipeline.settings.settings.model_copy(update={"wal_retention_warning_bytes": ByteSize(1 << 20)})
-        (found,) = status.read_status(
+        (source_status,) = status.read_status(
             pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)
         ).sources
-        return found.problem
+        return source_status.problem
 
     assert problem() == ""
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")

@@ -73,17 +73,19 @@ def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     show(pipeline, "order.lines")
     database.execute("insert into order__lines values (3, 'c'); insert into \"order\".lines values (8, 'y')")
     now, before = f"{source}.order.lines", f"{source}.public.order__lines"
-    what = f"{view} shows {now}, but {before} when {every} was published"
-    with pytest.raises(Failure, match=what.replace(".", r"\.")) as refused:
+    message = f"{view} shows {now}, but {before} when {every} was published"
+    with pytest.raises(Failure, match=message.replace(".", r"\.")) as refused:
         pipeline.sync()
     assert f"set meta.replaces of the view to '{before}'" in str(refused.value)
     assert pipeline.rows(f"select v from buckets.{every}") == [("a",), ("b",)]
     assert pipeline.rows(f"select v from buckets.{others}") == [("y",), ("z",)]
     steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert (steps[every].state, steps[others].state) == ("invalid", "unchanged")
-    assert what in steps[every].reason
-    errors = [str(each) for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
-    assert errors[0].startswith(f"{what}: models/buckets/{every}.sql. Read a view of the table")
+    assert message in steps[every].reason
+    errors = [
+        str(finding) for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+    ]
+    assert errors[0].startswith(f"{message}: models/buckets/{every}.sql. Read a view of the table")
 
     both = ("run", "--select", view, every)
     # A full refresh does not confirm it, nor does the name of a table other than the replaced one.
@@ -94,7 +96,9 @@ def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     pipeline.model(*both)
     assert pipeline.rows(f"select v from buckets.{every}") == [("y",), ("z",)]
     assert pipeline.replayed(every) == pipeline.logged_rows(every)
-    assert not [each for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
+    assert not [
+        finding for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+    ]
     # The confirmation is needed once: without it no evaluation follows; the way back is another change.
     show(pipeline, "order.lines")
     assert pipeline.model(*both)[every].message == "unchanged"

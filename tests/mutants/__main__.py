@@ -38,9 +38,9 @@ class Outcome:
 
 def outcome(code: int, output: str) -> Outcome:
     """The outcome by pytest's output and exit code, 0 for passed and 1 for failed."""
-    found = _FAILED.search(output)
-    if code == 1 and found:
-        return Outcome(failed=found[1])
+    match = _FAILED.search(output)
+    if code == 1 and match:
+        return Outcome(failed=match[1])
     if code == 0:
         return Outcome()
     return Outcome(problem=f"pytest ended with {code}: {' '.join(output.split())[-500:]}")
@@ -61,10 +61,10 @@ def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
     # Compiled files have a resolution of seconds: a file that changes twice within a second would not be compiled
     # again.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    given = ["-x", "-q", "-rf", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    options = ["-x", "-q", "-rf", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
     limits = [f"--timeout={TIMEOUT_SECONDS}", "-o", "timeout_method=signal"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *given, *limits, *tests],
+        [sys.executable, "-m", "pytest", *options, *limits, *tests],
         cwd=folder,
         env=environment,
         check=False,
@@ -93,15 +93,15 @@ def detects(folder: Path, fault: Fault, *, all_tests: bool) -> bool:
     began = time.monotonic()
     file.write_text(fault.applied(text))
     try:
-        found = run_tests(folder, fault.tests)
-        if all_tests and not found.failed and not found.problem:
-            found = run_tests(folder, [])
+        result = run_tests(folder, fault.tests)
+        if all_tests and not result.failed and not result.problem:
+            result = run_tests(folder, [])
     finally:
         file.write_text(text)
-    name = found.failed if len(found.failed) <= LONGEST_NAME else found.failed.partition("[")[0]
-    said = f"caught by {name}" if name else found.problem or "SURVIVED"
-    click.echo(f"{fault.rule:4} {fault.id}: {said} ({time.monotonic() - began:.0f} s)")
-    return bool(found.failed)
+    name = result.failed if len(result.failed) <= LONGEST_NAME else result.failed.partition("[")[0]
+    line = f"caught by {name}" if name else result.problem or "SURVIVED"
+    click.echo(f"{fault.rule:4} {fault.id}: {line} ({time.monotonic() - began:.0f} s)")
+    return bool(result.failed)
 
 
 @click.command()
@@ -120,11 +120,11 @@ def main(only: tuple[str, ...], all_tests: bool, trust: bool) -> None:
         copy_checkout(folder)
         if not trust:
             # A test that fails without a fault detects none.
-            found = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))
-            if found.failed or found.problem:
-                raise click.ClickException(f"without a fault: {found.failed or found.problem}")
+            result = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))
+            if result.failed or result.problem:
+                raise click.ClickException(f"without a fault: {result.failed or result.problem}")
         survived = [fault.id for fault in faults if not detects(folder, fault, all_tests=all_tests)]
-    click.echo(f"{len(faults)} faults, {len(survived)} survived" + "".join(f"\n  {each}" for each in survived))
+    click.echo(f"{len(faults)} faults, {len(survived)} survived" + "".join(f"\n  {fault_id}" for fault_id in survived))
     sys.exit(bool(survived))
 
 

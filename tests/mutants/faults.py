@@ -30,17 +30,17 @@ class Fault:
     def applied(self, text: str) -> str:
         """The `text` of the file with the fault. Raises Stale."""
         lines = text.split("\n")
-        found = [number for number, line in enumerate(lines) if line.strip() == self.line]
-        if len(found) != 1:
-            raise Stale(f"{self.id}: in {self.file} the line is found {len(found)} times: {self.line}")
-        (at,) = found
-        lines[at] = lines[at].replace(self.line, self.becomes)
+        matches = [number for number, line in enumerate(lines) if line.strip() == self.line]
+        if len(matches) != 1:
+            raise Stale(f"{self.id}: in {self.file} the line is found {len(matches)} times: {self.line}")
+        (line_number,) = matches
+        lines[line_number] = lines[line_number].replace(self.line, self.becomes)
         return "\n".join(lines)
 
 
 def read(path: Path = LIST) -> list[Fault]:
     """All faults, in the order of the list."""
-    return [Fault(**{**each, "tests": tuple(each["tests"])}) for each in yaml.safe_load(path.read_text())]
+    return [Fault(**{**entry, "tests": tuple(entry["tests"])}) for entry in yaml.safe_load(path.read_text())]
 
 
 def chosen(faults: Iterable[Fault], only: Iterable[str]) -> list[Fault]:

@@ -33,7 +33,7 @@ def read(file: Path) -> Marks:
     """The tests and marks of a file."""
     module = ast.parse(file.read_text())
     reasoned = {id(node.func) for node in ast.walk(module) if isinstance(node, ast.Call) and _reason(node)}
-    found = Marks(unreasoned=[n.lineno for n in ast.walk(module) if _is_mark(n) and id(n) not in reasoned])  # type: ignore[attr-defined]
+    marks = Marks(unreasoned=[n.lineno for n in ast.walk(module) if _is_mark(n) and id(n) not in reasoned])  # type: ignore[attr-defined]
     names = {
         target.id
         for node in module.body
@@ -43,8 +43,8 @@ def read(file: Path) -> Marks:
     }
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            found.tests[node.name] = _test(node, names)
-    return found
+            marks.tests[node.name] = _test(node, names)
+    return marks
 
 
 def problem(named: str, root: Path = ROOT) -> str | None:
@@ -66,12 +66,12 @@ def _test(function: ast.FunctionDef, names: set[str]) -> Test:
     slow = "pytestmark" in names
     values: dict[bool, set[object]] = {True: set(), False: set()}
     for decorator in function.decorator_list:
-        given = list(_parameters(decorator))
-        slow |= not given and _is_slow(decorator, names)
-        if any(_is_slow(each, names) for each in given):
-            for each in given:
-                constants = {part.value for part in ast.walk(each) if isinstance(part, ast.Constant)}
-                values[_is_slow(each, names)] |= constants
+        parameters = list(_parameters(decorator))
+        slow |= not parameters and _is_slow(decorator, names)
+        if any(_is_slow(parameter_set, names) for parameter_set in parameters):
+            for parameter_set in parameters:
+                constants = {part.value for part in ast.walk(parameter_set) if isinstance(part, ast.Constant)}
+                values[_is_slow(parameter_set, names)] |= constants
     return Test(slow, frozenset(values[True]), frozenset(values[False]))
 
 
@@ -91,5 +91,5 @@ def _is_mark(node: ast.AST) -> bool:
 
 
 def _reason(call: ast.Call) -> str:
-    given = [k.value for k in call.keywords if k.arg == "reason"]
-    return "".join(str(v.value).strip() for v in given if isinstance(v, ast.Constant))
+    reasons = [k.value for k in call.keywords if k.arg == "reason"]
+    return "".join(str(v.value).strip() for v in reasons if isinstance(v, ast.Constant))

@@ -42,8 +42,8 @@ def test_only_a_new_position_is_stored_and_only_events_are_committed(tmp_path: P
     recorder = Recorder(tmp_path)
     committer = open_committer(recorder)
     committer.start()
-    for each in (batch(2, 10, ends_in_transaction=True), batch(0, 30)):
-        assert committer.enqueue(each)
+    for closed in (batch(2, 10, ends_in_transaction=True), batch(0, 30)):
+        assert committer.enqueue(closed)
         while not committer.is_idle:
             pass
     committer.finish()
@@ -122,15 +122,15 @@ def test_a_batch_written_before_an_earlier_one_moves_no_position(tmp_path: Path)
     committer = open_committer(recorder, after_store=stored.append)
     committer.start()
     slow, file = held_batch(1, 20)
-    for each in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
-        assert committer.enqueue(each)
+    for closed in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
+        assert committer.enqueue(closed)
     while len(committer._queued) > 1:
         pass
     assert recorder.calls == [("commit", 2)]
     file.write()
     committer.finish()
     assert recorder.calls == [("commit", 2), ("commit", 1), ("store", 40), ("acknowledge", 40)]
-    assert [at.has_events_past_position for at in stored] == [False]
+    assert [committed.has_events_past_position for committed in stored] == [False]
 
 
 def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +139,8 @@ def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, mo
     committer = open_committer(Recorder(tmp_path), after_store=stored.append)
     committer.start()
     (first, first_file), (second, second_file) = held_batch(1, 20), held_batch(1, 30)
-    for each in (first, second, batch(1, 40)):
-        assert committer.enqueue(each)
+    for closed in (first, second, batch(1, 40)):
+        assert committer.enqueue(closed)
     while committer.progress.commits < 1:
         pass
     first_file.write()
@@ -148,7 +148,10 @@ def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, mo
         pass
     second_file.write()
     committer.finish()
-    assert [(at.position.position, at.has_events_past_position) for at in stored] == [(20, True), (40, False)]
+    assert [(committed.position.position, committed.has_events_past_position) for committed in stored] == [
+        (20, True),
+        (40, False),
+    ]
 
 
 def test_a_failed_file_write_ends_the_committer_and_discards_the_file(tmp_path: Path) -> None:
@@ -179,8 +182,10 @@ def test_an_unfinished_transaction_has_events_past_the_position(
     stored: list[Batch] = []
     recorder = Recorder(tmp_path)
     committer = open_committer(recorder, after_store=stored.append)
-    for each in (first, second):
-        assert committer.enqueue(each)
+    for closed in (first, second):
+        assert committer.enqueue(closed)
     committer.start()
     committer.finish()
-    assert [(at.rows, at.position, at.has_events_past_position) for at in stored] == [(2, second.position, is_past)]
+    assert [(committed.rows, committed.position, committed.has_events_past_position) for committed in stored] == [
+        (2, second.position, is_past)
+    ]

@@ -10,7 +10,7 @@ MACROS = Macros("bucket/check_row_wise", "bucket/columns", "bucket/definition")
 
 
 @pytest.mark.parametrize(
-    ("plan", "found"),
+    ("plan", "expected"),
     [
         ("Filter (d#11 < cast(TODAY as date))", "TODAY"),
         ("Filter (d#11 < try_cast(today Europe/Amsterdam as date))", "today"),
@@ -28,8 +28,8 @@ MACROS = Macros("bucket/check_row_wise", "bucket/columns", "bucket/definition")
         ("Project [cast(now as string) AS a#6, cast(2020-01-01 as date) AS d#7, cast(nowhere as date) AS e#8]", ""),
     ],
 )
-def test_a_relative_date_in_the_plan_is_detected(plan: str, actual: str) -> None:
-    assert MACROS._not_row_wise({"operator": plan.partition(" ")[0], "text": plan}).strip() == actual
+def test_a_relative_date_in_the_plan_is_detected(plan: str, expected: str) -> None:
+    assert MACROS._not_row_wise({"operator": plan.partition(" ")[0], "text": plan}).strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,6 @@ def test_a_type_that_no_table_can_have_is_reported(kind: str, is_storable: bool)
 def test_integer_columns_are_recognised(form: str, columns: list[str], are_numbers: bool) -> None:
     types = {"id": "bigint", "n (1)": "integer", "at": "timestamp", "day": "interval day", "x": "struct<x: int>"}
     information = "".join(form.format(*column) for column in types.items()) + " |    |-- x: integer (nullable = true)\n"
-    for actual, expected in [(SimpleNamespace(information=information), are_numbers), (None, not columns)]:
-        macros = Macros("bucket/changed_rows", load_relation=lambda _, actual=actual: actual)
+    for relation, expected in [(SimpleNamespace(information=information), are_numbers), (None, not columns)]:
+        macros = Macros("bucket/changed_rows", load_relation=lambda _, relation=relation: relation)
         assert macros.are_whole_numbers("buckets.b", columns) is expected

@@ -44,8 +44,8 @@ def test_keys_are_read_by_partition_in_groups_of_a_thousand() -> None:
         (5, 500, 1),
         (6, 501, 1),
     ]
-    asked = [(chunk.partition_id, key) for chunk in chunks for key in chunk.row_keys or ()]
-    assert asked == rows
+    keys = [(chunk.partition_id, key) for chunk in chunks for key in chunk.row_keys or ()]
+    assert keys == rows
     assert {min_read_lsn(TABLE, chunk) for chunk in chunks} == {30}
 
 

@@ -33,7 +33,7 @@ def task(chunk: int) -> ChunkTask:
 
 def test_a_task_is_received_unchanged() -> None:
     shares = [[task(0), task(1)], [task(2)]]
-    sent = json.dumps([[one.pack() for one in share] for share in shares])
+    sent = json.dumps([[chunk_task.pack() for chunk_task in share] for share in shares])
     assert [[unpack(t) for t in share] for share in json.loads(sent)] == shares
 
 

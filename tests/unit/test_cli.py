@@ -74,12 +74,12 @@ def test_an_unwritable_log_is_a_one_line_error(
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
 
 
-@pytest.mark.parametrize("told", [None, "", ".", "/", "/no/such/folder", "/" + 300 * "a"])
+@pytest.mark.parametrize("lake_folder", [None, "", ".", "/", "/no/such/folder", "/" + 300 * "a"])
 def test_the_lake_is_in_the_working_directory(
-    told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake_folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIDEMARK_LAKE", raising=False)
-    monkeypatch.delenv("PWD") if told is None else monkeypatch.setenv("PWD", told)
+    monkeypatch.delenv("PWD") if lake_folder is None else monkeypatch.setenv("PWD", lake_folder)
     monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
     main.main()
     assert read_settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
@@ -107,7 +107,7 @@ def test_views_are_only_written_in_a_project(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["buckets", "--for", "user_id"], "Write --for NAME=VALUE"),
         (["buckets", "--for", "=5"], "Write --for NAME=VALUE"),
@@ -116,16 +116,16 @@ def test_views_are_only_written_in_a_project(
     ],
 )
 def test_invalid_arguments_are_refused(
-    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["tidemark", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main.main()
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("given", "values"),
+    ("name", "values"),
     [
         ("[]", "[]"),
         ("EU", '["EU"]'),
@@ -136,23 +136,23 @@ def test_invalid_arguments_are_refused(
         ("orders[7]", "[7]"),
     ],
 )
-def test_a_bucket_name_is_written_as_by_spark(given: str, values: str) -> None:
-    assert make_bucket_name("orders", given) == f"orders{values}"
+def test_a_bucket_name_is_written_as_by_spark(name: str, values: str) -> None:
+    assert make_bucket_name("orders", name) == f"orders{values}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_answered_with_the_work_to_be_finished(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    said: Queue[str] = Queue()
+    messages: Queue[str] = Queue()
     stopped: list[bool] = []
-    monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: said.put(text % values))
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: messages.put(text % values))
+    before = [signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)]
     try:
         call_on_stop_signal(lambda: stopped.append(True), "after the commits that are under way")
         os.kill(os.getpid(), number)
-        assert said.get(timeout=60) == "stopping after the commits that are under way"
+        assert messages.get(timeout=60) == "stopping after the commits that are under way"
     finally:
-        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(each, handler)
+        for signal_number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(signal_number, handler)
     assert stopped == [True]
 
 

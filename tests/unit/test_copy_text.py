@@ -93,8 +93,8 @@ def test_any_rows_are_decoded(table: list[list[Value]], batch: int, one_buffer: 
     payloads: list[bytes | memoryview] = [memoryview(encode(row)) for row in table]
     with mock.patch.object(copy_text, "BATCH_BYTES", batch):
         assert rows([b"".join(payloads)] if one_buffer else payloads, names) == table
-        found = list(decode(payloads, names, names[::-1]))
-    keys = [[value for b in found for value in b.keys[i].to_pylist()] for i in range(len(names))]
+        decoded = list(decode(payloads, names, names[::-1]))
+    keys = [[value for b in decoded for value in b.keys[i].to_pylist()] for i in range(len(names))]
     assert keys == [[row[-1 - i] for row in table] for i in range(len(names))]
 
 

@@ -51,30 +51,30 @@ def test_unknown_settings_are_reported(tmp_path: Path, text: bytes) -> None:
 
 
 def test_a_cause_below_a_long_stack_trace_is_reported() -> None:
-    found = _make_failure(_BEFORE_THE_NODES, "dbt did not finish", "dbt build", lake="/lake")
-    assert isinstance(found, Unavailable)
-    assert str(found) == "the file system is read-only: /lake/core/t/metadata. Make it writable."
+    failure = _make_failure(_BEFORE_THE_NODES, "dbt did not finish", "dbt build", lake="/lake")
+    assert isinstance(failure, Unavailable)
+    assert str(failure) == "the file system is read-only: /lake/core/t/metadata. Make it writable."
 
 
 def test_a_full_disk_without_a_folder_is_that_of_the_lake() -> None:
-    told = (
+    text = (
         "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.X.write"
     )
-    found = _make_failure(told, "dbt did not finish", "dbt build", lake="/srv/lake")
-    assert str(found) == "no space is left on the disk: /srv/lake. Free space there."
+    failure = _make_failure(text, "dbt did not finish", "dbt build", lake="/srv/lake")
+    assert str(failure) == "no space is left on the disk: /srv/lake. Free space there."
 
 
 def test_a_full_disk_reported_by_python_is_that_of_dbts_files() -> None:
-    found = _make_failure("Runtime Error\n  [Errno 28] No space left on device", "dbt", "dbt build", lake="/srv/lake")
-    assert str(found) == "no space is left on the disk: target/. Free space there."
+    failure = _make_failure("Runtime Error\n  [Errno 28] No space left on device", "dbt", "dbt build", lake="/srv/lake")
+    assert str(failure) == "no space is left on the disk: target/. Free space there."
 
 
 def test_javas_stack_trace_is_only_in_the_log_file(caplog: pytest.LogCaptureFixture) -> None:
-    told = _BEFORE_THE_NODES.replace("(Read-only file system)", "(Is a directory)")
-    line = _shorten(told)
+    text = _BEFORE_THE_NODES.replace("(Read-only file system)", "(Is a directory)")
+    line = _shorten(text)
     assert line.startswith("Runtime Error : org.apache.iceberg.exceptions.RuntimeIOException: Failed to create file")
     assert line.endswith("(Is a directory)")
     assert len(line) < MESSAGE_LENGTH
     with caplog.at_level(logging.ERROR):
-        _make_failure(told, "dbt did not finish", "dbt build", lake="/lake")
+        _make_failure(text, "dbt did not finish", "dbt build", lake="/lake")
     assert "HadoopOutputFile.java:87" in caplog.text

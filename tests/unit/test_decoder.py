@@ -121,8 +121,8 @@ class Catalog:
         return TableIdentity(f"id{relation.oid}", name, relation.oid, relation.oid if self.whole else 0, key)
 
 
-def decode(*payloads: bytes, catalog: Catalog | None = None, **at: int) -> EventBatch:
-    return Decoder("shop", 1, catalog or Catalog(), **at).feed([PayloadOffsets.from_messages(payloads)])
+def decode(*payloads: bytes, catalog: Catalog | None = None, **options: int) -> EventBatch:
+    return Decoder("shop", 1, catalog or Catalog(), **options).feed([PayloadOffsets.from_messages(payloads)])
 
 
 def events(batch: EventBatch) -> list[Event]:
@@ -512,7 +512,7 @@ def test_payloads_can_be_in_several_buffers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("payloads", "what"),
+    ("payloads", "message"),
     [
         ([xlog(b"S" + bytes(8))], "unknown replication message b'S'"),
         ([b"x" + bytes(40)], "unknown replication message"),
@@ -535,8 +535,8 @@ def test_payloads_can_be_in_several_buffers() -> None:
         ([begin(1), T1, insert(1, "1", "x").replace(b"x", b"\xff")], "not valid UTF-8"),
     ],
 )
-def test_an_invalid_message_is_refused(payloads: list[bytes], what: str) -> None:
-    with pytest.raises(Failure, match=what):
+def test_an_invalid_message_is_refused(payloads: list[bytes], message: str) -> None:
+    with pytest.raises(Failure, match=message):
         decode(*payloads)
 
 

@@ -134,8 +134,8 @@ class Reference:
         return values
 
     def _key(self, oid: int, values: dict[str, str | None]) -> str:
-        asked = self.catalog.describe(self.relations[oid]).key_columns
-        names = asked or sorted(self.relations[oid].column_names)
+        key_columns = self.catalog.describe(self.relations[oid]).key_columns
+        names = key_columns or sorted(self.relations[oid].column_names)
         return json.dumps([values[n] for n in names], ensure_ascii=False, separators=(",", ":"))
 
 
@@ -225,13 +225,13 @@ def test_any_stream_is_decoded_as_by_the_simple_decoder(
     catalog = Catalog(**{f"_{oid}": key for oid, (_, _, key) in TABLES.items()})
     reference, decoder = Reference(catalog), Decoder("shop", 1, catalog)
     rows: list[Row] = []
-    at, position, is_open = 0, None, False
+    offset, position, is_open = 0, None, False
     with mock.patch.object(message_batch, "MESSAGE_BATCH_BYTES", piece_bytes):
-        while at < len(payloads):
+        while offset < len(payloads):
             step = data.draw(st.integers(1, len(payloads)))
-            batch = decoder.feed([PayloadOffsets.from_messages(payloads[at : at + step])])
+            batch = decoder.feed([PayloadOffsets.from_messages(payloads[offset : offset + step])])
             rows += [tuple(row[name] for name in FIELDS) for row in events(batch)]
-            at, position, is_open = at + step, batch.position, batch.in_transaction
+            offset, position, is_open = offset + step, batch.position, batch.in_transaction
     for payload in payloads:
         reference.feed(payload)
     assert rows == reference.rows

@@ -33,8 +33,8 @@ def planned(
     macros.ops_relation = macros.torn = lambda *_: "other"
     macros.marks = lambda: {"orders": {"shop": mark}}
     macros.input_states = lambda: {"shop.public.orders": {"waiting": waiting, "changed_at": changed_at}}
-    found: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluation": evaluation})
-    return found
+    plan: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluation": evaluation})
+    return plan
 
 
 def test_a_definition_with_an_unready_input_waits() -> None:
@@ -83,10 +83,10 @@ def hashed(sql: str = "select id from orders", **settings: Any) -> str:
         "evaluation": "incremental",
         **settings,
     }
-    found: str = macros.bucket_definition(SimpleNamespace(name="orders"), sql, SimpleNamespace(**known).__dict__)[
+    digest: str = macros.bucket_definition(SimpleNamespace(name="orders"), sql, SimpleNamespace(**known).__dict__)[
         "hash"
     ]
-    return found
+    return digest
 
 
 def test_a_definitions_hash_covers_its_sql_and_settings() -> None:
@@ -109,19 +109,19 @@ def test_changes_since_a_watermark_end_at_the_newest_checkpoint(count: int) -> N
     predicate = Macros("positions/of_checkpoints").of_checkpoints("n", 10, 10 + count)
     numbers = range(-20, 2000)
     if " in " in predicate:
-        named = {int(each) for each in predicate.partition("(")[2].rstrip(")").split(",")}
-        found = [number for number in numbers if number in named and number >= 0]
+        named = {int(named_number) for named_number in predicate.partition("(")[2].rstrip(")").split(",")}
+        actual = [number for number in numbers if number in named and number >= 0]
     else:
         assert predicate == f"(n > 10 and n <= {10 + count})"
-        found = list(range(11, 11 + count))
-    assert found == list(range(11, 11 + count))
+        actual = list(range(11, 11 + count))
+    assert actual == list(range(11, 11 + count))
 
 
 def test_a_range_begins_at_the_end_of_the_previous_one() -> None:
     macros: Any = Macros("positions/ranges")
     macros.marks = lambda: {"events": {"shop": {"checkpoint_id": 3, "position": 90}}}
     macros.standing = lambda _: {"shop": HERE, "crm": {"checkpoint_id": 5, "position": 7}}
-    assert [(each["source"], each["lower"], each["upper"], each["since"]) for each in macros.ranges("events")] == [
+    assert [(scope["source"], scope["lower"], scope["upper"], scope["since"]) for scope in macros.ranges("events")] == [
         ("shop", 90, 120, 3),
         ("crm", 0, 7, 0),
     ]

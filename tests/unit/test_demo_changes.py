@@ -8,8 +8,8 @@ from ingest.demo.changes import KINDS, transaction
 
 
 def test_the_same_seed_makes_the_same_transactions() -> None:
-    one, other = (Random(7), Random(7))
-    assert [transaction(one, 100) for _ in range(50)] == [transaction(other, 100) for _ in range(50)]
+    first, second = (Random(7), Random(7))
+    assert [transaction(first, 100) for _ in range(50)] == [transaction(second, 100) for _ in range(50)]
 
 
 def test_all_kinds_are_as_frequent_as_their_weights() -> None:
@@ -23,15 +23,15 @@ def test_all_kinds_are_as_frequent_as_their_weights() -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_transactions_change_existing_flights(name: str) -> None:
     for step in KINDS[name][1](Random(3), list(range(5, 17))):
-        given = step.parameters
-        ids = {given[key] for key in ("id", "a", "b") if key in given} | {*given.get("ids", ())}
+        parameters = step.parameters
+        ids = {parameters[key] for key in ("id", "a", "b") if key in parameters} | {*parameters.get("ids", ())}
         assert ids <= set(range(5, 17))
 
 
 def test_only_a_rolled_back_transaction_does_not_commit() -> None:
     random = Random(2)
-    found = {t.name: t.commits for t in (transaction(random, 100) for _ in range(5000))}
-    assert [name for name, commits in found.items() if not commits] == ["rolled back"]
+    commits_by_name = {t.name: t.commits for t in (transaction(random, 100) for _ in range(5000))}
+    assert [name for name, commits in commits_by_name.items() if not commits] == ["rolled back"]
 
 
 def test_one_transaction_repeats_a_row_and_another_spans_tables() -> None:

@@ -45,7 +45,7 @@ def test_the_order_of_rows_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "extra", "missing"),
+    ("other", "extra", "missing"),
     [
         (ROWS.replace(b'2,"",', b"2,,"), 1, 1),
         (ROWS.replace(b"1.50", b"1.51"), 1, 1),
@@ -55,9 +55,9 @@ def test_the_order_of_rows_makes_no_difference() -> None:
     ],
     ids=["null for empty", "a value", "a row more", "a row twice", "no rows"],
 )
-def test_a_difference_is_counted_and_shown(theirs: bytes, extra: int, missing: int) -> None:
-    said = difference(parse(ROWS, SCHEMA), parse(theirs, SCHEMA), ["id"])
-    assert said.startswith(f"{extra} rows are in the lake only, {missing} in the source only")
+def test_a_difference_is_counted_and_shown(other: bytes, extra: int, missing: int) -> None:
+    text = difference(parse(ROWS, SCHEMA), parse(other, SCHEMA), ["id"])
+    assert text.startswith(f"{extra} rows are in the lake only, {missing} in the source only")
 
 
 def test_an_op_with_another_checksum_is_counted() -> None:

@@ -26,7 +26,7 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]])
 
 
 def sampled(*documents: dict[str, Any]) -> list[Field]:
-    return fields([parse(encode(each)) for each in documents])
+    return fields([parse(encode(sample_document)) for sample_document in documents])
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_a_field_has_the_common_type_of_its_values(values: list[Any], kind: str)
 
 
 def test_nested_fields_are_columns_in_document_order() -> None:
-    found = sampled({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
-    assert [(each.path, each.kind) for each in found] == [
+    actual_fields = sampled({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
+    assert [(sample_document.path, sample_document.kind) for sample_document in actual_fields] == [
         (("a", "b", "c"), "long"),
         (("a", "d"), "string"),
         (("e",), "long"),
@@ -76,8 +76,8 @@ def test_a_view_uses_macros_and_its_yml_describes_the_columns() -> None:
 
 
 def test_equal_names_get_numbers_and_several_databases_a_prefix() -> None:
-    one = {"a": {"b": 1}, "a_b": 2}
-    files = staging_models(SHOP, {"x.t": [parse(encode(one))], "y.t": [parse(encode(one))]})
+    first_shop = {"a": {"b": 1}, "a_b": 2}
+    files = staging_models(SHOP, {"x.t": [parse(encode(first_shop))], "y.t": [parse(encode(first_shop))]})
     assert sorted(files) == ["stg_shop__x__t.sql", "stg_shop__x__t.yml", "stg_shop__y__t.sql", "stg_shop__y__t.yml"]
     shown = {"a_b": ("a_b",), "a_b_2": ("a", "b")}
     assert parse_columns(files["stg_shop__x__t.sql"]) == shown
@@ -85,7 +85,7 @@ def test_equal_names_get_numbers_and_several_databases_a_prefix() -> None:
 
 def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> None:
     def written(collections: dict[str, dict[str, Any]]) -> dict[str, str]:
-        samples = {name: [parse(encode(each))] for name, each in collections.items()}
+        samples = {name: [parse(encode(sample_document))] for name, sample_document in collections.items()}
         views = document_views.staging_models(SHOP, samples, read_record(tmp_path))
         write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
         return {view.table: view.model for view in views}
@@ -106,7 +106,7 @@ def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:
     deep: dict[str, Any] = {"leaf": 1}
     for _ in range(100):
         deep = {"d": deep, "n": 1}
-    found = sampled(deep)
-    assert max(len(field.path) for field in found) == 32
-    (rest,) = (field for field in found if field.path == ("d",) * 32)
+    actual_fields = sampled(deep)
+    assert max(len(field.path) for field in actual_fields) == 32
+    (rest,) = (field for field in actual_fields if field.path == ("d",) * 32)
     assert rest.kind == "text"

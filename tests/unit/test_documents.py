@@ -64,8 +64,8 @@ def test_a_string_that_looks_like_a_double_is_unchanged() -> None:
 
 
 def test_null_and_absent_fields_are_distinguished() -> None:
-    found = DocumentBatch([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
-    assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
+    rows = DocumentBatch([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
+    assert rows == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
 
 
 def _fields(raw: bytes) -> list[tuple[str, str | None]]:
@@ -75,9 +75,11 @@ def _fields(raw: bytes) -> list[tuple[str, str | None]]:
 
 def _same(raw: list[bytes]) -> None:
     """The batch decoder reads each of them as `parse` does."""
-    found = DocumentBatch(raw)
-    assert found.columns().to_pylist() == [_fields(each) for each in raw]
-    assert found.row_keys().to_pylist() == [document_keys.row_key(elements.value(each, b"_id")) for each in raw]
+    batch = DocumentBatch(raw)
+    assert batch.columns().to_pylist() == [_fields(raw_document) for raw_document in raw]
+    assert batch.row_keys().to_pylist() == [
+        document_keys.row_key(elements.value(raw_document, b"_id")) for raw_document in raw
+    ]
 
 
 _odd_names = st.text(st.characters(exclude_categories=["Cs"]), max_size=5).filter(lambda name: "\0" not in name)
@@ -166,8 +168,8 @@ ALIKE: list[tuple[list[Any], str]] = [
 
 @pytest.mark.parametrize(("identifiers", "spelled"), ALIKE, ids=[spelled for _, spelled in ALIKE])
 def test_row_keys_distinguish_values_but_not_numeric_types(identifiers: list[Any], spelled: str) -> None:
-    found = {document_keys.row_key(elements.value(encode({"_id": each}), b"_id")) for each in identifiers}
-    assert found == {f"[{spelled}]"}
+    keys = {document_keys.row_key(elements.value(encode({"_id": identifier}), b"_id")) for identifier in identifiers}
+    assert keys == {f"[{spelled}]"}
 
 
 def test_invalid_utf8_bytes_are_escaped() -> None:
@@ -188,10 +190,10 @@ def test_a_document_that_looks_like_a_number_is_unchanged() -> None:
 
 
 def test_positions_and_timestamps_are_the_same_numbers() -> None:
-    at = cluster_time.to_position(Timestamp(1_700_000_000, 7))
-    assert cluster_time.to_timestamp(at) == Timestamp(1_700_000_000, 7)
-    assert cluster_time.token_position(f"82{at:016X}2B0429296E1404") == at
-    assert cluster_time.format_position(at) == "2023-11-14T22:13:20Z+7"
+    position = cluster_time.to_position(Timestamp(1_700_000_000, 7))
+    assert cluster_time.to_timestamp(position) == Timestamp(1_700_000_000, 7)
+    assert cluster_time.token_position(f"82{position:016X}2B0429296E1404") == position
+    assert cluster_time.format_position(position) == "2023-11-14T22:13:20Z+7"
 
 
 @pytest.mark.parametrize("token", [None, "81" + "0" * 16, "82", b"82"])

@@ -41,18 +41,18 @@ def _with(document: bytes, more: bytes) -> bytes:
 
 def test_elements_are_contiguous_and_complete() -> None:
     document = _with(encode(EVERYTHING), _OLD_TYPES)
-    found = list(elements.elements(document))
-    assert [each.name.decode() for each in found] == [*EVERYTHING, "undefined", "pointless", "pointer"]
-    assert found[-1].end == len(document) - 1
-    rest = b"".join(bytes([e.kind]) + e.name + b"\0" + document[e.start : e.end] for e in found)
+    actual = list(elements.elements(document))
+    assert [element.name.decode() for element in actual] == [*EVERYTHING, "undefined", "pointless", "pointer"]
+    assert actual[-1].end == len(document) - 1
+    rest = b"".join(bytes([e.kind]) + e.name + b"\0" + document[e.start : e.end] for e in actual)
     assert rest == document[4:-1]
 
 
 def test_a_query_by_id_has_the_original_bytes() -> None:
     odd = encode({"_id": "abcd"}).replace(b"abcd", b"a\xffcd")
     twice = _with(encode({}), b"\x03_id\0" + _with(encode({"a": 1}), b"\x10a\0\x02\0\0\0"))
-    given = [odd, twice, *(encode({"k": 1, "_id": value}) for value in EVERYTHING.values())]
-    values = [elements.value(each, b"_id") for each in given]
+    documents = [odd, twice, *(encode({"k": 1, "_id": value}) for value in EVERYTHING.values())]
+    values = [elements.value(raw_document, b"_id") for raw_document in documents]
     _, condition = elements.value(bytes(elements.one_of(values).raw), b"_id")
     _, array = elements.value(condition, b"$in")
     assert elements.fields(array) == {str(place).encode(): value for place, value in enumerate(values)}

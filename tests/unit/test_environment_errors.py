@@ -25,26 +25,26 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_of_the_environment_are_recognised(text: str) -> None:
-    found = unavailable_text(text, "the lake")
-    assert found is not None
-    assert TEXTS[text] in found.what
+    actual = unavailable_text(text, "the lake")
+    assert actual is not None
+    assert TEXTS[text] in actual.what
 
 
 def test_the_folder_comes_from_the_text_or_from_the_caller() -> None:
     text = "Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)"
-    for said, where in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
-        found = unavailable_text(said, "the lake")
-        assert found is not None
-        assert found.where == where
+    for message, location in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
+        actual = unavailable_text(message, "the lake")
+        assert actual is not None
+        assert actual.where == location
 
 
 def test_an_os_error_is_recognised_by_its_number_and_has_a_folder() -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lake/raw/data/4711.parquet")
     assert str(unavailable(error, "elsewhere")) == "no space is left on the disk: /lake/raw/data. Free space there."
     error = OSError(errno.EACCES, "Failed to open local file '/lake/raw/x.parquet'. Detail: Permission denied")
-    found = unavailable(error, "elsewhere")
-    assert found is not None
-    assert found.where == "/lake/raw"
+    actual = unavailable(error, "elsewhere")
+    assert actual is not None
+    assert actual.where == "/lake/raw"
 
 
 @pytest.mark.parametrize(

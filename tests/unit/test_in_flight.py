@@ -15,106 +15,106 @@ READER = 0
 
 
 def in_flight(*work: int, position: int = 7) -> InFlight:
-    mine = InFlight(position)
-    mine.begin(work)
-    return mine
+    work_in_flight = InFlight(position)
+    work_in_flight.begin(work)
+    return work_in_flight
 
 
 def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
-    mine = in_flight(8, 9, 10, 11)
+    work_in_flight = in_flight(8, 9, 10, 11)
     moved = []
-    for one in (9, 8, 11, 10):
-        mine.finish([one])
-        moved.append(mine.position)
+    for number in (9, 8, 11, 10):
+        work_in_flight.finish([number])
+        moved.append(work_in_flight.position)
     assert moved == [7, 9, 9, 11]
-    assert mine.idle
+    assert work_in_flight.idle
 
 
 def test_a_keepalive_does_not_overtake_uncommitted_events() -> None:
-    mine = in_flight(10, 20)
-    mine.keepalive(25)
-    mine.finish([20])
-    assert mine.position == 7
-    mine.finish([10])
-    assert mine.position == 25
+    work_in_flight = in_flight(10, 20)
+    work_in_flight.keepalive(25)
+    work_in_flight.finish([20])
+    assert work_in_flight.position == 7
+    work_in_flight.finish([10])
+    assert work_in_flight.position == 25
 
 
 def test_a_keepalive_moves_an_idle_writer() -> None:
-    mine = InFlight(7)
-    mine.keepalive(25)
-    assert mine.position == 25
-    assert mine.idle
+    work_in_flight = InFlight(7)
+    work_in_flight.keepalive(25)
+    assert work_in_flight.position == 25
+    assert work_in_flight.idle
 
 
 def test_a_keepalive_with_earlier_work_in_flight_is_ignored() -> None:
-    mine = in_flight(10)
-    mine.keepalive(10)
-    assert mine.position == 7
-    mine.finish([10])
-    mine.keepalive(9)
-    assert mine.position == 10
+    work_in_flight = in_flight(10)
+    work_in_flight.keepalive(10)
+    assert work_in_flight.position == 7
+    work_in_flight.finish([10])
+    work_in_flight.keepalive(9)
+    assert work_in_flight.position == 10
 
 
 def test_expected_work_blocks_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.begin([9])
-    mine.finish([9])
-    assert (mine.position, mine.idle) == (7, False)
-    mine.arrived(7, [8])
-    assert mine.position == 7
-    mine.finish([8])
-    assert (mine.position, mine.idle) == (9, True)
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.begin([9])
+    work_in_flight.finish([9])
+    assert (work_in_flight.position, work_in_flight.idle) == (7, False)
+    work_in_flight.arrived(7, [8])
+    assert work_in_flight.position == 7
+    work_in_flight.finish([8])
+    assert (work_in_flight.position, work_in_flight.idle) == (9, True)
 
 
 def test_cancelled_work_releases_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.begin([9])
-    mine.finish([9])
-    mine.arrived(7, [])
-    assert (mine.position, mine.idle) == (9, True)
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.begin([9])
+    work_in_flight.finish([9])
+    work_in_flight.arrived(7, [])
+    assert (work_in_flight.position, work_in_flight.idle) == (9, True)
 
 
 def test_the_slower_of_two_expected_works_blocks_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.expect(8)
-    mine.arrived(8, [10])
-    mine.finish([10])
-    assert mine.position == 7
-    mine.arrived(7, [])
-    assert mine.position == 10
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.expect(8)
+    work_in_flight.arrived(8, [10])
+    work_in_flight.finish([10])
+    assert work_in_flight.position == 7
+    work_in_flight.arrived(7, [])
+    assert work_in_flight.position == 10
 
 
 @pytest.mark.parametrize("again", [7, 8, 9])
 def test_work_is_not_started_twice_or_below_the_position(again: int) -> None:
-    mine = in_flight(8, 9)
-    mine.finish([9])
+    work_in_flight = in_flight(8, 9)
+    work_in_flight.finish([9])
     with pytest.raises(ValueError, match=f"^{again} has already begun"):
-        mine.begin([again])
+        work_in_flight.begin([again])
 
 
 @pytest.mark.parametrize("wrong", [7, 9, 10])
 def test_only_work_in_flight_can_be_finished(wrong: int) -> None:
-    mine = in_flight(8, 9)
-    mine.finish([9])
+    work_in_flight = in_flight(8, 9)
+    work_in_flight.finish([9])
     with pytest.raises(ValueError, match=f"{wrong} is not in flight"):
-        mine.finish([8, wrong])
-    assert mine.position == 7
+        work_in_flight.finish([8, wrong])
+    assert work_in_flight.position == 7
 
 
 @given(st.data(), st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=25))
 def test_the_position_is_the_highest_with_nothing_unfinished_below(data: st.DataObject, work: list[int]) -> None:
-    mine = in_flight(*work, position=0)
+    work_in_flight = in_flight(*work, position=0)
     unfinished = set(work)
-    for one in data.draw(st.permutations(work)):
-        before = mine.position
-        mine.finish([one])
-        unfinished.remove(one)
-        assert mine.position >= before
-        assert mine.position == max((w for w in work if w < min(unfinished, default=61)), default=0)
-    assert mine.idle
+    for number in data.draw(st.permutations(work)):
+        before = work_in_flight.position
+        work_in_flight.finish([number])
+        unfinished.remove(number)
+        assert work_in_flight.position >= before
+        assert work_in_flight.position == max((w for w in work if w < min(unfinished, default=61)), default=0)
+    assert work_in_flight.idle
 
 
 # --- Writers: all writers of a stream ---------------------------------------------------------------
@@ -125,11 +125,11 @@ def reader(stored: dict[int, int], rows: Iterable[tuple[int, int]] = ()) -> Writ
 
 
 def persisted_after(state: Writers, *announced: tuple[int, int]) -> list[int]:
-    found = [state.persisted]
+    positions = [state.persisted]
     for writer, position in announced:
         state.advance(writer, position)
-        found.append(state.persisted)
-    return found
+        positions.append(state.persisted)
+    return positions
 
 
 def test_ids_without_a_gap_are_persisted_past_the_slowest_writer() -> None:

@@ -39,8 +39,8 @@ def test_only_models_are_found_in_blocks_of_both_kinds() -> None:
 
 def test_an_error_in_a_model_is_reported_with_its_line() -> None:
     linter = Linter(config=FluffConfig.from_path(str(PROJECT)))
-    found = [line.split(" ")[:2] for line in problems("page.md", PAGE, linter)]
-    assert found == [["page.md:8:", "CP02"], ["page.md:13:", "LT14"]]
+    actual = [line.split(" ")[:2] for line in problems("page.md", PAGE, linter)]
+    assert actual == [["page.md:8:", "CP02"], ["page.md:13:", "LT14"]]
 
 
 def test_the_pages_of_the_project_show_models() -> None:

@@ -48,7 +48,7 @@ def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "are_same"),
+    ("first", "second", "are_same"),
     [
         (
             "Lost task 0.0 in stage 345.0 (TID 612) (host executor driver): SparkArithmeticException: [DIVIDE_BY_ZERO]",
@@ -67,8 +67,8 @@ def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture)
         ("slot tidemark_shop_2 is lost", "slot tidemark_shop_3 is lost", False),
     ],
 )
-def test_a_problem_is_the_same_despite_other_attempt_numbers(one: str, other: str, are_same: bool) -> None:
-    assert (message_pattern(one) == message_pattern(other)) == are_same
+def test_a_problem_is_the_same_despite_other_attempt_numbers(first: str, second: str, are_same: bool) -> None:
+    assert (message_pattern(first) == message_pattern(second)) == are_same
 
 
 def test_a_spark_error_is_logged_once_despite_other_stage_numbers(caplog: pytest.LogCaptureFixture) -> None:

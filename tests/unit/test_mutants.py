@@ -52,10 +52,10 @@ def test_a_line_that_does_not_occur_exactly_once_is_stale(text: str) -> None:
         FAULT.applied(text)
 
 
-@pytest.mark.parametrize(("only", "found"), [([], 2), (["P1"], 1), (["y"], 1), (["x", "y"], 2), (["P11"], 0)])
-def test_faults_are_chosen_by_id_or_rule(only: list[str], found: int) -> None:
+@pytest.mark.parametrize(("only", "count"), [([], 2), (["P1"], 1), (["y"], 1), (["x", "y"], 2), (["P11"], 0)])
+def test_faults_are_chosen_by_id_or_rule(only: list[str], count: int) -> None:
     other = Fault("y", "P2", *("",) * 4, ())
-    assert len(chosen([FAULT, other], only)) == found
+    assert len(chosen([FAULT, other], only)) == count
 
 
 @pytest.mark.parametrize(

@@ -71,8 +71,8 @@ def test_a_batch_knows_whether_it_ends_in_a_transaction(
     tmp_path: Path, received: list[EventBatch], expected: bool
 ) -> None:
     batch = opened(tmp_path)
-    for each in received:
-        batch.add(each)
+    for received_events in received:
+        batch.add(received_events)
     assert batch.close().ends_in_transaction is expected
 
 

@@ -17,9 +17,9 @@ def test_row_groups_keep_their_order(tmp_path: Path) -> None:
     for start in range(0, 100, 10):
         sink.write(pa.table({"n": range(start, start + 10)}))
     file = sink.close().result()
-    found = pq.ParquetFile(file.path)
-    assert (file.rows, found.num_row_groups) == (100, 10)
-    assert found.read()["n"].to_pylist() == list(range(100))
+    parquet_file = pq.ParquetFile(file.path)
+    assert (file.rows, parquet_file.num_row_groups) == (100, 10)
+    assert parquet_file.read()["n"].to_pylist() == list(range(100))
 
 
 @pytest.mark.parametrize("again", ["write", "close"])

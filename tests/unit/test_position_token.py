@@ -91,14 +91,14 @@ def test_a_token_is_before_one_that_has_no_writer_behind_it(lower: str, upper: s
     assert not up <= low
 
 
-@pytest.mark.parametrize(("one", "other"), [("m5~1.6", "m5~2.6"), ("m5~1.9", "s6"), ("m5~1.9", "m6~2.7")])
-def test_tokens_that_are_each_ahead_in_one_writer_have_no_order(one: str, other: str) -> None:
-    assert not Token.parse(one) <= Token.parse(other)
-    assert not Token.parse(other) <= Token.parse(one)
+@pytest.mark.parametrize(("first", "second"), [("m5~1.6", "m5~2.6"), ("m5~1.9", "s6"), ("m5~1.9", "m6~2.7")])
+def test_tokens_that_are_each_ahead_in_one_writer_have_no_order(first: str, second: str) -> None:
+    assert not Token.parse(first) <= Token.parse(second)
+    assert not Token.parse(second) <= Token.parse(first)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "maximum"),
+    ("first", "second", "maximum"),
     [
         ("s5", "s6", "s6"),
         ("m5~1.6", "m5~2.7", "m5~1.6~2.7"),
@@ -107,8 +107,8 @@ def test_tokens_that_are_each_ahead_in_one_writer_have_no_order(one: str, other:
         ("m5~1.6~2.9", "m4~1.8", "m5~1.8~2.9"),
     ],
 )
-def test_the_maximum_is_pointwise(one: str, other: str, maximum: str) -> None:
-    assert Token.parse(one).maximum(Token.parse(other)) == Token.parse(maximum)
+def test_the_maximum_is_pointwise(first: str, second: str, maximum: str) -> None:
+    assert Token.parse(first).maximum(Token.parse(second)) == Token.parse(maximum)
 
 
 @given(TOKENS)

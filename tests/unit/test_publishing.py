@@ -30,7 +30,7 @@ class Lake:
         self.statements: list[str] = []
         files = ("append_manifest", "branch", "commit_manifest", "finish", "passed_models", "publish", "refs")
         positions = ("core_relation", "is_built", "literal", "marks", "of_checkpoints", "run_memory", "standing")
-        given: dict[str, Any] = {
+        macro_context: dict[str, Any] = {
             "run_query": self.run_query,
             "api": SimpleNamespace(
                 Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")
@@ -44,7 +44,7 @@ class Lake:
             "fromjson": json.loads,
         }
         paths = [*(f"publish/{file}" for file in files), *(f"positions/{file}" for file in positions)]
-        macros: Any = Macros(*paths, "positions/highest", **{**given, **context})
+        macros: Any = Macros(*paths, "positions/highest", **{**macro_context, **context})
         macros.marks = lambda: {"events": {"shop": MARK}}
         macros.refs = lambda tables: {table: {"main": 1, BRANCH: 2} for table in tables}
         macros.moved_mains = lambda *_: []
@@ -67,7 +67,7 @@ class Lake:
 
     def places(self, *parts: str) -> list[int]:
         """The positions of the statements with these parts, in the order of the parts."""
-        return [next(at for at, each in enumerate(self.statements) if part in each) for part in parts]
+        return [next(number for number, statement in enumerate(self.statements) if part in statement) for part in parts]
 
 
 def published(lake: Lake, seen: int) -> None:
@@ -91,14 +91,14 @@ def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
     expected = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
     places = lake.places(*expected)
     assert places == sorted(places)
-    assert len([each for each in lake.statements if MARKS in each]) == 1
+    assert len([statement for statement in lake.statements if MARKS in statement]) == 1
 
 
 def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     lake = Lake(newest=8)
     with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
         published(lake, 7)
-    assert [each for each in lake.statements if not each.startswith("select")] == []
+    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
 def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
@@ -111,7 +111,7 @@ def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
 def test_no_release_is_completed_twice() -> None:
     lake = Lake(newest=7)
     lake.macros.recover()
-    assert [each for each in lake.statements if not each.startswith("select")] == []
+    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
 def node(name: str, *parents: str, kind: str = "model") -> Any:
@@ -143,11 +143,11 @@ def test_a_failure_publishes_nothing_that_depends_on_it(statuses: dict[str, str 
     """`test.a` tests `a`, on which `b` depends. A status of None: the node was not run."""
     nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
     results = [
-        SimpleNamespace(node=each, status=status, adapter_response={"code": "{}"})
-        for each in nodes
-        if (status := statuses.get(each.name, "pass" if each.resource_type == "test" else "success"))
+        SimpleNamespace(node=graph_node, status=status, adapter_response={"code": "{}"})
+        for graph_node in nodes
+        if (status := statuses.get(graph_node.name, "pass" if graph_node.resource_type == "test" else "success"))
     ]
-    graph = SimpleNamespace(nodes={each.unique_id: each for each in nodes})
-    lake = Lake(graph=graph, selected_resources=[each.unique_id for each in nodes])
+    graph = SimpleNamespace(nodes={graph_node.unique_id: graph_node for graph_node in nodes})
+    lake = Lake(graph=graph, selected_resources=[graph_node.unique_id for graph_node in nodes])
     lake.macros.is_definition = lambda _: False
     assert [model["name"] for model in lake.macros.passed_models(results)] == passed

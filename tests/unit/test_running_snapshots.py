@@ -36,7 +36,7 @@ def selected(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: st
     """Of tables a and b. size: of each chunk. whole: the table that is read at once."""
     snapshots = RunningSnapshots.from_rows([table("a"), table("b")], chunks)
     result = select_chunks(snapshots, NOW, max_bytes, lambda *_: size, lambda table: table.table_id == whole)
-    return [(each.table_id, each.chunk) for each in result]
+    return [(selected_chunk.table_id, selected_chunk.chunk) for selected_chunk in result]
 
 
 FREE = [chunk(name, number) for name in "ab" for number in range(2)]

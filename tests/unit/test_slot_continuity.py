@@ -25,8 +25,8 @@ class Server:
         monkeypatch.setattr(replication_slots, "identify_server", lambda _: self.system)
         monkeypatch.setattr(replication_slots, "read_current_lsn", lambda _: parse_lsn(self.now))
         monkeypatch.setattr(slot_continuity, "run_command", lambda *_: [{"content": history}])
-        nobody: Any = None
-        assert slot_continuity.check_log(nobody, nobody, STORED) == self.system
+        unused: Any = None
+        assert slot_continuity.check_log(unused, unused, STORED) == self.system
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def test_a_slot_advanced_past_the_stored_position_is_refused(
     monkeypatch: pytest.MonkeyPatch, confirmed: str, is_lost: bool
 ) -> None:
     monkeypatch.setattr(replication_slots, "check_writer_slot", lambda *_: None)
-    nobody: Any = None
-    found = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
+    unused: Any = None
+    slot_row = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
     if not is_lost:
-        slot_continuity.check_slot(nobody, STORED, found)
+        slot_continuity.check_slot(unused, STORED, slot_row)
         return
     with pytest.raises(Failure, match="another client has advanced the slot to 0/301"):
-        slot_continuity.check_slot(nobody, STORED, found)
+        slot_continuity.check_slot(unused, STORED, slot_row)

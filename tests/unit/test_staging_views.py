@@ -241,7 +241,9 @@ def test_write_keeps_edited_files(tmp_path: Path) -> None:
 def test_the_advice_to_overwrite_names_one_view(tmp_path: Path) -> None:
     web = SHOP.model_copy(update={"name": "web"})
     views = [
-        view for of in (SHOP, web) for view in table_views.staging_models(of, [table("a*"), table("abc")], {}, Record())
+        view
+        for view_source in (SHOP, web)
+        for view in table_views.staging_models(view_source, [table("a*"), table("abc")], {}, Record())
     ]
     write_views(views, Record(), lambda _: "", tmp_path)
     for view in views:
@@ -252,7 +254,11 @@ def test_the_advice_to_overwrite_names_one_view(tmp_path: Path) -> None:
     assert len(commands) == len(views)
     for view, (*_, source, force, pattern) in zip(views, commands, strict=True):
         assert force == "--force"
-        forced = [each for each in views if is_selected(each.table, [pattern]) and f"'{source}'" in each.sql]
+        forced = [
+            shown_view
+            for shown_view in views
+            if is_selected(shown_view.table, [pattern]) and f"'{source}'" in shown_view.sql
+        ]
         assert forced == [view]
 
 

@@ -13,12 +13,12 @@ def test_names_and_messages_are_shown_unchanged(
 ) -> None:
     table = {"table": "public.a[/b]", "state": "done", "rows": 1, "note": "[red]:x:"}
     source = SourceStatus("shop", None, None, problem="no [/such] slot", tables=[table])
-    at = datetime(2026, 11, 27, tzinfo=timezone.utc)
-    evaluation = {"kind": "full", "why": "new", "put": 1200, "removed": 0, "at": at}
+    evaluated_at = datetime(2026, 11, 27, tzinfo=timezone.utc)
+    evaluation = {"kind": "full", "why": "new", "put": 1200, "removed": 0, "at": evaluated_at}
     mark = {"definition": "d[/]", "source": "shop", "position": None, "state": "published", "evaluation": evaluation}
-    failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": at}
+    failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": evaluated_at}
     nowhere = {"definition": "e", "source": None, "position": None, "evaluation": None, **failed}
-    release = {"release_id": 7, "published_at": at, "age_seconds": 61.2}
+    release = {"release_id": 7, "published_at": evaluated_at, "age_seconds": 61.2}
     monkeypatch.setenv("COLUMNS", "200")
     render_status(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
     shown = capsys.readouterr().out

@@ -72,8 +72,8 @@ def test_jobs_are_restarted_until_they_run(failure: Exception) -> None:
 
 
 def test_a_source_is_failed_if_it_needs_action_or_never_opened() -> None:
-    away, lost = Unavailable("no primary answers"), Failure("the slot is lost")
-    for failure, is_opened, is_failed in ((away, True, False), (away, False, True), (lost, True, True)):
+    unavailable, lost = Unavailable("no primary answers"), Failure("the slot is lost")
+    for failure, is_opened, is_failed in ((unavailable, True, False), (unavailable, False, True), (lost, True, True)):
         tries = Tries(*[failure] * 1000) if is_opened else Tries(opening=failure)
         tries.supervisor.start()
         tries.until(lambda tries=tries: tries.opened > 2)  # type: ignore[misc]
@@ -124,16 +124,16 @@ def test_jobs_must_run_longer_after_each_repeated_failure() -> None:
     opened = threading.Condition()
 
     def open_jobs() -> list[Job]:
-        stopped, mine = threading.Event(), threading.Event()
+        stopped, own = threading.Event(), threading.Event()
         failure = failures[len(recovered)] if len(recovered) < len(failures) else None
         with opened:
-            recovered.append(mine)
+            recovered.append(own)
             steady.append(supervisor._steady_seconds)
             opened.notify_all()
 
         def run() -> None:
             if failure:
-                mine.wait()
+                own.wait()
                 raise failure
             stopped.wait()
 

@@ -6,7 +6,7 @@ NOW = 1000.0
 
 
 @pytest.mark.parametrize(
-    ("stored", "landed", "done", "held"),
+    ("stored", "unreached", "done", "expected"),
     [
         ([(1, 50, 400)], {}, [], {1: 0}),
         ([(1, 50, 400), (2, 50, 900)], {}, [], {1: 0, 2: 0}),
@@ -30,8 +30,8 @@ NOW = 1000.0
 )
 def test_a_writer_delays_changes_of_others_since_their_commit(
     stored: list[tuple[int, int, float]],
-    landed: dict[int, UnreachedChanges],
+    unreached: dict[int, UnreachedChanges],
     done: list[tuple[int, float]],
-    held: dict[int, int],
+    expected: dict[int, int],
 ) -> None:
-    assert lag_seconds(NOW, [PositionSample(*row) for row in stored], landed, done) == held
+    assert lag_seconds(NOW, [PositionSample(*row) for row in stored], unreached, done) == expected
