@@ -76,7 +76,7 @@ class Rows:
         self.core.macros._of_ranges = lambda _: "true"
         self.set_status(("ready", "S", 100))
         self.log()
-        self.add_snapshot_rows()
+        self.set_snapshot_rows()
         self.set_row_state()
 
     def set_status(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
@@ -92,8 +92,8 @@ class Rows:
         self.core.view("table_status", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
-        """Adds events: (commit_lsn, op, row_key, columns), and old_row_key if the key changed. An update without `v`
-        is partial.
+        """Sets the events: (commit_lsn, op, row_key, columns), and old_row_key if the key changed. Without `v` an
+        update is partial.
         """
         columns = (
             "source string, table_id string, table_name string, row_key string, old_row_key string, op string, "
@@ -107,10 +107,10 @@ class Rows:
         ]  # fmt: skip
         self.core.view("events", columns, *rows)
 
-    def add_snapshot_rows(
+    def set_snapshot_rows(
         self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)
     ) -> None:
-        """Adds rows of snapshot S: (row_key, columns), and (chunk, attempt) unless (0, 1)."""
+        """Sets the rows of snapshot S: (row_key, columns), and (chunk, attempt) unless (0, 1)."""
         columns = (
             "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
             f"partition_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
@@ -156,7 +156,7 @@ def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows)
     """The last event of a row wins. A deleted row is kept as a tombstone even if it was never seen, so it stays
     deleted.
     """
-    table.add_snapshot_rows(*((key, {"v": "of the snapshot"}) for key in "abc"))
+    table.set_snapshot_rows(*((key, {"v": "of the snapshot"}) for key in "abc"))
     table.log(
         (100, "update", "a", {"v": "of the log"}),
         (150, "update", "a", {"v": "the last"}),
@@ -173,16 +173,16 @@ def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows)
 
 def test_only_rows_of_the_attempt_that_is_marked_done_are_read(table: Rows) -> None:
     chunks = ((0, 2, "done"), (1, 1, "running"))
-    table.add_snapshot_rows(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
+    table.set_snapshot_rows(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
     assert table.run().keys() == {"a"}
 
 
 def test_a_truncate_deletes_all_rows_ordered_before_it(table: Rows) -> None:
     """Rows of a snapshot, of the log, and of earlier runs become tombstones."""
-    table.add_snapshot_rows(("read", {"v": "1"}))
+    table.set_snapshot_rows(("read", {"v": "1"}))
     table.set_row_state(("there", {"v": "1"}, 1))
     table.log(
-        (110, "insert", "landed", {"v": "1"}),
+        (110, "insert", "committed", {"v": "1"}),
         (120, "truncate", None, None),
         (130, "insert", "after", {"v": "1"}),
     )
@@ -194,7 +194,7 @@ def test_a_truncate_deletes_all_rows_ordered_before_it(table: Rows) -> None:
 def test_a_new_snapshot_replaces_the_rows_of_earlier_runs(table: Rows) -> None:
     """A row that is missing in the snapshot is deleted; an equal row is no change."""
     table.set_row_state(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
-    table.add_snapshot_rows(("same", {"v": "1"}), ("other", {"v": "2"}))
+    table.set_snapshot_rows(("same", {"v": "1"}), ("other", {"v": "2"}))
     table.set_status(("ready", "R", 10), ("ready", "S", 100))
     assert table.run() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
 
@@ -207,7 +207,7 @@ def test_all_rows_of_an_ended_generation_are_deleted(table: Rows) -> None:
 
 
 def test_a_table_that_is_not_admitted_has_no_rows(table: Rows) -> None:
-    table.add_snapshot_rows(("a", {"v": "1"}))
+    table.set_snapshot_rows(("a", {"v": "1"}))
     table.log((150, "insert", "b", {"v": "1"}))
     table.set_status(("waiting", None, None))  # type: ignore[arg-type]
     assert table.run() == {}
@@ -274,7 +274,7 @@ def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: Spark
         pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all, where none are named"),
         pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="not one that has left"),
         pytest.param([(1, 1, 120)], [1, 2], None, id="none, while one has no position"),
-        pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest incarnation"),
+        pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest epoch"),
         pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="one that has not moved"),
     ],
 )

@@ -81,15 +81,14 @@ def test_a_run_reads_no_rows_of_unchanged_tables(pipeline: SourcePipeline, datab
         assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
 
 
-def test_numeric_keys_of_changed_rows_prune_the_files_that_are_read(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_change_reads_its_table_three_times_by_numeric_key(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("update large set v = 'w' where id = 1")
     pipeline.ingest()
     appends: list[str] = []
     with intercept_statements(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
         read = read_by(pipeline)
-    # In `row_state` and in the definition, and once more to delete it there; not again for keys that are no number.
+    # Once in `row_state`, once in the definition, and once for the delete there; no further read for keys that are no
+    # numbers.
     assert 3 * MANY < read < 4 * MANY
-    # Of the rows evaluated, and of those that they are compared with, by both ways.
+    # In the evaluated rows, and in the rows that they are compared with, by both kinds of keys.
     assert appends[0].count("cast(`id` as string) as object_id") == 3

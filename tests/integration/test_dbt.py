@@ -150,7 +150,7 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     assert message() == "definition changed, PUT 3, REMOVE 0"
     assert message() == "unchanged"
     # A file changes during a run; a file that can't be parsed is reported, and no run uses the old text.
-    pipeline.definition("one", query + " where id > {{ told(", bucket_by=[], object_id="id", evaluation="incremental")
+    pipeline.definition("one", query + " where id > {{ shown(", bucket_by=[], object_id="id", evaluation="incremental")
     with pytest.raises(Failure, match="the dbt project can't be parsed"):
         run_loop.model()
     pipeline.write("macros/shown.sql", "{% macro shown(value) %}lower({{ value }}){% endmacro %}")

@@ -1,4 +1,4 @@
-"""After a failover the stream continues on the new timeline, which lacks the end of the old one."""
+"""After a failover the stream continues on the new timeline, which does not have the end of the old one."""
 
 import os
 import shutil
@@ -80,7 +80,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
         "recovery_target_lsn": lsn,
         "recovery_target_inclusive": "off",
         "recovery_target_action": "promote",
-        "hot_standby": "off",  # It is up when it is promoted.
+        "hot_standby": "off",  # The standby accepts connections only after its promotion.
     }
     sign = server.data / "recovery.signal"
     sign.touch()
@@ -88,7 +88,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
     server.start()
 
 
-def land_half(jobs: PostgresJobs, accounts: Database) -> str:
+def commit_half(jobs: PostgresJobs, accounts: Database) -> str:
     """The stream is killed with half of a transaction committed to the lake; returns the log position before it."""
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
@@ -114,7 +114,7 @@ def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
-    fail_over(server, standby, land_half(jobs, accounts))
+    fail_over(server, standby, commit_half(jobs, accounts))
     write_past(accounts)
     jobs.settle()
     assert_only_updates(jobs)
@@ -124,7 +124,7 @@ def test_half_a_transaction_stays_invisible_after_a_stream_reset(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
     standby = copy_of(server)
-    fail_over(server, standby, land_half(jobs, accounts))
+    fail_over(server, standby, commit_half(jobs, accounts))
     jobs.resnapshot()
     write_past(accounts)
     jobs.settle()

@@ -1,4 +1,4 @@
-"""Updates that change a row's key and lack values: their base rows are found within a run."""
+"""Updates that change a row's key without all values: their base rows are found within a run."""
 
 import random
 import re
@@ -124,9 +124,9 @@ def test_rows_with_random_key_changes_and_swaps_keep_all_values(spark: SparkSess
             move(draw.choice(list(rows)), draw.choice(free))
         elif step == "swap" and len(rows) > 1:
             a, b = draw.sample(list(rows), 2)
-            move(a, "meanwhile")
+            move(a, "temporary")
             move(b, a)
-            move("meanwhile", b)
+            move("temporary", b)
     kept(spark, log)
     actual, _ = followed(spark, "before")
     touched = {key for key, *_ in log}

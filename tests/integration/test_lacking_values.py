@@ -54,7 +54,7 @@ def test_rows_with_missing_values_and_no_base_row_are_read_again(lake: Lake) -> 
         (110, "update", "asked after", None, True),
         (130, "update", "asked before", None, True),
         (90, "update", "before the snapshot", None, True),
-        (150, "update", "not landed by all", None, True),
+        (150, "update", "not committed by all", None, True),
     ]
     records = [
         {

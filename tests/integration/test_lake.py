@@ -84,7 +84,7 @@ def test_many_files_are_one_commit(lake: Lake, name: str, procedures: bool) -> N
 def test_a_discarded_file_is_deleted(lake: Lake) -> None:
     folder = lake.commit_folder(EVENTS)
     sink = Sink(folder, EVENTS_SCHEMA)
-    sink.write(events("nobody", 1))
+    sink.write(events("discarded", 1))
     sink.discard()
     system, path = folder.open()
     assert system.get_file_info(f"{path}/{sink.path.rpartition('/')[2]}").type.name == "NotFound"
@@ -101,11 +101,11 @@ def test_only_columns_used_in_filters_have_statistics(lake: Lake, name: str) -> 
 def test_concurrent_commits_are_all_kept(lake: Lake, name: str, procedures: bool) -> None:
     lakes = [Lake(lake.spark, Committer(lake.spark, procedures=procedures)) for _ in range(3)]
 
-    def land(concurrent_lake: Lake) -> None:
+    def append_event(concurrent_lake: Lake) -> None:
         for _ in range(4):
             concurrent_lake.append(EVENTS, events(name, 1))
 
-    in_threads([partial(land, one) for one in lakes])
+    in_threads([partial(append_event, one) for one in lakes])
     assert count(lake, EVENTS, name) == 12
 
 

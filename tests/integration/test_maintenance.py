@@ -254,7 +254,7 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     assert_equal(pipeline, database)
     with pytest.raises(Failure, match="changes after token s1 are purged"):
         list(follow(pipeline.lake, name, Token(1), lambda _: True))
-    # A reader that was told to continue is further, as after a run with another setting.
+    # A higher purged position, as after a run with another setting, is kept.
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
     assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
@@ -343,17 +343,17 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     superseded = f"select count(*) from core.releases where release_id < {pinned}"
     checkpoints = f"select checkpoint_id from core.checkpoints where source = '{pipeline.source.name}'"
 
-    def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
+    def maintain(seconds: float, snapshots_seconds: float = 0) -> str:
         keep = {"keep_seconds": seconds, "iceberg_snapshot_retention_seconds": snapshots_seconds}
         return "\n".join(pipeline.project.run_operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
 
-    assert "core.releases" not in upkeep(3600)
-    assert "core.releases" not in upkeep(0, 3600)
+    assert "core.releases" not in maintain(3600)
+    assert "core.releases" not in maintain(0, 3600)
     pipeline.spark.conf.unset("spark.wap.branch")
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
     pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
-    assert "superseded rows purged" in upkeep(3600)
-    # One row per table, and the rows of dropped tables.
+    assert "superseded rows purged" in maintain(3600)
+    # One row per table, and the rows of the dropped tables.
     condition = f"{superseded} and model = '{by_customer}'"
     assert pipeline.rows(condition) == [(4,)]
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
@@ -371,7 +371,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     # dbt does not report the cause of its failure if another dbt ran inside of it.
     with pytest.raises(Failure), run_before_statement("merge into core.releases", pipeline.model):
         purge()
-    assert "old checkpoints purged" in upkeep(0)
+    assert "old checkpoints purged" in maintain(0)
     assert len(pipeline.rows(checkpoints)) == 1
     database.execute("update orders set total = 10 where id = 5")
     pipeline.sync()

@@ -192,7 +192,7 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
         database.execute(change)
         pipeline.sync()
         equal()
-    # Tables of an earlier Tidemark lack this column.
+    # Tables of an earlier Tidemark do not have this column.
     pipeline.spark.sql(f"alter table buckets.{name(pipeline, 'named')} drop column _key_number")
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
     pipeline.sync()
@@ -610,7 +610,7 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(pipeline: SourcePi
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     before = pipeline.rows(f"select * from buckets.{by_customer}")
-    # A failed test of the input view does not block `totals`, which reads the same view: it is published.
+    # The test also reads the view but is no test of it: `totals`, which reads the same view, is published.
     pipeline.write(
         f"tests/data_tests/no_refunds_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0 "

@@ -774,7 +774,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
             root.shop.a.insert_one({"_id": 1})
             jobs.stream()
             jobs.assert_documents_equal(root, "shop.a")
-            # A single database has another stream, so all collections are read once more.
+            # The stream of a single database is another one, so all collections are read once more.
             jobs.source = source("reader:secret", "shop.*")
             root.shop.a.insert_one({"_id": 2})
             jobs.settle()

@@ -78,7 +78,7 @@ def test_two_snapshot_processes_and_a_stream_complete_one_snapshot(
                 break
             database.execute("update big set id = -id where id = %s", [n])
             database.execute("delete from big where id = %s", [3001 - n])
-            time.sleep(0.05)  # with load, without a race
+            time.sleep(0.05)  # the rate of the load; no race depends on it
         assert [process.wait(300) for process in snapshots] == [0, 0]
     table = jobs.table("public.big")
     chunks = lake.chunks.read([str(table.snapshot_id)])
@@ -128,7 +128,7 @@ def _stopped_with_a_chunk(process: subprocess.Popen[bytes], jobs: PostgresJobs) 
         if {RUNNING, DONE} <= {chunk.state for chunk in chunks.values()}:
             return chunks
         process.send_signal(signal.SIGCONT)
-        time.sleep(0.2)  # among its chunks
+        time.sleep(0.2)  # until it has come that far
     raise AssertionError("it was done before it could be stopped")
 
 
@@ -158,7 +158,7 @@ def test_balances_agree_when_processes_are_killed(
     with pgbench(database, clients=8, rate=40):
         try:
             while not lake.active_writers(source.name):
-                time.sleep(0.5)  # until the first snapshot has begun
+                time.sleep(0.5)  # until the first stream process has started
             for _ in range(KILLS):
                 before = checked[-1:]
                 while checked[-1:] == before:  # killed processes have restarted

@@ -120,7 +120,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
         streaming = stack.enter_context(ExitStack())
         streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
-        def meanwhile() -> int:
+        def queue_and_read() -> int:
             """It is queued when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
@@ -132,7 +132,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
 
         def begins() -> int:
             """It is also queued before, to check that the stream advances."""
-            monkeypatch.setattr(tables, "watermark", meanwhile)
+            monkeypatch.setattr(tables, "watermark", queue_and_read)
             return watermark()
 
         monkeypatch.setattr(tables, "watermark", begins)

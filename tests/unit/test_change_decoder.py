@@ -26,7 +26,7 @@ class Source:
     def __init__(self, now: Mapping[str, bytes] | None = None) -> None:
         self.now = now or {}
         self.asked: list[tuple[Namespace, list[Any], int]] = []
-        self.catalogue = 0
+        self.catalog_polls = 0
         self.renamed: list[tuple[str, int]] = []
         self.batches: list[int] = []
         self.decoder = Decoder(
@@ -34,7 +34,7 @@ class Source:
             1,
             lambda name: name.startswith("shop."),
             self.look_up,
-            self.assert_reported,
+            self.request_catalog_poll,
             lambda table_id, cluster_time: self.renamed.append((table_id, cluster_time & 0xFF)),
         )
 
@@ -51,8 +51,8 @@ class Source:
     def key_of(identifier: Any) -> str:
         return document_keys.row_key(elements.value(encode({"_id": identifier}), b"_id"))
 
-    def assert_reported(self) -> None:
-        self.catalogue += 1
+    def request_catalog_poll(self) -> None:
+        self.catalog_polls += 1
 
     def feed(self, *events: dict[str, Any], token: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         seconds, increment = token or (events[-1]["clusterTime"].time, events[-1]["clusterTime"].inc)
@@ -163,7 +163,7 @@ def test_drops_and_renames_truncate_in_order_and_poll_the_catalog() -> None:
         ("truncate", "shop.other", None, True),
     ]
     assert events[0]["table_id"] == events[1]["table_id"] != events[2]["table_id"]
-    assert source.catalogue == 3
+    assert source.catalog_polls == 3
 
 
 def test_the_token_is_that_of_the_last_event_of_a_document() -> None:

@@ -103,7 +103,7 @@ def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> 
 
 
 def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:
-    deep: dict[str, Any] = {"leaf": 1}
+    deep: dict[str, Any] = {"value": 1}
     for _ in range(100):
         deep = {"d": deep, "n": 1}
     actual_fields = sampled(deep)

@@ -118,7 +118,7 @@ def test_jobs_that_have_failed_for_days_start_again(monkeypatch: pytest.MonkeyPa
 
 def test_jobs_must_run_longer_after_each_repeated_failure() -> None:
     """Otherwise an event that can't be committed would be a new problem each time it is read again."""
-    failures = [Failure("event 1 can't be landed")] * 5 + [Failure("the slot is lost")]
+    failures = [Failure("event 1 can't be committed")] * 5 + [Failure("the slot is lost")]
     recovered: list[threading.Event] = []
     steady: list[float] = []
     opened = threading.Condition()
