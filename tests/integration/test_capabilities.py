@@ -28,7 +28,7 @@ def new_catalog(spark: SparkSession, tmp_path: Path) -> NewCatalog:
     return make
 
 
-def left_of(folder: Path) -> list[Path]:
+def remaining_objects(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() or catalog_capabilities.PREFIX in path.name]
 
 
@@ -53,7 +53,7 @@ def test_a_hadoop_catalog_is_refused_for_its_lack_of_views(new_catalog: NewCatal
         Lake(spark)
     assert str(failure.value) == str(finding)
     assert spark.sql("show namespaces").collect() == []
-    assert left_of(tmp_path) == []
+    assert remaining_objects(tmp_path) == []
 
 
 def test_each_missing_capability_is_reported_and_the_check_continues(new_catalog: NewCatalog, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_each_missing_capability_is_reported_and_the_check_continues(new_catalog
     assert "can't create and replace views (" in views.what
     assert tables.what == "the catalog can't create tables of format version 3 (it created a table of version 2)"
     assert spark.sql("show namespaces").collect() == []
-    assert left_of(tmp_path) == [tmp_path / "old.db"]
+    assert remaining_objects(tmp_path) == [tmp_path / "old.db"]
 
 
 def test_a_failed_step_of_the_check_leaves_no_objects(

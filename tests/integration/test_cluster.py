@@ -73,7 +73,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     (tmp_path / "lake").mkdir()
 
-    def tidemark(*arguments: str) -> str:
+    def run_tidemark(*arguments: str) -> str:
         done = run_command(tmp_path, *TIDEMARK, *arguments)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
@@ -82,11 +82,11 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     with connect_server(tmp_path) as address:
         monkeypatch.setenv("TIDEMARK_TARGET", "cluster")
         monkeypatch.setenv("TIDEMARK_REMOTE", address)
-        tidemark("run", "--until-caught-up")
-        assert "it supports everything that Tidemark needs" in tidemark("check")
+        run_tidemark("run", "--until-caught-up")
+        assert "it supports everything that Tidemark needs" in run_tidemark("check")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         database.execute("update orders set id = 2000 where id = 20; update orders set id = 2001 where id = 2000")
-        tidemark("run", "--until-caught-up")
+        run_tidemark("run", "--until-caught-up")
         pipeline.definition(
             "numbers",
             f"select _row_key, id, cast(status as int) as number from {{{{ rows('{view}') }}}}",
@@ -97,7 +97,7 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
         )
         database.execute("update orders set status = 'lost' where id = 15")
         failed = run_command(tmp_path, *TIDEMARK, "run", "--until-caught-up")
-        ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
+        ops = [json.loads(line) for line in run_tidemark("ops", name, "0").splitlines()]
     put = {op["object_id"] for op in ops if op["op"] == "PUT"}
     removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}
     assert put - removed == {

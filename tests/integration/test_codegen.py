@@ -226,17 +226,17 @@ def make_typed_table(connection: Connection) -> None:
     connection.execute("set search_path = pg_catalog")
 
 
-def staged(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
+def create_views(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
     """Creates each table's generated view over rows as COPY prints them; equal rows are counted."""
     tables = catalog_tables.read_tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, multiplicity int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
-    return [spark.sql(rendered(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
+    return [spark.sql(render_model(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
 
-def rendered(text: str) -> str:
+def render_model(text: str) -> str:
     """The SQL of a generated model."""
     macros = Macros("texts/field", "texts/postgres", "positions/literal")
     template = Environment(autoescape=False).from_string(text)
@@ -264,7 +264,7 @@ def test_every_type_has_the_values_of_the_source(
     spark: SparkSession, connection: Connection, source: PostgresSource
 ) -> None:
     make_typed_table(connection)
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     printed = range(len(TYPED), len(TYPED) + len(TEXT))
     source_columns = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
     source_columns += [
@@ -293,7 +293,7 @@ def test_a_value_outside_of_sparks_range_is_null_and_keeps_its_text(
             (1, 'infinity', '-infinity', 'infinity', 'NaN'),
             (2, '0044-03-15 BC', '0044-03-15 BC', '0044-03-15 BC', 1.5)
     """)
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     texts = [f"_columns['{name}'] as {name}_text" for name in "dtzn"]
     rows = view.orderBy("id").selectExpr("d", "t", "z", "n", *texts).collect()
     assert [tuple(row) for row in rows] == [
@@ -380,14 +380,14 @@ def test_a_value_outside_of_sparks_range_is_null_and_keeps_its_text(
     ],
 )
 def test_a_value_of_another_type_raises_an_error(spark: SparkSession, kind: str, texts: list[str]) -> None:
-    read = rendered(cast("c", kind, {}).sql)
+    read = render_model(cast("c", kind, {}).sql)
     for text in texts:
         with pytest.raises(PySparkException, match="INVALID|MALFORMED|no such value"):
             spark.sql(f"select {read} as c from (select map('c', {literal(text)}) as columns)").collect()
 
 
 def test_the_error_names_the_value_its_column_and_the_fix(spark: SparkSession) -> None:
-    read = rendered(cast("it's", "timestamp with time zone", {}).sql)
+    read = render_model(cast("it's", "timestamp with time zone", {}).sql)
     message = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
     with pytest.raises(PySparkException, match=message):
         spark.sql(f"select {read} as c from (select map('it\\'s', '22:01:00') as columns)").collect()
@@ -424,7 +424,7 @@ def test_unusual_names_and_equal_rows_are_kept(
     literals = sql.SQL(", ").join(map(sql.Literal, values))
     connection.execute(insert.format(table, literals))
     connection.execute(sql.SQL("insert into {} default values").format(table))
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     rows = view.collect()
     assert len(rows) == 4
     (nulls,) = [row for row in rows if row["id"] is None]

@@ -53,7 +53,7 @@ def read(ops: list[Op], bucket: str, reader: BucketClient | None = None) -> Buck
     return reader
 
 
-def compacted(spark: SparkSession, ops: list[Op]) -> list[Op]:
+def compact(spark: SparkSession, ops: list[Op]) -> list[Op]:
     text = (ROOT / "macros/upkeep/compact_log.sql").read_text()
     macros: Any = Environment(autoescape=False, extensions=["jinja2.ext.do"]).from_string(text).module
     spark.createDataFrame([tuple(op.values()) for op in ops], SCHEMA).createOrReplaceTempView("log_to_compact")
@@ -72,18 +72,18 @@ def test_readers_at_any_op_id_reach_the_same_rows_and_checksum(spark: SparkSessi
             if log.draw.random() < 0.3:
                 readers.append((bucket, read(log.kept, bucket)))
         last = log.kept[-1]["op_id"]
-        log.kept = compacted(spark, log.kept)
+        log.kept = compact(spark, log.kept)
         assert log.kept[-1]["op_id"] == last  # no op id is used twice
-        check_kept(log.kept)
+        check_compacted_log(log.kept)
         heads = {bucket: read(log.written, bucket) for bucket in buckets}
         for bucket, head in heads.items():
             assert read(log.kept, bucket) == head
         for bucket, reader in readers:
             assert read(log.kept, bucket, reader) == heads[bucket]
-    assert compacted(spark, log.kept) == log.kept
+    assert compact(spark, log.kept) == log.kept
 
 
-def check_kept(ops: list[Op]) -> None:
+def check_compacted_log(ops: list[Op]) -> None:
     """A CLEAR is a bucket's first op; a MOVE names a later op and has no data."""
     by_id = {op["op_id"]: op for op in ops}
     assert len(by_id) == len(ops)

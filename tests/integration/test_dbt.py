@@ -29,7 +29,7 @@ def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
     return done.result if isinstance(done.result, list) else []
 
 
-def planned(pipeline: SourcePipeline, state: str) -> set[str]:
+def planned_definitions(pipeline: SourcePipeline, state: str) -> set[str]:
     """The definitions of this source that `plan` lists in this state."""
     steps = definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)
     return {step.definition for step in steps if step.state == state and pipeline.source.name in step.definition}
@@ -44,9 +44,9 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     first, second = (pipeline.definition(name, query, **options) for name in ("one", "other"))
-    assert planned(pipeline, "new") == {first, second}
+    assert planned_definitions(pipeline, "new") == {first, second}
     pipeline.sync()
-    assert planned(pipeline, "unchanged") == {first, second}
+    assert planned_definitions(pipeline, "unchanged") == {first, second}
     dbt(pipeline, "docs", "generate")
     catalog = json.loads((pipeline.folder / "target/catalog.json").read_text())["nodes"]
     assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{first}"]["columns"])
@@ -59,15 +59,15 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     shutil.copy(pipeline.folder / "target/manifest.json", pipeline.folder / "before")
     assert modified() == set()
     pipeline.definition("one", query + " where id > 1", **options)
-    assert planned(pipeline, "changed") == modified() == {first}
+    assert planned_definitions(pipeline, "changed") == modified() == {first}
     done = pipeline.model("run", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
     assert done[first].message == "definition changed, PUT 0, REMOVE 1"
     assert second not in done
-    assert planned(pipeline, "changed") == set()
+    assert planned_definitions(pipeline, "changed") == set()
     path = pipeline.folder / f"models/staging/{view}.sql"
     path.write_text(path.read_text().replace("cast(columns['v'] as string)", "upper(columns['v'])"))
     pipeline.write(f"models/staging/{view}.sql", path.read_text())
-    assert planned(pipeline, "changed") == {first, second}
+    assert planned_definitions(pipeline, "changed") == {first, second}
     assert modified() == {view, first, second}
     done = pipeline.model("run", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
     assert [done[name].message for name in (first, second)] == [
@@ -75,10 +75,10 @@ def test_plan_and_dbt_agree_on_what_has_changed(
         "definition changed, PUT 2, REMOVE 0",
     ]
     pipeline.write(f"models/staging/{view}.sql", path.read_text().rstrip() + ";\n")
-    assert planned(pipeline, "unchanged") == {first, second}
+    assert planned_definitions(pipeline, "unchanged") == {first, second}
     done = pipeline.model()
     assert {done[name].message for name in (first, second)} == {"unchanged"}
-    assert planned(pipeline, "unchanged") == {first, second}
+    assert planned_definitions(pipeline, "unchanged") == {first, second}
 
 
 def test_a_plan_lists_invalid_definitions_with_the_others(
@@ -127,7 +127,7 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     pipeline.sync()
     pipeline.write("macros/shown.sql", "{% macro shown(value) %}upper({{ value }}){% endmacro %}")
     capfd.readouterr()
-    assert planned(pipeline, "changed") == {definition}
+    assert planned_definitions(pipeline, "changed") == {definition}
     assert capfd.readouterr().out == ""
     # The view is not created again: nothing has changed yet.
     assert pipeline.model("run", "--select", definition)[definition].message == "unchanged"
@@ -157,7 +157,7 @@ def test_a_definition_is_planned_by_the_views_in_the_lake(
     pipeline.definition("one", query + " where id > 1", bucket_by=[], object_id="id", evaluation="incremental")
     assert message() == "definition changed, PUT 2, REMOVE 1"
     assert pipeline.bucket(definition, "id, v") == [(f"{definition}[]", 2, "b"), (f"{definition}[]", 3, "c")]
-    assert planned(pipeline, "unchanged") == {definition}
+    assert planned_definitions(pipeline, "unchanged") == {definition}
 
 
 def test_a_stale_view_of_views_keeps_its_definition_unpublished(

@@ -61,7 +61,7 @@ def sibling_folder(server: PostgresServer, name: str) -> Path:
     return server.data.with_name(f"{server.data.name}-{name}")
 
 
-def copy_of(server: PostgresServer) -> Path:
+def copy_data(server: PostgresServer) -> Path:
     """A copy of the cluster's current data, for a standby; the server starts again."""
     server.stop()
     copy = sibling_folder(server, "standby")
@@ -88,7 +88,7 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
     server.start()
 
 
-def commit_half(jobs: PostgresJobs, accounts: Database) -> str:
+def commit_half_transaction(jobs: PostgresJobs, accounts: Database) -> str:
     """The stream is killed with half of a transaction committed to the lake; returns the log position before it."""
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
@@ -98,7 +98,7 @@ def commit_half(jobs: PostgresJobs, accounts: Database) -> str:
     return before
 
 
-def write_past(accounts: Database) -> None:
+def write_next_segment(accounts: Database) -> None:
     """Writes until the log is past the end of the old timeline: more than a segment of 16 MiB."""
     for balance in (1, 2, 3):
         accounts.execute(f"update accounts set balance = {balance} where id = 1")
@@ -113,9 +113,9 @@ def assert_only_updates(jobs: PostgresJobs) -> None:
 def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
-    fail_over(server, standby, commit_half(jobs, accounts))
-    write_past(accounts)
+    standby = copy_data(server)
+    fail_over(server, standby, commit_half_transaction(jobs, accounts))
+    write_next_segment(accounts)
     jobs.settle()
     assert_only_updates(jobs)
 
@@ -123,10 +123,10 @@ def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
 def test_half_a_transaction_stays_invisible_after_a_stream_reset(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
-    fail_over(server, standby, commit_half(jobs, accounts))
+    standby = copy_data(server)
+    fail_over(server, standby, commit_half_transaction(jobs, accounts))
     jobs.resnapshot()
-    write_past(accounts)
+    write_next_segment(accounts)
     jobs.settle()
     assert_only_updates(jobs)
 
@@ -134,7 +134,7 @@ def test_half_a_transaction_stays_invisible_after_a_stream_reset(
 def test_a_snapshot_of_changes_missing_on_the_new_timeline_is_invisible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     before = log_end(accounts)
     accounts.execute("update accounts set balance = 999 where id = 1; insert into accounts values (5000, 'ghost', 1)")
     accounts.execute("select pg_switch_wal()")
@@ -142,7 +142,7 @@ def test_a_snapshot_of_changes_missing_on_the_new_timeline_is_invisible(
     jobs.snapshot()
     fail_over(server, standby, before)
     accounts.execute("update accounts set balance = 555 where id = 2")
-    write_past(accounts)
+    write_next_segment(accounts)
     jobs.settle()
     jobs.assert_equal("public.accounts")
 
@@ -150,7 +150,7 @@ def test_a_snapshot_of_changes_missing_on_the_new_timeline_is_invisible(
 def test_a_delayed_writer_deletes_no_events_of_the_new_timeline(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     fail_over(server, standby, log_end(accounts))
     second = jobs.writer()
     accounts.execute("update accounts set balance = 777 where id = 3")
@@ -163,12 +163,12 @@ def test_a_delayed_writer_deletes_no_events_of_the_new_timeline(
 def test_a_timeline_that_forked_before_the_stored_position_is_refused(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     before = log_end(accounts)
     accounts.execute("update accounts set balance = 0")
     jobs.stream()
     fail_over(server, standby, before)
-    write_past(accounts)
+    write_next_segment(accounts)
     with pytest.raises(Failure, match=r"timeline 2 of the cluster forked at .*, before the stored position"):
         jobs.stream()
     jobs.resnapshot()

@@ -69,7 +69,7 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
                 done = subprocess.run(
                     [*command, "ops", rows], env=environment, capture_output=True, text=True, check=True
                 )
-                return replayed(done.stdout)
+                return replay(done.stdout)
 
             try:
                 until(lambda _: rows_changed() > 0)
@@ -87,7 +87,7 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
         assert not any(sign in line for line in lines), shown.read_text()
 
 
-def replayed(ops: str) -> list[tuple[int, str]]:
+def replay(ops: str) -> list[tuple[int, str]]:
     """The rows that result from the lines of `tidemark ops`."""
     rows = {}
     for line in ops.splitlines():

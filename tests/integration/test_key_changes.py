@@ -19,7 +19,7 @@ COLUMNS_OF_KEPT = (
 )
 
 
-def kept(spark: SparkSession, log: Sequence[Record]) -> None:
+def create_kept_view(spark: SparkSession, log: Sequence[Record]) -> None:
     """Creates a view of events: (row_key, old_row_key, op, is_partial, columns) in the order of the log."""
     rows = [("shop", "T", *record, (1, commit_lsn, commit_lsn), None) for commit_lsn, record in enumerate(log)]
     spark.createDataFrame(rows, COLUMNS_OF_KEPT).createOrReplaceTempView("kept")
@@ -30,7 +30,7 @@ def cached_tables(spark: SparkSession) -> set[int]:
     return set(spark.sparkContext._jsc.getPersistentRDDs())
 
 
-def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict[str, str]], list[str]]:
+def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict[str, str]], list[str]]:
     """The last columns of each key by the view `kept`, and the statements that computed them."""
     statements: list[str] = []
 
@@ -64,7 +64,7 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
 
 
 def test_old_keys_are_joined_without_a_cross_join(spark: SparkSession) -> None:
-    kept(spark, [("a", "b", "update", True, {"v": "1"})])
+    create_kept_view(spark, [("a", "b", "update", True, {"v": "1"})])
     links = Macros("row_state/linked_segments", "row_state/laid_over").linked_segments()
     (plan,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
     assert "Window" in plan
@@ -84,8 +84,8 @@ def test_many_key_changes_of_one_row_take_a_few_steps(spark: SparkSession) -> No
     log: list[Record] = [("0", None, "insert", False, {"v": "0", "big": "x"})]
     for n in range(200):
         log += [(str(n), None, "delete", False, {}), (str(n + 1), str(n), "update", True, {"v": str(n + 1)})]
-    kept(spark, log)
-    columns, statements = followed(spark, None)
+    create_kept_view(spark, log)
+    columns, statements = fill_values(spark, None)
     assert columns["200"] == {"v": "200", "big": "x"}
     assert len([statement for statement in statements if statement.startswith("cache")]) == 11
 
@@ -127,8 +127,8 @@ def test_rows_with_random_key_changes_and_swaps_keep_all_values(spark: SparkSess
             move(a, "temporary")
             move(b, a)
             move("temporary", b)
-    kept(spark, log)
-    actual, _ = followed(spark, "before")
+    create_kept_view(spark, log)
+    actual, _ = fill_values(spark, "before")
     touched = {key for key, *_ in log}
     assert {key: actual.get(key) for key in rows if key in touched} == {
         key: rows[key] for key in rows if key in touched

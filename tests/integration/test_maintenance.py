@@ -77,17 +77,17 @@ def assert_equal(pipeline: SourcePipeline, database: Database) -> None:
         assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
-def reader_of(lines: list[str]) -> BucketClient:
-    return read_on(BucketClient(), lines)
+def replay_lines(lines: list[str]) -> BucketClient:
+    return continue_reading(BucketClient(), lines)
 
 
-def read_on(reader: BucketClient, lines: list[str]) -> BucketClient:
+def continue_reading(reader: BucketClient, lines: list[str]) -> BucketClient:
     for line in lines:
         reader.apply(json.loads(line))
     return reader
 
 
-def log_of(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
+def read_log(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
     return list(op_log.read_ops(pipeline.spark, definition, op_log.make_bucket_name(definition, bucket), after))
 
 
@@ -111,12 +111,12 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
         if emptied:
             database.execute("delete from orders where customer = 1")
             pipeline.sync()
-        full = log_of(pipeline, by_customer, "1")
-        readers = [reader_of(full[:n]) for n in range(len(full) + 1)]
+        full = read_log(pipeline, by_customer, "1")
+        readers = [replay_lines(full[:n]) for n in range(len(full) + 1)]
         head = readers[-1]
         last = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")
         assert len(compact(pipeline, by_customer)) == 1
-        compacted = [json.loads(line) for line in log_of(pipeline, by_customer, "1")]
+        compacted = [json.loads(line) for line in read_log(pipeline, by_customer, "1")]
         kinds = [op["op"] for op in compacted]
         assert kinds[0] == "CLEAR"
         assert kinds.count("CLEAR") == 1
@@ -129,14 +129,14 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
                 assert set(op) == {"op_id", "op", "checksum", "superseded_by", "checkpoint_id"}
         for reader in readers:
             begun_in_the_middle = reader.last_op_id < compacted[0]["op_id"]
-            lines = log_of(pipeline, by_customer, "1", reader.last_op_id)
+            lines = read_log(pipeline, by_customer, "1", reader.last_op_id)
             assert ("CLEAR" in "".join(lines)) == begun_in_the_middle
-            assert read_on(reader, lines) == head
+            assert continue_reading(reader, lines) == head
         assert pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
         assert compact(pipeline, by_customer) == []  # nothing is left to compact
     database.execute("insert into orders values (40, 1, 1)")
     pipeline.sync()
-    (added,) = log_of(pipeline, by_customer, "1", head.last_op_id)
+    (added,) = read_log(pipeline, by_customer, "1", head.last_op_id)
     assert json.loads(added)["op_id"] > last[0][0]
     assert_equal(pipeline, database)
 
@@ -144,13 +144,13 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
 def test_a_reader_gets_an_error_for_missing_ops(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
-    assert log_of(pipeline, by_customer, "99") == []
+    assert read_log(pipeline, by_customer, "99") == []
     assert not op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "99"))
     assert op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "1"))
     with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
-        log_of(pipeline, "nonsense", "1")
+        read_log(pipeline, "nonsense", "1")
     with pytest.raises(Failure, match="op 1000 is not in the log, whose last op is 12"):
-        log_of(pipeline, by_customer, "1", 1000)
+        read_log(pipeline, by_customer, "1", 1000)
 
 
 STATEMENTS: dict[str, Callable[[str], bool]] = {
@@ -196,7 +196,7 @@ def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: Sourc
         run_before_statement("insert into core.releases", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
-    assert len(log_of(pipeline, by_customer, "0")) == 5
+    assert len(read_log(pipeline, by_customer, "0")) == 5
     pipeline.model()
     assert_equal(pipeline, database)
     # Maintenance that was in progress: a run has written to the log meanwhile.

@@ -302,7 +302,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
 @pytest.mark.parametrize(
     "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default hold is in CI"))]
 )
-def test_a_new_snapshot_delays_what_snapshot_hold_says(
+def test_snapshot_hold_selects_the_outputs_delayed_by_a_new_snapshot(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
@@ -665,7 +665,7 @@ def test_a_column_whose_new_type_cannot_be_evaluated_is_unchanged(pipeline: Sour
     assert pipeline.model()[by_customer].message == "unchanged"
 
 
-def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
+def copy_pipeline(pipeline: SourcePipeline) -> SourcePipeline:
     """The same project in another folder, as another process has it."""
     late = SourcePipeline(pipeline.lake, pipeline.source, pipeline.settings.settings, pipeline.folder / "late")
     for path in ("models/staging", "models/buckets"):
@@ -680,7 +680,7 @@ def test_a_run_overtaken_by_another_one_publishes_nothing(pipeline: SourcePipeli
     pipeline.ingest()
     with (
         pytest.raises(ConcurrentPublishError),
-        run_before_statement("insert into core.releases", late_copy(pipeline).model),
+        run_before_statement("insert into core.releases", copy_pipeline(pipeline).model),
     ):
         pipeline.model()
     assert_equal(pipeline, database)
@@ -723,7 +723,7 @@ def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: Source
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
     def gone() -> list[definition_plan.PlannedChange]:
@@ -819,7 +819,7 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     pipeline.sync()
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
     as_text = {"by_customer": ("total from", "cast(total as string) as total from")}
     as_text["totals"] = ("sum(total)", "cast(sum(total) as string)")
     for definition, texts in as_text.items():
@@ -879,7 +879,7 @@ def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipe
 def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
-    project, other = pipeline.project, late_copy(pipeline).project
+    project, other = pipeline.project, copy_pipeline(pipeline).project
     tears: list[str] = []
     inserts: list[str] = []
     both = threading.Event()
@@ -1109,7 +1109,7 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
     totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
     definition = (pipeline.folder / path).read_text()
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
 
     def other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
         late.write(path, f"{{{{ config(materialized='{kind}', meta={{}}) }}}}\n{query}")

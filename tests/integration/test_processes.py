@@ -39,13 +39,13 @@ BIG = (
 )
 
 
-def sources_of(source: PostgresSource, folder: Path, lease: float = 60) -> str:
+def write_files(source: PostgresSource, folder: Path, lease: float = 60) -> str:
     """A sources.yml with this source, and a folder for the output of the processes."""
     (folder / "logs").mkdir()
     return str(write_sources(folder, source, {**SETTINGS, "chunk_lease_seconds": lease}))
 
 
-def tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
+def start_tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     """Starts a `tidemark` process whose output goes to its own file."""
     with (folder / f"{len(list(folder.iterdir()))}.log").open("wb") as log:
         return subprocess.Popen(
@@ -69,10 +69,10 @@ def test_two_snapshot_processes_and_a_stream_complete_one_snapshot(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute(BIG)
-    sources, logs = sources_of(source, tmp_path), tmp_path / "logs"
+    sources, logs = write_files(source, tmp_path), tmp_path / "logs"
     jobs = PostgresJobs(lake, source, settings)
-    with running(tidemark(logs, "stream", "--sources", sources)):
-        snapshots = [tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources) for _ in range(2)]
+    with running(start_tidemark(logs, "stream", "--sources", sources)):
+        snapshots = [start_tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources) for _ in range(2)]
         for n in range(1, 2000):
             if all(process.poll() is not None for process in snapshots):
                 break
@@ -94,10 +94,10 @@ def test_chunks_of_a_snapshot_process_paused_past_its_lease_are_ignored(
 ) -> None:
     database.execute(BIG)
     jobs = PostgresJobs(lake, source, settings.model_copy(update={"chunk_lease_seconds": 2.0}))
-    sources, logs = sources_of(source, tmp_path, lease=2), tmp_path / "logs"
+    sources, logs = write_files(source, tmp_path, lease=2), tmp_path / "logs"
     # Two processes read at two positions: the stream has the changes in between.
-    with running(tidemark(logs, "stream", "--sources", sources)):
-        paused = tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources)
+    with running(start_tidemark(logs, "stream", "--sources", sources)):
+        paused = start_tidemark(logs, "snapshot", "--until-caught-up", "--sources", sources)
         try:
             before = _stopped_with_a_chunk(paused, jobs)
             other = jobs.snapshot()
@@ -147,9 +147,9 @@ def test_balances_agree_when_processes_are_killed(
     source = new_source(writers=3)
     pipeline = SourcePipeline(lake, source, settings, tmp_path / "project")
     monkeypatch.setenv("TIDEMARK_DRIVER_MEMORY", "1g")
-    sources, logs = sources_of(source, tmp_path, lease=5), tmp_path / "logs"
+    sources, logs = write_files(source, tmp_path, lease=5), tmp_path / "logs"
     commands = [("stream", "--writer", "1"), ("stream", "--writer", "2", "--writer", "3"), ("snapshot",), ("snapshot",)]
-    processes = [tidemark(logs, *command, "--sources", sources) for command in commands]
+    processes = [start_tidemark(logs, *command, "--sources", sources) for command in commands]
     rng = random.Random(7)
     positions: dict[tuple[int, int], int] = {}
     checked: list[dict[str, int]] = []
@@ -181,7 +181,7 @@ def test_balances_agree_when_processes_are_killed(
                 for victim in (reading_process, rng.randrange(2)):
                     processes[victim].kill()
                     processes[victim].wait()
-                    processes[victim] = tidemark(logs, *commands[victim], "--sources", sources)
+                    processes[victim] = start_tidemark(logs, *commands[victim], "--sources", sources)
         finally:
             for process in processes:
                 process.kill()

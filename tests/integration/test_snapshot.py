@@ -49,7 +49,7 @@ def accounts(database: Database) -> Database:
 Hook = Callable[[object], None]
 
 
-def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
+def after_first_chunks(work: Callable[[], object]) -> SnapshotHooks:
     """Calls `work` once, after the first group of chunks was committed."""
     return SnapshotHooks(after_commit=call_once(work))
 
@@ -300,7 +300,7 @@ def test_no_chunk_is_read_before_the_snapshot_lsn_of_its_table(chunked: Postgres
         assert chunked.table("public.late").state == RUNNING
 
     with chunked.streaming():
-        chunked.snapshot(between_chunks(restart_snapshot))
+        chunked.snapshot(after_first_chunks(restart_snapshot))
     chunked.stream()
     chunked.assert_equal("public.late")
     chunked.assert_equal("public.accounts")
@@ -367,7 +367,7 @@ def test_tables_altered_between_chunks_are_read_again(chunked: PostgresJobs, acc
     snapshots: defaultdict[str, set[str]] = defaultdict(set)
 
     def rewrite(chunks: Sequence[Chunk]) -> None:
-        for name, chunk in by_name(chunked, chunks):
+        for name, chunk in name_chunks(chunked, chunks):
             if name in rewrites and name not in snapshots:
                 accounts.execute(rewrites[name].format(t=name))
             snapshots[name].add(chunk.snapshot_id)
@@ -393,7 +393,7 @@ def copy_accounts(accounts: Database, *names: str) -> None:
         )
 
 
-def by_name(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
+def name_chunks(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
     """Chunks with the names of their tables in `public`."""
     tables = jobs.lake.tables.read(jobs.source.name)
     return [(tables[chunk.table_id].table_name.removeprefix("public."), chunk) for chunk in chunks]
@@ -471,7 +471,7 @@ def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: Postgre
     remaining = set(dropped)
 
     def drop(place: str, chunks: Sequence[Chunk]) -> None:
-        for name in {name for name, _ in by_name(jobs, chunks)} & remaining:
+        for name in {name for name, _ in name_chunks(jobs, chunks)} & remaining:
             if dropped[name] == place:
                 remaining.remove(name)
                 accounts.execute(f"drop table {name}")

@@ -42,7 +42,7 @@ def pipeline(
     return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
+def verify_with_stream(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
     """With a running stream, as the source's log advances by itself."""
     with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
         return {v.table: v for v in verify_tables(pipeline.lake, pipeline.settings, 15, tables)}
@@ -72,7 +72,7 @@ def test_verify_skips_a_table_without_select_permission(
 
 def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
-    assert verified(pipeline) == {
+    assert verify_with_stream(pipeline) == {
         "public.orders": TableComparison(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
         "public.pairs": TableComparison(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
     }
@@ -88,11 +88,11 @@ def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipe
     pipeline.spark.sql(
         f"update core.row_state set multiplicity = 1 where {of_source} = 'public.pairs' and multiplicity = 2"
     )
-    assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
+    assert str(verify_with_stream(pipeline, "public.orders")["public.orders"]).endswith(
         "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with different values, of 10; "
         """such as ["1"], ["30"]"""
     )
-    assert verified(pipeline)["public.pairs"].different == 1
+    assert verify_with_stream(pipeline)["public.pairs"].different == 1
 
 
 @pytest.mark.slow(reason="a variant of rows that changed and changed back, which is in CI")
@@ -100,9 +100,9 @@ def test_verify_excludes_later_changes_and_waits_for_the_models(pipeline: Source
     pipeline.sync()
     database.execute("update orders set note = 'newer' where id = 1")
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(pipeline, "public.orders")
+        verify_with_stream(pipeline, "public.orders")
     pipeline.sync()
-    assert verified(pipeline, "public.orders")["public.orders"].is_equal
+    assert verify_with_stream(pipeline, "public.orders")["public.orders"].is_equal
     assert not list(Path(pipeline.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
 
 
@@ -147,7 +147,7 @@ def test_verify_counts_rows_that_changed_and_changed_back(
     assert pipeline.spark.sql(places[0]).collect() == pipeline.spark.sql(places[1]).collect()
 
 
-def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
+def fake_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
     """Between two polls of the waiting command 50 s pass, and the next of `steps` is run."""
     passed = 0.0
 
@@ -159,7 +159,7 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
     monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
-def test_verify_waits_while_runs_progress_and_reports_what_does_not(
+def test_verify_waits_while_runs_progress_and_reports_a_stalled_run(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -172,7 +172,7 @@ def test_verify_waits_while_runs_progress_and_reports_what_does_not(
         return plan(queued)
 
     def verdicts(*steps: Callable[[], object]) -> bool:
-        slow_time(monkeypatch, iter(steps))
+        fake_time(monkeypatch, iter(steps))
         tables = PostgresTables(pipeline.lake, pipeline.source, pipeline.settings.settings)
         with ExitStack() as stack:
             stack.callback(tables.close)
@@ -221,10 +221,10 @@ def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
     database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
     pipeline.ingest()
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(pipeline)
+        verify_with_stream(pipeline)
     pipeline.model()
     database.execute(f'alter publication "{pipeline.source.publication}" drop table orders; delete from orders')
-    assert {table: verdict.is_equal for table, verdict in verified(pipeline).items()} == {
+    assert {table: verdict.is_equal for table, verdict in verify_with_stream(pipeline).items()} == {
         "public.newer": True,
         "public.pairs": True,
     }
@@ -241,9 +241,9 @@ def test_a_snapshot_is_requested_by_table_name(pipeline: SourcePipeline, databas
     states = {t.table_name: t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()}
     assert states == {"public.orders": QUEUED, "public.pairs": DONE}
     with pytest.raises(Failure, match=r"snapshots are not complete: public.orders"):
-        verified(pipeline)
+        verify_with_stream(pipeline)
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
 @pytest.mark.slow(reason="a variant of the lost slot in test_supervision, which is in CI")
@@ -261,8 +261,8 @@ def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline,
         pipeline.ingest()
     assert len(resnapshot_sources(pipeline.lake, pipeline.settings)) == 2
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
-    assert verified(pipeline)["public.orders"].rows == 8
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
+    assert verify_with_stream(pipeline)["public.orders"].rows == 8
 
 
 @pytest.mark.slow(reason="waits until the end of a stream is noticed")
@@ -278,7 +278,7 @@ def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
                 time.sleep(0.05)
         assert len(resnapshot.result(60)) == 2
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
 def test_status_warns_of_retained_wal_and_of_a_lost_slot(pipeline: SourcePipeline, database: Database) -> None:

@@ -257,7 +257,7 @@ def test_the_drop_of_a_view_takes_an_ordinal_without_an_event() -> None:
     assert (insert["op"], insert["commit_index"]) == ("insert", 1)
 
 
-def broken(cluster_time: tuple[int, int], **changed: Any) -> bytes:
+def broken_event(cluster_time: tuple[int, int], **changed: Any) -> bytes:
     """An event in which a string named `x` has an invalid type."""
     return encode(event("insert", cluster_time, **changed)).replace(b"\x02x\0", b"\x20x\0")
 
@@ -265,21 +265,21 @@ def broken(cluster_time: tuple[int, int], **changed: Any) -> bytes:
 def test_an_undecodable_document_is_reported_by_id() -> None:
     source = Source()
     good = encode(event("insert", (5, 1), fullDocument={"_id": 1}))
-    events = [good, broken((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
+    events = [good, broken_event((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
     with pytest.raises(Failure, match="can't be decoded") as failure:
         list(source.decoder.feed(Events(events, 5 << 32 | 2)))
     assert f"shop.orders {key(7)}, changed at" in failure.value.where
 
 
 def test_an_undecodable_id_is_reported() -> None:
-    events = [broken((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
+    events = [broken_event((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
     with pytest.raises(Failure, match="can't be decoded") as failure:
         list(Source().decoder.feed(Events(events, 5 << 32 | 2)))
     assert "shop.orders" in failure.value.where
 
 
 def test_a_document_of_an_unselected_collection_is_not_decoded() -> None:
-    events = [broken((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
+    events = [broken_event((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
     assert [batch.events.num_rows for batch in Source().decoder.feed(Events(events, 5 << 32 | 2))] == [0]
 
 

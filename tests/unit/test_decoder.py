@@ -92,7 +92,7 @@ def truncate(*oids: int, lsn: int = 0) -> bytes:
     return xlog(b"T" + struct.pack(f">IB{len(oids)}I", len(oids), 0, *oids), lsn)
 
 
-def emitted(prefix: str, content: bytes, lsn: int, *, transactional: bool = True) -> bytes:
+def logical_message(prefix: str, content: bytes, lsn: int, *, transactional: bool = True) -> bytes:
     head = struct.pack(">BQ", transactional, lsn) + prefix.encode() + b"\0"
     return xlog(b"M" + head + struct.pack(">I", len(content)) + content, lsn)
 
@@ -478,15 +478,15 @@ def test_a_reply_request_of_the_server_is_recognised() -> None:
 
 def test_logical_messages_take_no_ordinal_and_are_returned() -> None:
     batch = decode(
-        *(emitted("tidemark", b"before", 5, transactional=False), begin(100), T1),
+        *(logical_message("tidemark", b"before", 5, transactional=False), begin(100), T1),
         *(
             insert(1, "1", "a"),
-            emitted("tidemark", b"\0\xff", 90),
+            logical_message("tidemark", b"\0\xff", 90),
             ORIGIN,
             TYPE,
             insert(1, "2", "b"),
         ),
-        *(commit(100), emitted("", b"", 120, transactional=False)),
+        *(commit(100), logical_message("", b"", 120, transactional=False)),
     )
     assert [row["commit_index"] for row in events(batch)] == [0, 1]
     assert [(m.prefix, m.content, m.lsn, m.transactional, m.commit_lsn) for m in batch.messages] == [
@@ -542,7 +542,7 @@ def test_an_invalid_message_is_refused(payloads: list[bytes], message: str) -> N
 
 ONE_OF_EACH = [
     *(keepalive(1), begin(1), T1, insert(1, "1", "x"), update(1, "1", "y", key=["2", None])),
-    *(delete(1, key=["1", None]), truncate(1), emitted("p", b"c", 1), commit(1)),
+    *(delete(1, key=["1", None]), truncate(1), logical_message("p", b"c", 1), commit(1)),
 ]
 
 

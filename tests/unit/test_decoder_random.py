@@ -20,10 +20,10 @@ from tests.unit.test_decoder import (
     begin,
     commit,
     delete,
-    emitted,
     events,
     insert,
     keepalive,
+    logical_message,
     relation,
     truncate,
     update,
@@ -207,7 +207,7 @@ def stream(draw: st.DrawFn) -> list[bytes]:
                     oids = draw(st.lists(st.sampled_from(list(shapes)), min_size=1, max_size=3))
                     payloads.append(truncate(*oids, lsn=lsn))
                 case 1:
-                    payloads.append(emitted("p", b"c", lsn))
+                    payloads.append(logical_message("p", b"c", lsn))
                 case 2:
                     payloads.append(keepalive(lsn + 5000))
                 case _:

@@ -22,7 +22,7 @@ MARK = {
 HERE = {"checkpoint_id": 5, "position": 120}
 
 
-def planned(
+def make_plan(
     *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
 ) -> dict[str, Any]:
     """The plan of a definition with this watermark; its input was changed last at a checkpoint."""
@@ -40,7 +40,7 @@ def planned(
 def test_a_definition_with_an_unready_input_waits() -> None:
     """It keeps its watermark and its published hash: changes made meanwhile are evaluated when the input is ready."""
     for mark in (MARK, {**MARK, "definition_hash": "old"}):
-        plan = planned(mark=mark, waiting=True)
+        plan = make_plan(mark=mark, waiting=True)
         assert not plan["evaluates"]
         assert plan["standing"] == {"shop": {"checkpoint_id": 3, "position": 90}}
         assert plan["definition_hash"] == mark["definition_hash"]
@@ -61,12 +61,12 @@ def test_a_definition_with_an_unready_input_waits() -> None:
 def test_a_definition_is_evaluated_when_it_or_an_input_changed(
     evaluation: str, changed_at: int, definition_hash: str, scope: str | None, reason: str
 ) -> None:
-    plan = planned(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluation=evaluation)
+    plan = make_plan(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluation=evaluation)
     assert (plan["scope"] if plan["evaluates"] else None, plan["reason"]) == (scope, reason)
     assert plan["standing"] == {"shop": HERE}
 
 
-def hashed(sql: str = "select id from orders", **settings: Any) -> str:
+def definition_hash(sql: str = "select id from orders", **settings: Any) -> str:
     """The hash of a definition."""
     macros: Any = Macros(
         "bucket/definition",
@@ -90,8 +90,18 @@ def hashed(sql: str = "select id from orders", **settings: Any) -> str:
 
 
 def test_a_definitions_hash_covers_its_sql_and_settings() -> None:
-    assert hashed() == hashed("select id -- the key\nfrom orders")
-    assert len({hashed(), hashed("select id from others"), hashed(object_id="no"), hashed(bucket_by=[])}) == 4
+    assert definition_hash() == definition_hash("select id -- the key\nfrom orders")
+    assert (
+        len(
+            {
+                definition_hash(),
+                definition_hash("select id from others"),
+                definition_hash(object_id="no"),
+                definition_hash(bucket_by=[]),
+            }
+        )
+        == 4
+    )
 
 
 def test_a_models_watermark_is_the_minimum_of_its_inputs() -> None:

@@ -25,7 +25,7 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]])
     return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
 
 
-def sampled(*documents: dict[str, Any]) -> list[Field]:
+def sample_fields(*documents: dict[str, Any]) -> list[Field]:
     return fields([parse(encode(sample_document)) for sample_document in documents])
 
 
@@ -49,11 +49,11 @@ def sampled(*documents: dict[str, Any]) -> list[Field]:
     ],
 )
 def test_a_field_has_the_common_type_of_its_values(values: list[Any], kind: str) -> None:
-    assert sampled(*({"f": value} for value in values)) == [Field(("f",), kind)]
+    assert sample_fields(*({"f": value} for value in values)) == [Field(("f",), kind)]
 
 
 def test_nested_fields_are_columns_in_document_order() -> None:
-    actual_fields = sampled({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
+    actual_fields = sample_fields({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
     assert [(sample_document.path, sample_document.kind) for sample_document in actual_fields] == [
         (("a", "b", "c"), "long"),
         (("a", "d"), "string"),
@@ -106,7 +106,7 @@ def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:
     deep: dict[str, Any] = {"value": 1}
     for _ in range(100):
         deep = {"d": deep, "n": 1}
-    actual_fields = sampled(deep)
+    actual_fields = sample_fields(deep)
     assert max(len(field.path) for field in actual_fields) == 32
     (rest,) = (field for field in actual_fields if field.path == ("d",) * 32)
     assert rest.kind == "text"

@@ -18,7 +18,7 @@ class Refused(Exception):
     """The error that a macro raises."""
 
 
-def refuse(message: str) -> None:
+def raise_refused(message: str) -> None:
     raise Refused(message)
 
 
@@ -35,7 +35,7 @@ class Lake:
             "api": SimpleNamespace(
                 Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")
             ),
-            "exceptions": SimpleNamespace(raise_compiler_error=refuse),
+            "exceptions": SimpleNamespace(raise_compiler_error=raise_refused),
             "load_relation": lambda relation: relation,
             "execute": True,
             "graph": {},
@@ -70,7 +70,7 @@ class Lake:
         return [next(number for number, statement in enumerate(self.statements) if part in statement) for part in parts]
 
 
-def published(lake: Lake, seen: int) -> None:
+def publish(lake: Lake, seen: int) -> None:
     """The staged tables of two models, based on the state after the release `seen`."""
     report: dict[str, Any] = {"standing": STANDING, "definition_hash": None, "columns": []}
     models = [
@@ -87,7 +87,7 @@ MARKS = "insert overwrite core.model_watermarks"
 
 def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
     lake = Lake()
-    published(lake, 7)
+    publish(lake, 7)
     expected = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
     places = lake.places(*expected)
     assert places == sorted(places)
@@ -97,7 +97,7 @@ def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
 def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     lake = Lake(newest=8)
     with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
-        published(lake, 7)
+        publish(lake, 7)
     assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 

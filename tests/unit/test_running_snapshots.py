@@ -32,7 +32,7 @@ def chunk(name: str, number: int, state: str = QUEUED, lease_until: datetime | N
     return replace(free, state=state, lease_until=lease_until)
 
 
-def selected(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: str = "") -> list[tuple[str, int]]:
+def claim_group(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: str = "") -> list[tuple[str, int]]:
     """Of tables a and b. size: of each chunk. whole: the table that is read at once."""
     snapshots = RunningSnapshots.from_rows([table("a"), table("b")], chunks)
     result = select_chunks(snapshots, NOW, max_bytes, lambda *_: size, lambda table: table.table_id == whole)
@@ -71,13 +71,13 @@ FREE = [chunk(name, number) for name in "ab" for number in range(2)]
     ],
 )
 def test_chunks_are_selected(chunks: list[Chunk], max_bytes: int, whole: str, expected: list[tuple[str, int]]) -> None:
-    assert selected(chunks, max_bytes, whole=whole) == expected
+    assert claim_group(chunks, max_bytes, whole=whole) == expected
 
 
 def test_a_group_has_a_bounded_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_snapshots, "GROUP_CHUNKS", 3)
-    assert len(selected(FREE, max_bytes=100, size=0)) == 3
-    assert len(selected(FREE, max_bytes=100, size=0, whole="b")) == 4
+    assert len(claim_group(FREE, max_bytes=100, size=0)) == 3
+    assert len(claim_group(FREE, max_bytes=100, size=0, whole="b")) == 4
 
 
 def test_a_snapshot_is_read_when_all_its_chunks_are_done() -> None:

@@ -18,14 +18,14 @@ def writer(recorder: Any, **settings: Any) -> StreamWriter:
     return StreamWriter(recorder, recorder, START, JobSettings(**settings))
 
 
-def streamed(folder: Path, received: Sequence[EventBatch], until: int, **settings: Any) -> list[tuple[str, int]]:
+def run_stream(folder: Path, received: Sequence[EventBatch], until: int, **settings: Any) -> list[tuple[str, int]]:
     recorder = Recorder(folder, received)
     writer(recorder, **settings).run(until=until)
     return recorder.calls
 
 
 def test_events_are_committed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
-    calls = streamed(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
+    calls = run_stream(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
     assert sum(number for call, number in calls if call == "commit") == 5
     committed = stored = 0
     for call, number in calls:
