@@ -14,14 +14,14 @@ from tests.harness.postgres_jobs import PostgresJobs
 class RandomKills:
     """A context in which the stream and one or two snapshot workers run, are killed at random hooks, and restart."""
 
-    def __init__(self, jobs: PostgresJobs, randomly: random.Random) -> None:
-        self._jobs, self._randomly = jobs, randomly
+    def __init__(self, jobs: PostgresJobs, rng: random.Random) -> None:
+        self._jobs, self._rng = jobs, rng
         self._is_over = threading.Event()
         self._running: list[StreamWriter | Snapshotter] = []
         self._failures: list[BaseException] = []
         makers: list[Callable[[], StreamWriter | Snapshotter]] = [
             lambda: jobs.writer(CommitHooks(*[self._kill_at_random] * 4)),
-            *[lambda: jobs.snapshotter(SnapshotHooks(*[self._kill_at_random] * 5))] * randomly.randint(1, 2),
+            *[lambda: jobs.snapshotter(SnapshotHooks(*[self._kill_at_random] * 5))] * rng.randint(1, 2),
         ]
         self._threads = [threading.Thread(target=self._run_repeatedly, args=[make]) for make in makers]
 
@@ -40,7 +40,7 @@ class RandomKills:
             raise failure
 
     def _kill_at_random(self, _: object) -> None:
-        if self._randomly.random() < 0.15:
+        if self._rng.random() < 0.15:
             raise Killed
 
     def _run_repeatedly(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:

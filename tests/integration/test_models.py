@@ -908,30 +908,30 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
 
 @pytest.mark.slow(reason="random")
 def test_random_changes_in_several_runs_equal_the_source(pipeline: SourcePipeline, database: Database) -> None:
-    randomly = random.Random(7)
+    rng = random.Random(7)
     pipeline.sync()
     with database.connect(autocommit=False) as connection:
         for _ in range(4):
             for _ in range(40):
-                for _ in range(randomly.randint(1, 4)):
+                for _ in range(rng.randint(1, 4)):
                     connection.execute("savepoint s")
                     try:
-                        connection.execute(_random_change(randomly))
+                        connection.execute(_random_change(rng))
                     except Exception:  # noqa: BLE001  # a duplicate key
                         connection.execute("rollback to s")
-                (connection.rollback if randomly.random() < 0.1 else connection.commit)()
+                (connection.rollback if rng.random() < 0.1 else connection.commit)()
             pipeline.sync()
             assert_equal(pipeline, database)
 
 
-def _random_change(randomly: random.Random) -> str:
-    a, b = randomly.randint(1, 60), randomly.randint(1, 60)
-    return randomly.choice(
+def _random_change(rng: random.Random) -> str:
+    a, b = rng.randint(1, 60), rng.randint(1, 60)
+    return rng.choice(
         [
-            f"insert into orders values ({a}, {b % 6}, 'new', {b}, repeat('{b}', {randomly.choice([1, 2500])}))",
-            f"update orders set status = '{randomly.choice(['paid', 'archived', 'new'])}' where id = {a}",
+            f"insert into orders values ({a}, {b % 6}, 'new', {b}, repeat('{b}', {rng.choice([1, 2500])}))",
+            f"update orders set status = '{rng.choice(['paid', 'archived', 'new'])}' where id = {a}",
             f"update orders set customer = {b % 6}, total = {b} where id between {a} and {a + 5}",
-            f"update orders set note = repeat('y', {randomly.choice([1, 2500])}) where id = {a}",
+            f"update orders set note = repeat('y', {rng.choice([1, 2500])}) where id = {a}",
             f"update orders set id = {b} where id = {a}",
             f"delete from orders where id = {a}",
         ]

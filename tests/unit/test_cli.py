@@ -147,9 +147,9 @@ def test_a_signal_is_answered_with_the_work_to_be_finished(monkeypatch: pytest.M
     monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: messages.put(text % values))
     before = [signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        call_on_stop_signal(lambda: stopped.append(True), "after the commits that are under way")
+        call_on_stop_signal(lambda: stopped.append(True), "after the commits in progress")
         os.kill(os.getpid(), number)
-        assert messages.get(timeout=60) == "stopping after the commits that are under way"
+        assert messages.get(timeout=60) == "stopping after the commits in progress"
     finally:
         for signal_number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
             signal.signal(signal_number, handler)

@@ -11,7 +11,7 @@ from tests.unit.calling import Macros
 BRANCH = "run_ab"
 EVENTS, ORDERS = "core.events", "buckets.orders"
 MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "release_id": 7, "definition_hash": None, "columns": []}
-STANDING = {"shop": {"checkpoint_id": 4, "position": 100}}
+POSITIONS = {"shop": {"checkpoint_id": 4, "position": 100}}
 
 
 class Refused(Exception):
@@ -72,7 +72,7 @@ class Lake:
 
 def publish(lake: Lake, seen: int) -> None:
     """The staged tables of two models, based on the state after the release `seen`."""
-    report: dict[str, Any] = {"standing": STANDING, "definition_hash": None, "columns": []}
+    report: dict[str, Any] = {"standing": POSITIONS, "definition_hash": None, "columns": []}
     models = [
         {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
         for name, table in (("events", EVENTS), ("orders", ORDERS))
