@@ -56,20 +56,20 @@ def rows(payloads: list[bytes | memoryview], names: list[str]) -> list[list[Any]
         (b"\\.\t\n", [".", ""]),
     ],
 )
-def test_a_row(wire: bytes, expected: list[Value]) -> None:
+def test_a_row_is_decoded(wire: bytes, expected: list[Value]) -> None:
     assert rows([wire], ["a", "b"]) == [expected]
 
 
-def test_one_empty_column() -> None:
+def test_a_row_of_one_empty_column_is_decoded() -> None:
     assert rows([b"\n", b"\\N\n", b"\n"], ["a"]) == [[""], [None], [""]]
 
 
-def test_no_columns() -> None:
+def test_rows_without_columns_are_decoded() -> None:
     (batch,) = decode([b"\n", b"\n\n"], [])
     assert (batch.count, batch.columns.to_pylist(), batch.keys) == (3, [[], [], []], [])
 
 
-def test_no_rows() -> None:
+def test_empty_data_has_no_rows() -> None:
     assert list(decode([], ["a"])) == []
     assert list(decode([b""], ["a"])) == []
 

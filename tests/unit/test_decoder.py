@@ -173,7 +173,7 @@ COMPOSITE = relation(1, "a* v b*")
         ),
     ],
 )
-def test_row_under_replica_identity_default(message: bytes, expected: list[Any]) -> None:
+def test_a_row_under_replica_identity_default_is_decoded(message: bytes, expected: list[Any]) -> None:
     assert changes(T1, message) == expected
 
 
@@ -207,7 +207,7 @@ def test_row_under_replica_identity_default(message: bytes, expected: list[Any])
         ),
     ],
 )
-def test_row_under_replica_identity_full_with_a_primary_key(message: bytes, expected: list[Any]) -> None:
+def test_a_row_under_identity_full_with_a_primary_key_is_decoded(message: bytes, expected: list[Any]) -> None:
     assert changes(FULL, message, catalog=Catalog(_1="id")) == expected
 
 
@@ -240,7 +240,7 @@ def test_row_under_replica_identity_full_with_a_primary_key(message: bytes, expe
         ),
     ],
 )
-def test_row_under_replica_identity_full_without_a_key(message: bytes, expected: list[Any]) -> None:
+def test_a_row_under_identity_full_without_a_key_is_decoded(message: bytes, expected: list[Any]) -> None:
     assert changes(FULL, message) == expected
 
 
@@ -277,7 +277,7 @@ def test_a_table_without_columns_has_events() -> None:
     ]
 
 
-def test_wide_and_narrow_and_full_tables_in_one_transaction() -> None:
+def test_tables_of_several_shapes_in_one_transaction_are_decoded() -> None:
     other = relation(2, "k* a b c", name="public.u")
     keyless = relation(3, "x y", identity="f", name="public.v")
     empty = relation(4, "", identity="f", name="public.w")
@@ -428,7 +428,9 @@ def test_the_catalog_is_read_at_every_relation_message() -> None:
         ([keepalive(5), begin(10), keepalive(12), T1], 5, 0),
     ],
 )
-def test_position(payloads: list[bytes], position: int | None, transactions: int) -> None:
+def test_positions_are_those_of_finished_transactions_and_keepalives(
+    payloads: list[bytes], position: int | None, transactions: int
+) -> None:
     batch = decode(*payloads)
     assert (batch.position, batch.transactions) == (position, transactions)
     decoder = Decoder("shop", 1, Catalog())

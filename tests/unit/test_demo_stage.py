@@ -23,7 +23,7 @@ def test_a_demos_lake_is_emptied(tmp_path: Path) -> None:
     assert not (tmp_path / "lake" / "raw").exists()
 
 
-def test_a_lake_of_another_project_is_not_deleted(tmp_path: Path) -> None:
+def test_a_lake_not_made_by_the_demo_is_not_deleted(tmp_path: Path) -> None:
     _fill(tmp_path, "nyc")
     with pytest.raises(UsageError, match="not a demo's"):
         wipe(tmp_path)

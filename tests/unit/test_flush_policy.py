@@ -52,5 +52,5 @@ BUSY = {"is_committer_idle": False}
         pytest.param({"is_position_requested": True, "position_age": 9.0}, False, id="the position is the last one"),
     ],
 )
-def test_a_batch_is_committed_when(state: dict[str, Any], expected: bool) -> None:
+def test_a_batch_is_committed_by_size_age_and_position(state: dict[str, Any], expected: bool) -> None:
     assert should_flush(FlushState(**{**vars(EMPTY), **state}), SETTINGS) is expected

@@ -67,7 +67,7 @@ def test_the_bytes_under_a_null_are_ignored() -> None:
     assert row_keys([hidden]).to_pylist() == ["[null]", '["x"]']
 
 
-def test_no_rows_or_no_columns_have_keys() -> None:
+def test_no_rows_have_no_keys_and_no_columns_have_empty_keys() -> None:
     assert row_keys([pa.array([], pa.string())]).to_pylist() == []
     assert row_keys([], rows=3).to_pylist() == ["[]"] * 3
     assert row_keys([]).type == pa.string()

@@ -79,7 +79,7 @@ def test_every_setting_has_a_unit_and_a_reason() -> None:
         assert field.description.startswith(unit), name
 
 
-def test_a_mongodb_source(load_text: Load) -> None:
+def test_a_mongodb_source_is_loaded(load_text: Load) -> None:
     settings = load_text("sources: {r: {mongodb: {uri: 'mongodb://h/', collections: ['r.*']}}}")
     (source,) = settings.sources.values()
     assert isinstance(source, MongoSource)

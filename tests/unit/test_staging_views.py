@@ -80,7 +80,7 @@ where source = 'shop' and table_name = 'public.orders' and not deleted
     )
 
 
-def test_a_view_without_unusual_types_has_no_text_columns() -> None:
+def test_a_view_without_unusual_types_omits_the_columns_map() -> None:
     files = staging_models(SHOP, [table("t", {"id": "integer"})], {})
     assert "_columns" not in files["stg_shop__t.sql"] + files["stg_shop__t.yml"]
 

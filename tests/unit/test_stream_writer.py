@@ -71,7 +71,7 @@ def test_a_stopped_writer_commits_the_rest_of_the_feed(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_events_of_an_invalid_position_are_dropped(tmp_path: Path) -> None:
+def test_events_rejected_before_the_commit_are_dropped(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [events(1, 20)])
     recorder.prepare_commit = lambda: False  # type: ignore[method-assign]
     stream = writer(recorder, commit_interval_seconds=3600)
