@@ -271,11 +271,11 @@ def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: Spark
     ("positions", "counting", "moved"),
     [
         pytest.param([(1, 1, 100), (1, 1, 120), (2, 1, 110)], [1, 2], 110, id="the slowest writer"),
-        pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all, where none are named"),
-        pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="not one that has left"),
-        pytest.param([(1, 1, 120)], [1, 2], None, id="none, while one has no position"),
+        pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all writers, if none are listed"),
+        pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="a removed writer does not count"),
+        pytest.param([(1, 1, 120)], [1, 2], None, id="none, while a writer has no position"),
         pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest epoch"),
-        pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="one that has not moved"),
+        pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="an epoch without progress"),
     ],
 )
 def test_the_checkpoint_is_the_minimum_position_of_the_writers(

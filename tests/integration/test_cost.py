@@ -47,7 +47,7 @@ def pipeline(
     return pipeline
 
 
-def read_by(pipeline: SourcePipeline) -> int:
+def count_rows_read(pipeline: SourcePipeline) -> int:
     """The number of rows, of all tables of the lake, that a run reads."""
     before = _stages(pipeline)
     pipeline.model()
@@ -78,7 +78,7 @@ def test_a_run_reads_no_rows_of_unchanged_tables(pipeline: SourcePipeline, datab
     for change in CHANGES:
         database.execute(change)
         pipeline.ingest()
-        assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
+        assert (change, 0) < (change, count_rows_read(pipeline)) < (change, MANY)
 
 
 def test_a_change_reads_its_table_three_times_by_numeric_key(pipeline: SourcePipeline, database: Database) -> None:
@@ -86,7 +86,7 @@ def test_a_change_reads_its_table_three_times_by_numeric_key(pipeline: SourcePip
     pipeline.ingest()
     appends: list[str] = []
     with intercept_statements(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
-        read = read_by(pipeline)
+        read = count_rows_read(pipeline)
     # Once in `row_state`, once in the definition, and once for the delete there; no further read for keys that are no
     # numbers.
     assert 3 * MANY < read < 4 * MANY

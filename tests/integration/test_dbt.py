@@ -21,7 +21,7 @@ from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
 
 
-def dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
+def run_dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
     """Runs a dbt command as a user would."""
     options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder / "profiles")]
     done = dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *options])
@@ -47,12 +47,12 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     assert planned_definitions(pipeline, "new") == {first, second}
     pipeline.sync()
     assert planned_definitions(pipeline, "unchanged") == {first, second}
-    dbt(pipeline, "docs", "generate")
+    run_dbt(pipeline, "docs", "generate")
     catalog = json.loads((pipeline.folder / "target/catalog.json").read_text())["nodes"]
     assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{first}"]["columns"])
 
     def modified() -> set[str]:
-        names = dbt(pipeline, "ls", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
+        names = run_dbt(pipeline, "ls", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))
         return {name.rpartition(".")[2] for name in names}
 
     (pipeline.folder / "before").mkdir()

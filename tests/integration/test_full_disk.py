@@ -46,37 +46,37 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
             subprocess.Popen([*command, "run"], env=environment, stderr=stderr) as process,
         ):
 
-            def until(condition: Callable[[str], bool]) -> None:
+            def wait_until(condition: Callable[[str], bool]) -> None:
                 deadline = time.monotonic() + 240
                 while not condition(shown.read_text()):
                     assert process.poll() is None, shown.read_text()
                     assert time.monotonic() < deadline, shown.read_text()
                     time.sleep(0.1)
 
-            def rows_changed() -> int:
+            def count_changed_rows() -> int:
                 return len(re.findall(rf"{rows}: .*PUT", shown.read_text()))
 
             def assert_waits(message: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
-                before = rows_changed()
+                before = count_changed_rows()
                 begin()
                 database.execute(f"insert into t select {row}, repeat('x', 100000); delete from t where id = {row - 1}")
-                until(lambda text: f"source {source.name}: {message}" in text)
+                wait_until(lambda text: f"source {source.name}: {message}" in text)
                 database.execute(f"insert into t select {row + 1}, 'more'")
                 end()
-                until(lambda _: rows_changed() > before)
+                wait_until(lambda _: count_changed_rows() > before)
 
-            def published() -> list[tuple[int, str]]:
+            def read_published_rows() -> list[tuple[int, str]]:
                 done = subprocess.run(
                     [*command, "ops", rows], env=environment, capture_output=True, text=True, check=True
                 )
                 return replay(done.stdout)
 
             try:
-                until(lambda _: rows_changed() > 0)
+                wait_until(lambda _: count_changed_rows() > 0)
                 assert_waits("no space is left on the disk", disk.fill, disk.free, 1)
                 read_only, writable = (partial(disk.set_read_only, read_only) for read_only in (True, False))
                 assert_waits("the file system is read-only", read_only, writable, 3)
-                until(lambda _: published() == database.execute("select id, v from t order by 1"))
+                wait_until(lambda _: read_published_rows() == database.execute("select id, v from t order by 1"))
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(120) == 0
             finally:

@@ -167,7 +167,7 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
     copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
     path.write_text(copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where"))
 
-    def equal() -> None:
+    def assert_tables_equal() -> None:
         for table, columns in tables.items():
             full, selected = name(pipeline, table), ", ".join(columns)
             expected = sort_rows((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
@@ -175,7 +175,7 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
             assert pipeline.replayed(full) == pipeline.logged_rows(full)
 
     pipeline.sync()
-    equal()
+    assert_tables_equal()
     numbered = f"select k, cast(_key_number as string) from buckets.{name(pipeline, 'named')}"
     assert pipeline.rows(numbered) == sort_rows([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
     for change in (
@@ -191,12 +191,12 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
     ):
         database.execute(change)
         pipeline.sync()
-        equal()
+        assert_tables_equal()
     # Tables of an earlier Tidemark do not have this column.
     pipeline.spark.sql(f"alter table buckets.{name(pipeline, 'named')} drop column _key_number")
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
     pipeline.sync()
-    equal()
+    assert_tables_equal()
     assert pipeline.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 
@@ -283,7 +283,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     assert len(moved) >= 2
     requested_keys: list[str] = []
 
-    def moves_again(chunks: Sequence[Chunk]) -> None:
+    def move_again(chunks: Sequence[Chunk]) -> None:
         keys = [key for chunk in chunks for key in chunk.row_keys or ()]
         if keys and not requested_keys:
             database.execute("update big set id = 5031 where id = 1031")
@@ -291,7 +291,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
         requested_keys.extend(keys)
 
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(after_claim=moves_again))
+        jobs.snapshot(SnapshotHooks(after_claim=move_again))
     jobs.close()
     pipeline.sync()
     assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(requested_keys)
@@ -726,7 +726,7 @@ def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: Source
     late = copy_pipeline(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
-    def gone() -> list[definition_plan.PlannedChange]:
+    def steps_to_delete() -> list[definition_plan.PlannedChange]:
         steps = definition_plan.make_plan(pipeline.spark, folder=late.folder)
         return [step for step in steps if step.state == "deleted" and step.definition == by_customer]
 
@@ -734,7 +734,7 @@ def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: Source
         with pytest.raises(Failure), kill_at_statement(lambda sql: "drop table" in sql and "__ops" in sql):
             definition_plan.prune_definitions(late.spark, folder=late.folder)
         assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [by_customer]
-        assert gone() == []
+        assert steps_to_delete() == []
 
     database.execute("delete from orders where id < 5")
     pipeline.ingest()
@@ -861,11 +861,11 @@ def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipe
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
     threads: list[int] = []
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if "core.releases" in sql and ("create branch" in sql or "fast_forward" in sql):
             threads.append(threading.get_ident())
 
-    with intercept_statements(look):
+    with intercept_statements(on_statement):
         outcomes = pipeline.model()
     assert threads[::2] == threads[1::2]
     assert len(set(threads)) > 1
@@ -884,7 +884,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
     inserts: list[str] = []
     both = threading.Event()
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if "insert into core.releases" in sql:
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes the interrupted release
@@ -898,7 +898,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
         if both.is_set():
             raise StatementKilled(sql)
 
-    with pytest.raises((Failure, StatementKilled)), intercept_statements(look):
+    with pytest.raises((Failure, StatementKilled)), intercept_statements(on_statement):
         project.invoke("build", "--exclude", "resource_type:unit_test")
     done = pipeline.model()
     for definition, rows in (("by_customer", 40), ("totals", 5)):
@@ -949,27 +949,27 @@ def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipel
     lookup = add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
     file = pipeline.folder / f"models/buckets/{lookup}.sql"
 
-    def seen(**request: str) -> list[str]:
+    def granted_buckets(**request: str) -> list[str]:
         return [grant.bucket for grant in find_grants(pipeline.spark, request, folder=pipeline.folder)]
 
     pipeline.sync()
-    assert seen(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
-    assert set(seen(user_id="7")) <= {
+    assert granted_buckets(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
+    assert set(granted_buckets(user_id="7")) <= {
         bucket for (bucket,) in pipeline.rows(f"select bucket from buckets.{by_customer}")
     }
     database.execute("delete from members where customer = 1; insert into members values (8, 3)")
     pipeline.sync()
-    assert seen(user_id="7") == [f'{by_customer}["2"]']
-    assert seen(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
-    assert seen(user_id="9") == []
+    assert granted_buckets(user_id="7") == [f'{by_customer}["2"]']
+    assert granted_buckets(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
+    assert granted_buckets(user_id="9") == []
     assert pipeline.replayed(lookup) == pipeline.logged_rows(lookup)
     text = file.read_text()
     file.write_text(text.replace("user_id", "customer").replace("select customer, customer", "select customer"))
     with pytest.raises(Failure, match=r"the published version takes user_id, the project's customer"):
-        seen(customer="7")
+        granted_buckets(customer="7")
     file.write_text(text)
     with pytest.raises(UsageError, match="no lookup takes role"):
-        seen(user_id="7", role="admin")
+        granted_buckets(user_id="7", role="admin")
     pipeline.remove(f"models/buckets/{lookup}.sql")
     steps = [
         step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.definition == lookup
@@ -981,7 +981,7 @@ def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipel
     pipeline.sync()
     pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_lookup') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.parameters is missing"):
-        seen(user_id="7")
+        granted_buckets(user_id="7")
 
 
 @pytest.mark.slow(reason="a variant of the lookup that is in CI")
@@ -995,18 +995,18 @@ def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeli
     query = f"select user_id, customer, status from {{{{ ref('{members}') }}}}"
     add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
-    def seen() -> list[str]:
+    def granted_buckets() -> list[str]:
         return [grant.bucket for grant in find_grants(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]
 
     pipeline.sync()
-    assert seen() == [f'{by_customer}["1"]']
+    assert granted_buckets() == [f'{by_customer}["1"]']
     path = f"models/buckets/{by_customer}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("['customer']", "['status']"))
     pipeline.model("run", "--select", by_customer)
     with pytest.raises(Failure, match=f"names buckets of {by_customer} by columns that have changed"):
-        seen()
+        granted_buckets()
     pipeline.model()
-    assert seen() == [f'{by_customer}["new"]']
+    assert granted_buckets() == [f'{by_customer}["new"]']
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
@@ -1111,11 +1111,11 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
     definition = (pipeline.folder / path).read_text()
     late = copy_pipeline(pipeline)
 
-    def other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
+    def write_other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
         late.write(path, f"{{{{ config(materialized='{kind}', meta={{}}) }}}}\n{query}")
         late.model()
 
-    def again(total: int) -> None:
+    def restore_and_check(total: int) -> None:
         """The definition, after more changes of the source."""
         (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
         database.execute(f"update orders set total = {total} where id < 5")
@@ -1125,33 +1125,33 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
 
     for number, kind in enumerate(("table", "view", "table")):
         log = pipeline.rows(f"select * from buckets.{totals}__ops")
-        other_kind(kind)
-        other_kind(kind)
+        write_other_kind(kind)
+        write_other_kind(kind)
         assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
         assert pipeline.rows(f"select * from buckets.{totals}__ops") == log
-        again(number)
+        restore_and_check(number)
     # A definition that could not be created.
     with pytest.raises(Failure, match="no such"):
-        other_kind("table", "select raise_error('no such') as id")
+        write_other_kind("table", "select raise_error('no such') as id")
     assert pipeline.rows(f"select count(*) from buckets.{totals}") == [(5,)]
-    again(10)
+    restore_and_check(10)
     # A run that was in progress.
     database.execute("update orders set total = 11 where id < 5")
     pipeline.ingest()
     with (
         pytest.raises(ConcurrentPublishError),
-        run_before_statement("insert into core.releases", lambda: other_kind("table")),
+        run_before_statement("insert into core.releases", lambda: write_other_kind("table")),
     ):
         pipeline.model()
-    again(12)
+    restore_and_check(12)
     # Pruned; never published.
-    other_kind("table")
+    write_other_kind("table")
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
     assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [totals]
     late.write(path, definition)
     with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()
-    other_kind("table")
+    write_other_kind("table")
     assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
     pipeline.sync()
     assert_equal(pipeline, database)

@@ -54,24 +54,24 @@ def orders(spark: SparkSession) -> Definition:
     return Definition(spark)
 
 
-def brief(ops: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def summarize(ops: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [("PUT" if op["_op_id"] > 0 else "REMOVE", op["bucket"], op["object_id"]) for op in ops]
 
 
 def test_a_row_that_changes_its_bucket_is_a_remove_and_a_put(orders: Definition) -> None:
     """An unchanged row gets no op, even if its order in the query changes."""
-    assert brief(orders.run((1, 7, "a"), (2, 7, "b"), (3, 8, None))) == [
+    assert summarize(orders.run((1, 7, "a"), (2, 7, "b"), (3, 8, None))) == [
         ("PUT", 'orders["7"]', "1"),
         ("PUT", 'orders["7"]', "2"),
         ("PUT", 'orders["8"]', "3"),
     ]
     assert orders.run((3, 8, None), (1, 7, "a"), (2, 7, "b")) == []
-    assert brief(orders.run((1, 9, "a"), (2, 7, "changed"), (3, 8, None))) == [
+    assert summarize(orders.run((1, 9, "a"), (2, 7, "changed"), (3, 8, None))) == [
         ("REMOVE", 'orders["7"]', "1"),
         ("PUT", 'orders["7"]', "2"),
         ("PUT", 'orders["9"]', "1"),
     ]
-    assert brief(orders.run((1, 9, "a"))) == [("REMOVE", 'orders["7"]', "2"), ("REMOVE", 'orders["8"]', "3")]
+    assert summarize(orders.run((1, 9, "a"))) == [("REMOVE", 'orders["7"]', "2"), ("REMOVE", 'orders["8"]', "3")]
 
 
 def test_op_ids_continue_after_the_last_op(orders: Definition) -> None:

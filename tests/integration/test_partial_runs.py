@@ -88,7 +88,7 @@ def test_runs_killed_at_any_statement_leave_no_partial_results(
     shown = f"select id, v from staging.{staged}"
     pipeline.sync()
 
-    def killed(statement: str) -> None:
+    def run_killed_at(statement: str) -> None:
         with (
             pytest.raises((Failure, StatementKilled)),
             kill_at_statement(lambda sql: statement in sql and ("__ops" not in statement or "insert into" in sql)),
@@ -113,14 +113,14 @@ def test_runs_killed_at_any_statement_leave_no_partial_results(
     database.execute("update a set v = 10 where id = 1; delete from a where id = 2; insert into a values (4, 4)")
     stream()
     for statement in BEFORE:
-        killed(statement)
+        run_killed_at(statement)
         assert pipeline.rows(shown) == before, statement
     pipeline.model()
     assert_equal()
     database.execute("update a set v = 20 where id = 1; delete from a where id = 3; insert into a values (2, 5)")
     stream()
     for statement in AFTER:
-        killed(statement)
+        run_killed_at(statement)
     pipeline.model()
     assert_equal()
 

@@ -58,7 +58,7 @@ def test_randomly_edited_definitions_equal_the_source(
             if draw.random() < 0.4:
                 log.append("dbt is killed")
                 pipeline.ingest()
-                killed_at_random(draw, pipeline.model)
+                kill_at_random(draw, pipeline.model)
             if draw.random() < 0.7:
                 log.append("maintenance")
                 run_some_maintenance(draw, pipeline, definitions)
@@ -104,21 +104,21 @@ def run_some_maintenance(draw: random.Random, pipeline: SourcePipeline, definiti
         operation("purge_tombstones", keep_seconds=0)
 
     if draw.random() < 0.3:
-        killed_at_random(draw, work)
+        kill_at_random(draw, work)
     else:
         work()
 
 
-def killed_at_random(draw: random.Random, work: Callable[[], object]) -> None:
+def kill_at_random(draw: random.Random, work: Callable[[], object]) -> None:
     """dbt is killed at its n-th statement, if there are so many."""
     remaining = [draw.randint(1, 60)]
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         remaining[0] -= 1
         if remaining[0] < 0:
             raise StatementKilled(sql)
 
-    with intercept_statements(look), suppress(Failure):
+    with intercept_statements(on_statement), suppress(Failure):
         work()
 
 

@@ -18,7 +18,7 @@ from tests.harness.pipeline import SourcePipeline
 from tests.harness.project_copy import ROOT
 
 
-def documented() -> Any:
+def load_documented_client() -> Any:
     """The names that the page's Python code defines."""
     namespace: dict[str, Any] = {"__name__": "reading_buckets"}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reading-buckets.md").read_text(), re.DOTALL):
@@ -46,7 +46,7 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", unique_key=["id"]
     )
     name = op_log.make_bucket_name(definition, "1")
-    docs = documented()
+    docs = load_documented_client()
     pipeline.sync()
     by_spark, by_pyiceberg, by_ops, occasional = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
     catalog, snapshots = docs.open_lake(str(lake_folder)), {}
@@ -92,10 +92,10 @@ def test_a_recreated_table_has_another_id(
     definition = pipeline.definition("read", query, **options)
     rows, log, path = f"buckets.{definition}", f"buckets.{definition}__ops", f"models/buckets/{definition}.sql"
     name = f"{definition}[]"
-    docs = documented()
+    docs = load_documented_client()
     catalog = docs.open_lake(str(lake_folder))
 
-    def moment() -> dict[str, int]:
+    def read_moment() -> dict[str, int]:
         snapshots: dict[str, int] = docs.moment(pipeline.spark)
         assert docs.moment_with_pyiceberg(catalog) == snapshots
         return snapshots
@@ -110,22 +110,22 @@ def test_a_recreated_table_has_another_id(
                 reads(lakes, snapshots, definition, name, copy)
 
     pipeline.sync()
-    before = moment()
+    before = read_moment()
     old = read(before, docs.Bucket())
     assert len(old.objects) == 2
     # The bucket's table is now an ordinary table; its log stays.
     pipeline.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
     pipeline.model()
-    assert rows not in moment()
-    assert read(moment(), docs.Bucket()) == old
+    assert rows not in read_moment()
+    assert read(read_moment(), docs.Bucket()) == old
     pipeline.remove(path)
     definition_plan.prune_definitions(pipeline.spark, [definition], folder=pipeline.folder)
-    assert {rows, log}.isdisjoint(moment())
+    assert {rows, log}.isdisjoint(read_moment())
     assert_refused(before, docs.Bucket(), "is gone: take a new one")
     # Created again without rows: its log is empty.
     pipeline.definition("read", query + " where id > 2", **options)
     pipeline.sync()
-    recreated = moment()
+    recreated = read_moment()
     assert log not in recreated
     assert pipeline.rows(f"select count(*) from {rows} version as of {recreated[rows]}") == [(0,)]
     assert_refused(before, docs.Bucket(), "is gone: take a new one")
@@ -133,5 +133,5 @@ def test_a_recreated_table_has_another_id(
     assert read(recreated, docs.Bucket()) == docs.Bucket()
     database.execute("insert into orders values (3)")
     pipeline.sync()
-    assert_refused(moment(), old, "start over")
-    assert len(read(moment(), docs.Bucket()).objects) == 1
+    assert_refused(read_moment(), old, "start over")
+    assert len(read(read_moment(), docs.Bucket()).objects) == 1

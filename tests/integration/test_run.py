@@ -78,7 +78,7 @@ def test_stopping_ends_the_jobs_before_the_current_run_ends(pipeline: SourcePipe
     run_loop = pipeline.run_loop()
     jobs = {f"stream {pipeline.source.name} 1", f"snapshot {pipeline.source.name}"}
 
-    def ended(_: DbtRun) -> None:
+    def stop_and_join(_: DbtRun) -> None:
         running = [thread for thread in threading.enumerate() if thread.name in jobs]
         assert len(running) == 2
         run_loop.stop()
@@ -87,7 +87,7 @@ def test_stopping_ends_the_jobs_before_the_current_run_ends(pipeline: SourcePipe
         assert not any(thread.is_alive() for thread in running)
 
     with run_loop.running():
-        run_loop.loop(ended)
+        run_loop.loop(stop_and_join)
 
 
 def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
@@ -225,7 +225,7 @@ def test_a_snapshot_completed_after_its_checkpoint_is_published(
             assert passed.wait(120)
         return put(source, rows)
 
-    def ran(_: DbtRun) -> None:
+    def on_run(_: DbtRun) -> None:
         query = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
         if ends and pipeline.rows(query)[0][0] > ends[0]:
             passed.set()
@@ -233,6 +233,6 @@ def test_a_snapshot_completed_after_its_checkpoint_is_published(
     monkeypatch.setattr(tables, "upsert", upsert_late)
     run_loop = pipeline.run_loop()
     with run_loop.running():
-        run_loop.loop(ran, until_caught_up=True)
+        run_loop.loop(on_run, until_caught_up=True)
     assert passed.is_set()
     assert pipeline.rows(f"select id from staging.{view}") == [(1,), (2,), (3,), (4,)]

@@ -219,13 +219,13 @@ def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
     jobs = PostgresJobs(lake, source, quick)
     calls: list[object] = []
 
-    def third(_: object) -> None:
+    def kill_third(_: object) -> None:
         calls.append(None)
         if place in ("after_plan", "before_done") or len(calls) == 3:
             raise Killed
 
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(**{place: third}))
+        jobs.snapshot(SnapshotHooks(**{place: kill_third}))
     before = done_chunks(jobs)
     accounts.execute("update accounts set balance = 20 where id = 1")
     accounts.execute("delete from accounts where id = 2")
@@ -314,13 +314,13 @@ def test_chunks_of_a_worker_paused_past_its_lease_are_ignored(
     jobs = PostgresJobs(lake, source, quick)
     jobs.open()
 
-    def another(_: object) -> None:
+    def claim_as_another(_: object) -> None:
         snapshot_id = str(jobs.table("public.accounts").snapshot_id)
         # As another worker would after the lease has expired; here the lease is still renewed.
         while not jobs.lake.chunks.claim(jobs.lake.chunks.read([snapshot_id]), "another", 0.1):
             pass
 
-    paused = jobs.snapshotter(SnapshotHooks(before_commit=call_once(lambda: another(None))))
+    paused = jobs.snapshotter(SnapshotHooks(before_commit=call_once(lambda: claim_as_another(None))))
     paused.run(until_done=True)
     table = jobs.table("public.accounts")
     (chunk,) = jobs.lake.chunks.read([str(table.snapshot_id)])
@@ -334,13 +334,13 @@ def test_chunks_of_a_worker_paused_past_its_lease_are_ignored(
 def test_a_snapshot_queued_while_another_completes_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
     snapshots: list[str] = []
 
-    def again(chunks: Any) -> None:
+    def queue_again(chunks: Any) -> None:
         snapshots.append(chunks[0].snapshot_id)
         if len(snapshots) == 1:
             table = jobs.table("public.accounts")
             assert jobs.lake.tables.upsert(jobs.source.name, [table.with_snapshot_queued("asked for")])
 
-    jobs.snapshot(SnapshotHooks(before_done=again))
+    jobs.snapshot(SnapshotHooks(before_done=queue_again))
     assert len(set(snapshots)) == 2
     assert jobs.table("public.accounts").snapshot_id == snapshots[1]
     jobs.stream()
@@ -408,18 +408,18 @@ def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, a
     )
     claims: list[object] = []
 
-    def exchange(claimed: object) -> None:
+    def swap_columns(claimed: object) -> None:
         claims.append(claimed)
         if len(claims) == 2:
             accounts.execute(swap)
 
-    def exchange_back(_: object) -> None:
+    def swap_columns_back(_: object) -> None:
         if len(claims) == 2:
             accounts.execute(swap)
             claims.append(None)
 
     with chunked.streaming():
-        chunked.snapshot(SnapshotHooks(after_claim=exchange, before_commit=exchange_back))
+        chunked.snapshot(SnapshotHooks(after_claim=swap_columns, before_commit=swap_columns_back))
     chunked.settle()
     chunked.assert_equal("public.accounts")
 
@@ -722,11 +722,11 @@ def test_a_table_queued_by_the_last_batch_is_awaited(
 def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs, accounts: Database) -> None:
     committed: list[str] = []
 
-    def add(_: object) -> None:
+    def create_table(_: object) -> None:
         accounts.execute("create table later (id int primary key); insert into later values (1)")
 
     hooks = SnapshotHooks(
-        after_claim=call_once(lambda: add(None)),
+        after_claim=call_once(lambda: create_table(None)),
         after_commit=lambda chunks: committed.extend(c.table_id for c in chunks),
     )
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
@@ -743,11 +743,11 @@ def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs,
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
 
-        def add(_: object) -> None:
+        def create_table(_: object) -> None:
             writing.execute("create table elsewhere (id int)")
             accounts.execute("create table later (id int primary key); insert into later values (1)")
 
-        snapshotter = chunked.snapshotter(SnapshotHooks(after_claim=call_once(lambda: add(None))))
+        snapshotter = chunked.snapshotter(SnapshotHooks(after_claim=call_once(lambda: create_table(None))))
         thread = threading.Thread(target=snapshotter.run, kwargs={"until_done": True})
         thread.start()
         while not snapshotter.rows or chunked.table("public.accounts").state != DONE:
@@ -813,14 +813,14 @@ def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).release_resources())
     put = SourceTables.upsert
 
-    def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+    def move_tables_after_upsert(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
         registered = put(self, source, rows)
         if any(row.state == RUNNING for row in rows):
             share([])
             return [row for row in registered if row in self.read(source).values()]
         return registered
 
-    monkeypatch.setattr(SourceTables, "upsert", shared_then)
+    monkeypatch.setattr(SourceTables, "upsert", move_tables_after_upsert)
     jobs.snapshot()
     counts = {name: jobs.table(f"public.{name}").row_count for name in ("accounts", "other")}
     assert counts == {"accounts": 250, "other": 2}

@@ -148,10 +148,10 @@ def test_a_transaction_larger_than_a_batch_becomes_visible_at_once(
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     seen: list[tuple[int, int]] = []
 
-    def look(batch: Batch) -> None:
+    def count_visible(batch: Batch) -> None:
         seen.append((batch.rows, len(jobs.events())))
 
-    progress = jobs.stream(CommitHooks(after_commit=look))
+    progress = jobs.stream(CommitHooks(after_commit=count_visible))
     assert progress.commits > 1  # waiting batches are merged
     assert {visible for _, visible in seen} == {0}
     events = jobs.events()
@@ -179,7 +179,7 @@ def test_after_a_kill_each_event_comes_again_under_the_same_key(
 @pytest.mark.parametrize(
     ("key", "statement"),
     [("", "alter table things add primary key (id)"), ("primary key", "drop table things")],
-    ids=["comes", "goes"],
+    ids=["key added", "table dropped"],
 )
 def test_a_key_changed_after_a_kill_moves_no_event(
     jobs: PostgresJobs, database: Database, key: str, statement: str
@@ -372,7 +372,7 @@ def test_a_slow_commit_does_not_block_status_messages(
     accounts.execute("update accounts set balance = 1")
     pids: set[int] = set()
 
-    def slowly(_: Batch) -> None:
+    def commit_slowly(_: Batch) -> None:
         with psycopg.connect(dsn, autocommit=True) as connection:
             for _tenth in range(30):
                 row = connection.execute(
@@ -382,7 +382,7 @@ def test_a_slow_commit_does_not_block_status_messages(
                 assert row is not None
                 pids.add(row[0])
 
-    jobs.stream(CommitHooks(before_commit=slowly))
+    jobs.stream(CommitHooks(before_commit=commit_slowly))
     assert len(pids) == 1
     assert None not in pids
 

@@ -54,7 +54,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
     run_loop = pipeline.run_loop()
     repaired: list[bool] = []
 
-    def ran(run: DbtRun) -> None:
+    def on_run(run: DbtRun) -> None:
         failed = lake.read_error(broken.name)
         if run.changes and not repaired:  # published, although two of three sources fail
             assert failed is not None
@@ -70,7 +70,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
 
     monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
     with pytest.raises(Failure, match="no primary of a replica set answers"), run_loop.running():
-        run_loop.loop(ran)
+        run_loop.loop(on_run)
     assert repaired
     assert len(pipeline.rows(f"select id from buckets.{definition}")) > 1
 
@@ -122,12 +122,12 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
         lake, Settings(sources={each_source.name: each_source for each_source in (good, lost)}, settings=settings)
     )
     with jobs.running():
-        until(lambda: lake.read_error(lost.name) is not None)
+        wait_until(lambda: lake.read_error(lost.name) is not None)
         failure, _ = lake.read_error(lost.name) or ("", None)
         (command,) = re.findall("`tidemark (.*?)`", failure.partition(" (")[0])
         done = CliRunner().invoke(cli, shlex.split(command))
         assert done.exit_code == 0, done.output
-        until(lambda: lake.read_error(lost.name) is None)
+        wait_until(lambda: lake.read_error(lost.name) is None)
         jobs.wait(until_caught_up=True)
     for each_source in (good, lost):
         PostgresJobs(lake, each_source, settings).assert_equal("public.t")
@@ -209,10 +209,10 @@ def test_a_command_with_a_timeout_ends_without_an_answer(
 
 def wait_for_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Waits until a message with `text` is logged."""
-    until(lambda: text in caplog.text)
+    wait_until(lambda: text in caplog.text)
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline

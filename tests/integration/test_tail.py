@@ -82,18 +82,18 @@ def test_a_writer_added_between_two_queries_is_awaited(log: Log, monkeypatch: py
     log.add_events((1, 110), (1, 190))
     log.store_position(1, 120)
 
-    def join() -> None:
+    def add_writer() -> None:
         log.store_position(2, 125, 125)
         log.set_writers(1, 2)
         log.store_position(1, 200)
 
-    def wait(_: float) -> bool:
+    def on_wait(_: float) -> bool:
         log.add_events((1, 210))
         log.store_position(1, 220)
         return False
 
-    monkeypatch.setattr(log.lake, "positions", run_before_first_call(log.lake.positions, join))
-    lines = follow(log.lake, log.source, Token(100), wait)
+    monkeypatch.setattr(log.lake, "positions", run_before_first_call(log.lake.positions, add_writer))
+    lines = follow(log.lake, log.source, Token(100), on_wait)
     token = [json.loads(next(lines)) for _ in range(3)][-1]["token"]
     log.add_events((2, 150))
     log.store_position(2, 200, 125)

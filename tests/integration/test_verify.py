@@ -120,8 +120,8 @@ def test_verify_counts_rows_that_changed_and_changed_back(
         streaming = stack.enter_context(ExitStack())
         streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
-        def queue_and_read() -> int:
-            """It is queued when the source is read."""
+        def change_and_read_watermark() -> int:
+            """The second call, when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
@@ -130,12 +130,12 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             stack.enter_context(jobs.streaming())
             return watermark()
 
-        def begins() -> int:
-            """It is also queued before, to check that the stream advances."""
-            monkeypatch.setattr(tables, "watermark", queue_and_read)
+        def read_first_watermark() -> int:
+            """The first call, to check that the stream advances."""
+            monkeypatch.setattr(tables, "watermark", change_and_read_watermark)
             return watermark()
 
-        monkeypatch.setattr(tables, "watermark", begins)
+        monkeypatch.setattr(tables, "watermark", read_first_watermark)
         comparisons = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in comparisons.items()} == {
         "public.gone": (True, 0, 2),
@@ -195,20 +195,25 @@ def test_verify_waits_while_runs_progress_and_reports_a_stalled_run(
     catalog = pipeline.spark.catalog.currentCatalog()
 
     # A run that takes 200 s and stages a table now and then.
-    def stages(table: str, run: str = "run_slow") -> Callable[[], object]:
+    def create_branch(table: str, run: str = "run_slow") -> Callable[[], object]:
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} create branch {run}")
 
-    def drops(table: str, run: str) -> Callable[[], object]:
+    def drop_branch(table: str, run: str) -> Callable[[], object]:
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
 
     database.execute("update orders set note = 'o' where id = 2")
-    slow = [stages("core.checkpoints"), stages("core.events"), stages("core.table_status"), stages("core.row_state")]
+    slow = [
+        create_branch("core.checkpoints"),
+        create_branch("core.events"),
+        create_branch("core.table_status"),
+        create_branch("core.row_state"),
+    ]
     assert verdicts(jobs.stream, jobs.stream, *slow, pipeline.model)
     assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
 
     # A run that fails again and again.
     database.execute("update orders set note = 'p' where id = 3")
-    failing = [step("core.events", f"run_{n}") for n in range(9) for step in (stages, drops)]
+    failing = [step("core.events", f"run_{n}") for n in range(9) for step in (create_branch, drop_branch)]
     with pytest.raises(Failure, match=r"the runs of the models fail to publish.*See the log of `tidemark run`"):
         verdicts(jobs.stream, jobs.stream, *failing)
 

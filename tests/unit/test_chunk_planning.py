@@ -18,10 +18,10 @@ TABLE = SourceTable(
     ("size", "workers", "expected"),
     [
         pytest.param(0, 2, 1, id="an empty table is one chunk"),
-        pytest.param(16 * MIB - 1, 2, 1, id="a small one isn't shared out"),
+        pytest.param(16 * MIB - 1, 2, 1, id="a small table is not divided"),
         pytest.param(16 * MIB, 2, 2, id="each worker has a chunk"),
-        pytest.param(65 * MIB, 2, 4, id="all workers have as many"),
-        pytest.param(65 * MIB, 1, 3, id="one worker has what there is"),
+        pytest.param(65 * MIB, 2, 4, id="all workers have the same number"),
+        pytest.param(65 * MIB, 1, 3, id="one worker has all chunks"),
         pytest.param(65 * MIB, 5, 5, id="more workers than chunks"),
     ],
 )

@@ -33,7 +33,7 @@ BUSY = {"is_committer_idle": False}
         pytest.param({**SMALL, "age": 1.0}, True, id="small and old"),
         pytest.param({**SMALL, "crosses_target": True}, True, id="small, and the target is reached"),
         pytest.param(
-            {**SMALL, "is_position_requested": True, "position_age": 9.0}, False, id="the position waits for it"
+            {**SMALL, "is_position_requested": True, "position_age": 9.0}, False, id="the position waits for the batch"
         ),
         pytest.param({**SMALL, "has_advanced": False, "age": 1.0}, True, id="old, of an unfinished transaction"),
         pytest.param({**SMALL, **BUSY, "age": 9.0}, False, id="old, but the committer is busy"),

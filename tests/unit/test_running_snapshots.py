@@ -48,15 +48,15 @@ FREE = [chunk(name, number) for name in "ab" for number in range(2)]
         pytest.param([], 25, "", [], id="no chunk"),
         pytest.param(FREE, 100, "", [("a", 0), ("a", 1), ("b", 0), ("b", 1)], id="all fit"),
         pytest.param(FREE, 25, "", [("a", 0), ("a", 1)], id="as many as fit"),
-        pytest.param(FREE, 5, "", [("a", 0)], id="one, though it does not fit"),
-        pytest.param(FREE, 5, "a", [("a", 0), ("a", 1)], id="a whole table, though it does not fit"),
+        pytest.param(FREE, 5, "", [("a", 0)], id="one chunk, although it does not fit"),
+        pytest.param(FREE, 5, "a", [("a", 0), ("a", 1)], id="a whole table, although it does not fit"),
         pytest.param(FREE, 25, "b", [("a", 0), ("a", 1), ("b", 0), ("b", 1)], id="a whole table is not divided"),
         pytest.param(
             [chunk("a", 0, DONE), chunk("a", 1, RUNNING, LEASED), chunk("b", 0, RUNNING, EXPIRED)],
             100,
             "",
             [("b", 0)],
-            id="without done and leased ones",
+            id="without done and leased chunks",
         ),
         pytest.param(
             [chunk("a", 0, RUNNING, LEASED), chunk("a", 1), chunk("b", 0)],
