@@ -238,7 +238,7 @@ def staged(spark: SparkSession, connection: Connection, source: PostgresSource) 
 
 def rendered(text: str) -> str:
     """A generated model as SQL."""
-    macros = Macros("texts/field", "texts/postgres", "positions/literal")
+    macros = Macros("casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
 
@@ -511,8 +511,8 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
         shutil.copytree(ROOT / part, tmp_path / part)
     shutil.copy(ROOT / "dbt_project.yml", tmp_path)
     write_sources(tmp_path, source)
-    macros = tmp_path / "macros/texts/postgres.sql"
-    read_date = "{{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}"
+    macros = tmp_path / "macros/casts/postgres.sql"
+    read_date = "{{ tidemark._parse_printed(text, 'date', day, day ~ ' BC') }}"
     assert read_date in macros.read_text()
     macros.write_text(macros.read_text().replace(read_date, "no_such({{ text }})"))
     monkeypatch.chdir(tmp_path)
@@ -570,7 +570,7 @@ MOMENTS = {
 
 
 def test_the_same_moments_are_shown_of_postgres_and_mongodb(spark: SparkSession) -> None:
-    macros = Macros("texts/field", "texts/postgres", "texts/bson", "positions/literal")
+    macros = Macros("casts/field", "casts/postgres", "casts/bson", "sql_helpers/literal")
     shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
     rows = [(at, f'{{"$date":{{"$numberLong":"{number}"}}}}') for at, number in MOMENTS.items()]
     found = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()

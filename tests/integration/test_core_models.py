@@ -73,7 +73,7 @@ class Rows:
     def __init__(self, spark: SparkSession) -> None:
         self.core = CoreModels(spark, "row_state")
         self.core.macros.ranges = lambda _: RANGES
-        self.core.macros._of_ranges = lambda _: "true"
+        self.core.macros._in_checkpoints_of_ranges = lambda _: "true"
         self.decided(("ready", "S", 100))
         self.log()
         self.read()
@@ -279,5 +279,5 @@ def test_a_source_moves_to_the_lowest_position_of_its_writers(
     core.view("stored", columns, *(("shop", *each) for each in positions))
     core.view("sources", "source string, snapshot_hold string, writers array<int>", ("shop", "definition", counting))
     raw = {"positions": "stored", "sources": "sources", "tables": "none"}
-    found = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
+    found = core.macros.advanced_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
     assert found == ({} if moved is None else {"shop": moved})

@@ -38,11 +38,11 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
         statements.append(statement)
         return spark.sql(statement).collect()
 
-    files = ("linked_segments", "cache_links", "followed_records", "laid_over", "of_tables")
+    files = ("key_change_chains", "cache_key_chains", "fill_across_key_changes", "merge_maps", "in_tables")
     macros = Macros(
-        "positions/is_built",
-        "positions/literal",
-        "positions/run_memory",
+        "sql_helpers/relation_exists",
+        "sql_helpers/literal",
+        "state/invocation_cache",
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
         load_relation=lambda relation: relation,
@@ -52,27 +52,27 @@ def followed(spark: SparkSession, row_state: str | None) -> tuple[dict[str, dict
     )
     spark.sql("create namespace if not exists core")
     before = held(spark)
-    links = macros.cache_links("kept as (select * from kept)")
-    query = macros.followed_records(row_state, {"is_partial": [{"source": "shop", "table_name": "t"}]}, links)
+    links = macros.cache_key_chains("kept as (select * from kept)")
+    query = macros.fill_across_key_changes(row_state, {"is_partial": [{"source": "shop", "table_name": "t"}]}, links)
     found = spark.sql(
         f"select row_key, max_by(columns, place) from ({query}) where op <> 'delete' group by row_key"
     ).collect()
     assert held(spark) > before
-    macros.drop_links()
+    macros.drop_key_chains()
     assert held(spark) == before
     return dict(found), statements
 
 
 def test_whose_rows_were_taken_over_is_found_without_pairing_all_with_all(spark: SparkSession) -> None:
     kept(spark, [("a", "b", "update", True, {"v": "1"})])
-    links = Macros("row_state/linked_segments", "row_state/laid_over").linked_segments()
+    links = Macros("row_state/key_change_chains", "row_state/merge_maps").key_change_chains()
     (found,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
     assert "Window" in found
     assert not re.search("CartesianProduct|NestedLoop", found)
 
 
 def test_a_map_over_another_keeps_its_nulls_and_the_order_below(spark: SparkSession) -> None:
-    over = Macros("row_state/laid_over").laid_over
+    over = Macros("row_state/merge_maps").merge_maps
     maps = "map('z', '1', 'a', '2', 'n', null)", "map('new', '3', 'n', '4', 'a', null)"
     (found,) = spark.sql(f"select map_entries({over(*maps)})").collect()[0]
     assert list(map(tuple, found)) == [("z", "1"), ("a", None), ("n", "4"), ("new", "3")]

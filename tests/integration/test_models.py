@@ -879,7 +879,7 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes what it finds
                 with another_dbt():
-                    other.run_operation("recover")
+                    other.run_operation("finish_interrupted_release")
         if "insert into buckets." in sql:
             inserts.append(sql)
             if len(inserts) == 2:
