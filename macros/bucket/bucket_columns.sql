@@ -21,7 +21,7 @@
         {%- elif name | lower in tidemark.system_columns() + tidemark.reserved_columns() -%}
             {%- do tidemark.raise_definition_error(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
         {%- elif not tidemark._is_storable(column.type) -%}
-            {%- do tidemark.raise_definition_error(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it, or name the fields of each struct by letters, digits and _, no digit first, and each once, capitals aside') -%}
+            {%- do tidemark.raise_definition_error(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it. The fields of a struct need names of letters, digits and _, without a leading digit, that differ by more than upper and lower case') -%}
         {%- endif -%}
         {%- do types.update({name | lower: column.type}) -%}
         {%- if name | lower != '_row_key' -%}
@@ -33,7 +33,7 @@
         {%- if not type -%}
             {%- do tidemark.raise_definition_error(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
         {%- elif modules.re.match('binary$|(map|array|struct)<', type) -%}
-            {%- do tidemark.raise_definition_error(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Select it as text, by hex() or to_json() say') -%}
+            {%- do tidemark.raise_definition_error(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Convert it to text, e.g. by hex() or to_json()') -%}
         {%- endif -%}
     {%- endfor -%}
     {%- if settings.evaluation == 'incremental' -%}

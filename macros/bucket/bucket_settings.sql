@@ -11,18 +11,18 @@
     {%- endif -%}
     {%- do tidemark.check_model(model) -%}
     {%- if not tidemark.is_name_list(meta.get('bucket_by')) -%}
-        {%- do tidemark.raise_definition_error(model, 'meta.bucket_by is missing or no list of names', 'Name the columns that make a bucket; [] makes one global bucket') -%}
+        {%- do tidemark.raise_definition_error(model, 'meta.bucket_by is missing or not a list of names', 'List the columns that identify a bucket; [] makes one global bucket') -%}
     {%- endif -%}
     {%- if not tidemark._is_name(meta.get('object_id')) -%}
-        {%- do tidemark.raise_definition_error(model, 'meta.object_id is missing or no name', 'Name the column with the id of the object') -%}
+        {%- do tidemark.raise_definition_error(model, 'meta.object_id is missing or not a name', 'Set it to the column with the id of the object') -%}
     {%- endif -%}
     {%- if not tidemark._is_name(meta.get('object_type', model.name)) -%}
-        {%- do tidemark.raise_definition_error(model, 'meta.object_type is no name', "Leave it out, and it is the model's name") -%}
+        {%- do tidemark.raise_definition_error(model, 'meta.object_type is not a name', "Remove it: the default is the model's name") -%}
     {%- endif -%}
     {%- if evaluation == 'full' and not (meta.get('unique_key') and tidemark.is_name_list(meta.unique_key)) -%}
-        {%- do tidemark.raise_definition_error(model, 'meta.unique_key is missing or no list of names', "Name the columns that tell the rows of the query apart, or set evaluation: 'incremental'") -%}
+        {%- do tidemark.raise_definition_error(model, 'meta.unique_key is missing or not a list of names', "List the columns that identify a row of the query, or set evaluation: 'incremental'") -%}
     {%- elif evaluation == 'incremental' and meta.get('unique_key') -%}
-        {%- do tidemark.raise_definition_error(model, "meta.unique_key does not go with evaluation: 'incremental'", 'Leave it out: the key is _row_key') -%}
+        {%- do tidemark.raise_definition_error(model, "meta.unique_key does not go with evaluation: 'incremental'", 'Remove it: the key is _row_key') -%}
     {%- endif -%}
     {{ return({
         'name': model.alias,
@@ -41,15 +41,15 @@
     {%- if model.name.endswith('__ops') -%}
         {%- do tidemark.raise_definition_error(model, "the name ends in __ops, as an op log's does", 'Give the model another name') -%}
     {%- elif not modules.re.fullmatch('[a-z_][a-z0-9_]*', model.name) -%}
-        {%- do tidemark.raise_definition_error(model, "the name '" ~ model.name ~ "' has more than small letters, digits and _", 'Give the model another name') -%}
+        {%- do tidemark.raise_definition_error(model, "the name '" ~ model.name ~ "' may only have lower-case letters, digits and _", 'Give the model another name') -%}
     {%- elif model.version is defined and model.version is not none -%}
-        {%- do tidemark.raise_definition_error(model, 'a definition has no versions', 'Make each version a model of its own') -%}
+        {%- do tidemark.raise_definition_error(model, 'definitions do not support versions', 'Make each version a separate model') -%}
     {%- elif model.alias != model.name -%}
-        {%- do tidemark.raise_definition_error(model, "the alias is '" ~ model.alias ~ "', but a definition's tables have its name", 'Leave the alias out') -%}
+        {%- do tidemark.raise_definition_error(model, "the alias is '" ~ model.alias ~ "', but a definition's tables have its name", 'Remove the alias') -%}
     {%- elif model.schema != 'buckets' -%}
         {%- do tidemark.raise_definition_error(model, "the schema is '" ~ model.schema ~ "'", 'Put the model into models/buckets, or set its schema to buckets') -%}
     {%- elif model.config.contract.enforced -%}
-        {%- do tidemark.raise_definition_error(model, 'a contract would not be kept to', 'Leave it out, and test the columns') -%}
+        {%- do tidemark.raise_definition_error(model, 'model contracts are not supported', 'Remove it, and test the columns') -%}
     {%- endif -%}
 {%- endmacro %}
 

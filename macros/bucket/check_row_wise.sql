@@ -22,7 +22,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- if plan | selectattr('operator', 'equalto', 'RelationV2') | list | length != 1 -%}
-        {%- do tidemark.raise_definition_error(model, "evaluation: 'incremental' reads another input beside rows(...)", fix) -%}
+        {%- do tidemark.raise_definition_error(model, "evaluation: 'incremental' reads another input in addition to rows(...)", fix) -%}
     {%- endif -%}
     {%- set columns = (plan | selectattr('operator', 'equalto', 'RelationV2') | first).text -%}
     {%- set kept = {'_row_key': tidemark._unchanged_row_key(columns), '_checkpoint_id': tidemark._unchanged_checkpoint_id(columns)} -%}
@@ -115,9 +115,9 @@
     {%- set explained = run_query('explain extended ' ~ tidemark._without_misleading_strings(sql) | replace(tidemark.changed_rows_placeholder(), 'where _checkpoint_id = -1L'))[0][0] -%}
     {%- set analyzed = explained.split('== Analyzed Logical Plan ==')[1].split('== Optimized Logical Plan ==')[0] -%}
     {%- if '`_checkpoint_id` cannot be resolved' in analyzed -%}
-        {%- do tidemark.raise_definition_error(model, 'the view of rows(...) has no _checkpoint_id', 'Let it, and the views below it, select _checkpoint_id') -%}
+        {%- do tidemark.raise_definition_error(model, 'the view of rows(...) has no _checkpoint_id', 'Select _checkpoint_id in it and in the views below it') -%}
     {%- elif modules.re.search('\\.\\.\\. \\d+ more fields', analyzed) -%}
-        {%- do tidemark.raise_definition_error(model, "Spark does not show all of evaluation: 'incremental'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
+        {%- do tidemark.raise_definition_error(model, "Spark does not show the complete plan for evaluation: 'incremental'", 'Set spark.sql.debug.maxToStringFields to 100000 in profiles/profiles.yml') -%}
     {%- endif -%}
     {%- set plan = [] -%}
     {#- A line after the first that does not begin with a branch of the tree continues a string of the line before. -#}

@@ -6,7 +6,7 @@
         {%- if node.unique_id not in selected_resources -%}
             {%- set view = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- if tidemark.describe_columns(view) != tidemark.describe_columns('query ' ~ tidemark.deployed_view_sql(node)) -%}
-                {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', which was made when what it reads had other columns", 'Make it anew: dbt run --select ' ~ node.name ~ ' ' ~ model.name) -%}
+                {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', which was created when its inputs had other columns", 'Create it again: dbt run --select ' ~ node.name ~ ' ' ~ model.name) -%}
             {%- endif -%}
         {%- endif -%}
     {%- endfor -%}

@@ -31,13 +31,13 @@
         {%- for column in columns %}
         {{ tidemark.quote_identifier(column.name) }} {{ column.type }},
         {%- endfor %}
-        _key_number bigint comment 'row_key, if it is a single whole number: rows are found by it in half of the time',
+        _key_number bigint comment 'row_key, if it is a single integer: rows are found by it in half of the time',
         _op_id bigint comment 'the op that wrote the row',
-        _replaces bigint comment 'the op that wrote the row whose place it took',
-        _digest_high bigint comment 'first 8 bytes of the SHA-256 that the checksum is of: with the next, tells whether the data are the same',
+        _replaces bigint comment 'the op that wrote the row that this one replaced',
+        _digest_high bigint comment 'first 8 bytes of the SHA-256 of the checksum: with _digest_low, shows whether the data are equal',
         _digest_low bigint comment 'its next 8 bytes',
-        _checksum bigint comment 'of that op, unsigned 32 bits',
-        _checkpoint_id bigint comment 'the checkpoint that the row was written at'
+        _checksum bigint comment 'checksum of that op, unsigned 32 bits',
+        _checkpoint_id bigint comment 'the checkpoint at which the row was written'
     )
     {{ tidemark.iceberg_table() }}
 {%- endmacro %}

@@ -6,27 +6,27 @@
     {%- for node in [model] + tidemark.upstream_nodes(model) -%}
         {%- set is_staging = node.config.materialized == 'view' and node.config.meta.get('table') -%}
         {%- if is_staging and not node.config.meta.get('source') -%}
-            {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', which has meta.table, but no meta.source", 'Name its source there, as in sources.yml') -%}
+            {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', which has meta.table, but no meta.source", 'Set meta.source to its source in sources.yml') -%}
         {%- elif is_staging -%}
             {%- set input = {'source': node.config.meta.source, 'table': node.config.meta.table} -%}
             {%- if input not in inputs -%}{%- do inputs.append(input) -%}{%- endif -%}
         {%- elif node is not sameas model and node.resource_type != 'seed' and node.config.materialized not in ['view', 'ephemeral'] -%}
-            {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', which may change without its being told", fix) -%}
+            {%- do tidemark.raise_definition_error(model, "reads '" ~ node.name ~ "', whose changes are not tracked", fix) -%}
         {%- endif -%}
         {%- for parent in node.depends_on.nodes -%}
             {%- set ledger = graph.nodes.get(parent, {}) if graph.nodes.get(parent, {}).get('config', {}).get('materialized') == 'ledger' else {} -%}
             {%- if parent.startswith('source.') or (ledger and not (is_staging and ledger.name == 'row_state')) -%}
                 {%- set reader = 'reads ' if node is sameas model else "reads '" ~ node.name ~ "', which reads " -%}
-                {%- do tidemark.raise_definition_error(model, reader ~ (ledger.name or parent) ~ ' itself', fix) -%}
+                {%- do tidemark.raise_definition_error(model, reader ~ (ledger.name or parent) ~ ' directly', fix) -%}
             {%- endif -%}
         {%- endfor -%}
     {%- endfor -%}
     {%- if not inputs -%}
-        {%- do tidemark.raise_definition_error(model, 'reads no staging view', 'Select from one: meta.source and meta.table of a view name its table') -%}
+        {%- do tidemark.raise_definition_error(model, 'reads no staging view', 'Select from one: its meta.source and meta.table name its table') -%}
     {%- endif -%}
     {%- if model.config.meta.get('evaluation') == 'incremental' and inputs | length > 1 -%}
         {%- set tables = inputs | map(attribute='table') | join(', ') -%}
-        {%- do tidemark.raise_definition_error(model, "evaluation: 'incremental' depends on " ~ inputs | length ~ ' tables, ' ~ tables, "Set evaluation: 'full', or ref no view but that of rows(...)") -%}
+        {%- do tidemark.raise_definition_error(model, "evaluation: 'incremental' depends on " ~ inputs | length ~ ' tables, ' ~ tables, "Set evaluation: 'full', or ref only the view of rows(...)") -%}
     {%- endif -%}
     {{ return(inputs) }}
 {%- endmacro %}

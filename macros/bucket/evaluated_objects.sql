@@ -57,7 +57,7 @@
     where if(
         _alike = 1, true, cast(raise_error(concat(
             'Two rows of the bucket ', bucket, ' have the id ', coalesce(object_id, 'NULL'), ' and the key ', row_key,
-            '. Let meta.unique_key name the columns that tell the rows apart, or select each row once.'
+            '. Set meta.unique_key to columns that identify a row, or select each row once.'
         )) as boolean)
     )
 {%- endmacro %}

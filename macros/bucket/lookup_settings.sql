@@ -7,15 +7,15 @@
     {%- endfor -%}
     {%- do tidemark.check_model(model) -%}
     {%- if not tidemark.is_name_list(meta.get('parameters')) -%}
-        {%- do tidemark.raise_definition_error(model, 'meta.parameters is missing or no list of names', 'Name the columns that a request gives; [] is for everybody') -%}
+        {%- do tidemark.raise_definition_error(model, 'meta.parameters is missing or not a list of names', 'List the columns that a request gives; [] is for all readers') -%}
     {%- endif -%}
     {%- set definition = tidemark._looked_up_definition(model) -%}
     {%- if definition.unique_id not in model.depends_on.nodes -%}
-        {%- do tidemark.raise_definition_error(model, "does not depend on '" ~ definition.name ~ "'", "Add the line -- depends_on: {{ ref('" ~ definition.name ~ "') }}, so that dbt runs it after that") -%}
+        {%- do tidemark.raise_definition_error(model, "does not depend on '" ~ definition.name ~ "'", "Add the line -- depends_on: {{ ref('" ~ definition.name ~ "') }}, so that dbt runs the definition first") -%}
     {%- endif -%}
     {%- set text = tidemark.normalized_sql(model.get('compiled_code') or model.raw_code) -%}
     {%- if modules.re.search('\\bref\\(([^()]*,)?[\'"]' ~ definition.name ~ '[\'"]\\)|\\bbuckets`?\\.`?' ~ definition.name ~ '\\b', text) -%}
-        {%- do tidemark.raise_definition_error(model, "reads '" ~ definition.name ~ "', which may change without its being told", 'Select from staging views, and name the definition in a comment only') -%}
+        {%- do tidemark.raise_definition_error(model, "reads '" ~ definition.name ~ "', whose changes are not tracked", 'Select from staging views, and name the definition in a comment only') -%}
     {%- endif -%}
     {{ return({
         'name': model.alias,
@@ -34,7 +34,7 @@
     {%- for node in graph.nodes.values() if node.name == name and node.config.materialized == 'bucket' -%}
         {{ return(node) }}
     {%- endfor -%}
-    {%- do tidemark.raise_definition_error(model, "meta.bucket is '" ~ name ~ "', which is no definition", 'Name a bucket model') -%}
+    {%- do tidemark.raise_definition_error(model, "meta.bucket is '" ~ name ~ "', which is not a definition", 'Name a bucket model') -%}
 {%- endmacro %}
 
 {#- A lookup's query: the names of the buckets of each request, each once. -#}
@@ -57,7 +57,7 @@
     {%- for name in model.config.meta.parameters + definition.bucket_by if name | lower not in names -%}
         {%- do tidemark.raise_definition_error(
             model, "does not select '" ~ name ~ "'",
-            'A lookup selects what a request gives, and the bucket_by of ' ~ definition.name ~ '; this one ' ~ names | join(', ')
+            'A lookup selects its parameters and the bucket_by of ' ~ definition.name ~ '; this one selects ' ~ names | join(', ')
         ) -%}
     {%- endfor -%}
 {%- endmacro %}

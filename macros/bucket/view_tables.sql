@@ -16,7 +16,7 @@
         {%- if node.config.meta.get('replaces') != published_table -%}
             {%- do tidemark.raise_definition_error(
                 model, node.name ~ ' shows ' ~ shown[node.name] ~ ', but ' ~ published_table ~ ' when ' ~ model.name ~ ' was published',
-                "Read a view of the table that is meant, or accept the other table: set meta.replaces of the view to '" ~ published_table ~ "'"
+                "Read a view of the intended table, or accept the other table: set meta.replaces of the view to '" ~ published_table ~ "'"
             ) -%}
         {%- endif -%}
     {%- endfor -%}

@@ -16,7 +16,7 @@
     {%- if staged == base or refs[table].main != base or model not in watermarks -%}
         {%- do tidemark.drop_branch(table, tidemark.branch()) -%}
         {%- if refs[table].main != base -%}
-            {%- do log(table ~ ': a run wrote it meanwhile; left to the next time', info=true) -%}
+            {%- do log(table ~ ': a run wrote to it in the meantime; left to the next maintenance', info=true) -%}
         {%- endif -%}
     {%- else -%}
         {%- set watermark = watermarks[model].values() | first -%}

@@ -14,7 +14,7 @@
     {%- if seen | length != 1 or newest not in [seen[0], cache.get('invalidated')] -%}
         {{ exceptions.raise_compiler_error(
             'Nothing was published (core.releases): another run published ' ~ newest
-            ~ ' while this one was under way, from ' ~ seen | join(', ') ~ '. Run it again.'
+            ~ ' during this run, which is based on ' ~ seen | join(', ') ~ '. Run it again.'
         ) }}
     {%- endif -%}
     {%- if main -%}

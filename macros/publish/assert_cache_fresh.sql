@@ -10,7 +10,7 @@
     {%- for schema in ['core', 'buckets'] if unlisted and run_query("show databases like '" ~ schema ~ "'").rows | length -%}
         {%- for row in run_query('show tables in ' ~ schema) if schema ~ '.' ~ row['tableName'] in unlisted -%}
             {{ exceptions.raise_compiler_error(
-                'The tables of ' ~ schema ~ ' changed while dbt listed them (' ~ row['tableName'] ~ '): another run or person makes or drops some. Run it again.'
+                'The tables of ' ~ schema ~ ' changed while dbt listed them (' ~ row['tableName'] ~ '): another process creates or drops tables. Run it again.'
             ) }}
         {%- endfor -%}
     {%- endfor -%}

@@ -12,13 +12,13 @@
     {%- for unique_id in (selected_resources if missing else []) if tidemark._depends_on_raw_tables(unique_id) -%}
         {%- if not tidemark.relation_exists(api.Relation.create(schema='raw', identifier='snapshot_chunks')) -%}
             {{ exceptions.raise_compiler_error(
-                'Nothing was done: no job has written to this lake, which has no raw.snapshot_chunks. '
-                ~ 'Begin with tidemark run, or with tidemark stream and tidemark snapshot.'
+                'Nothing was done: no job has written to this lake: raw.snapshot_chunks is missing. '
+                ~ 'Start with tidemark run, or with tidemark stream and tidemark snapshot.'
             ) }}
         {%- elif missing | reject('in', selected_resources) | list -%}
             {{ exceptions.raise_compiler_error(
-                'Nothing was done: no run has made core.releases and core.model_watermarks yet, by which all others publish. '
-                ~ 'Let the first be one of all models: dbt build.'
+                'Nothing was done: no run has created core.releases and core.model_watermarks yet, by which all models are published. '
+                ~ 'Build all models first: dbt build.'
             ) }}
         {%- endif -%}
     {%- endfor -%}

@@ -10,7 +10,7 @@
     {%- set diverged = tidemark.diverged_tables(manifest, refs) -%}
     {%- if diverged -%}
         {{ exceptions.raise_compiler_error(
-            'Nothing was published (' ~ diverged | join(', ') ~ '): somebody else wrote to it while this run was under way. Run it again.'
+            'Nothing was published (' ~ diverged | join(', ') ~ '): another process wrote to it during this run. Run it again.'
         ) }}
     {%- endif -%}
     {%- set release_id = tidemark.append_release(manifest, refs.get(releases, {}).get('main'), seen) -%}

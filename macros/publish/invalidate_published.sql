@@ -28,7 +28,7 @@
     {%- endfor -%}
     {%- if queue[0] != definition -%}
         {{ exceptions.raise_compiler_error(
-            'Nothing was published of ' ~ definition ~ ': it waited in vain for ' ~ queue[0] ~ ', whose columns change too. Run it again.'
+            'Nothing was published of ' ~ definition ~ ': timed out waiting for ' ~ queue[0] ~ ' (concurrent schema change). Run it again.'
         ) }}
     {%- endif -%}
 {%- endmacro %}

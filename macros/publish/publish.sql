@@ -74,8 +74,8 @@
     {%- endfor -%}
     {%- if fixes -%}
         {{ exceptions.raise_compiler_error(
-            'Release ' ~ release_id ~ ' can not be finished (core.releases): somebody has diverged main of its tables since. '
-            ~ 'Give them what was published, by Spark, and run again: ' ~ fixes | join('; ') ~ '.'
+            'Release ' ~ release_id ~ ' can\'t be finished (core.releases): another process has moved main of its tables since. '
+            ~ 'Restore the published snapshots with Spark, and run again: ' ~ fixes | join('; ') ~ '.'
         ) }}
     {%- endif -%}
 {%- endmacro %}

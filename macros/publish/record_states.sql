@@ -51,7 +51,7 @@
             {{ return(other.node.name ~ ': ' ~ tidemark._first_line(other.message | string)) }}
         {%- endif -%}
     {%- endfor -%}
-    {{ return('what it depends on was not finished') }}
+    {{ return('a dependency was not finished') }}
 {%- endmacro %}
 
 {% macro _has_failed(result) -%}

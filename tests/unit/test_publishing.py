@@ -102,7 +102,7 @@ def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:
 
 def test_a_run_that_another_one_overtook_publishes_nothing() -> None:
     lake = Lake(newest=8)
-    with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
+    with pytest.raises(Refused, match="another run published 8 during this run, which is based on 7"):
         published(lake, 7)
     assert [each for each in lake.statements if not each.startswith("select")] == []
 
