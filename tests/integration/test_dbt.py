@@ -173,7 +173,8 @@ def test_a_stale_view_of_views_keeps_its_definition_unpublished(
     pipeline.view("t", {"id": "int", "v": "string"})
     pipeline.model("run", "--select", below)
     # The view between has the columns that it was made with: its text is not what would make the difference later.
-    with pytest.raises(Failure, match=f"reads '{above}', which was created when .* had other columns.*--select {above}"):
+    refusal = f"reads '{above}', which was created when .* had other columns.*--select {above}"
+    with pytest.raises(Failure, match=refusal):
         pipeline.model("run", "--select", one)
     done = pipeline.model("run", "--select", above, one)
     assert done[one].message == "definition changed, PUT 2, REMOVE 0"

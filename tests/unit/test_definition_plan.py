@@ -132,7 +132,8 @@ def test_a_range_begins_where_the_one_before_ended() -> None:
 @pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
 def test_op_ids_go_on_behind_a_log_that_was_dropped(in_log: int, dropped: int | None, last: int) -> None:
     macros: Any = Macros(
-        "publish/invalidate_published", "sql_helpers/literal", "sql_helpers/get_core_relation", run_query=lambda _: [{"last_op": dropped or 0}],
+        "publish/invalidate_published", "sql_helpers/literal", "sql_helpers/get_core_relation",
+        run_query=lambda _: [{"last_op": dropped or 0}],
         api=SimpleNamespace(Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")),
     )  # fmt: skip
     macros.highest = lambda *_: in_log

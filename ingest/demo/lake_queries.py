@@ -1,4 +1,4 @@
-"""What the demo shows of the lake, as any reader sees it: a bucket, ops, Iceberg snapshots."""
+"""Queries of the lake that any reader can run: a bucket, ops, Iceberg snapshots."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,15 +11,15 @@ from ingest.lake.sql_literals import literal
 _IDENTITY = ("bucket", "object_type", "object_id", "row_key")
 
 
-def bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
-    """The rows of a bucket, without what is Tidemark's own."""
+def read_bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
+    """The rows of a bucket, without Tidemark's own columns."""
     table = f"buckets.{name.partition('[')[0]}"
     rows = spark.sql(f"select * from {table} where bucket = {literal(name)} order by row_key")
     shown = [name for name in rows.columns if name not in _IDENTITY and not name.startswith("_")]
     return [{name: row[name] for name in shown} for row in rows.collect()]
 
 
-def main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:
+def read_main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:
     """The published Iceberg snapshot of each table."""
     query = " union all ".join(
         f"select {literal(table)} as name, snapshot_id from {table}.refs where name = 'main'" for table in tables
@@ -27,6 +27,6 @@ def main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]
     return {row["name"]: row["snapshot_id"] for row in spark.sql(query).collect()}
 
 
-def ops_written(spark: SparkSession, definition: Definition) -> int:
-    """How many ops a definition's log holds."""
+def count_ops(spark: SparkSession, definition: Definition) -> int:
+    """The number of ops in a definition's log."""
     return spark.table(definition.log).count()

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.common.errors import UsageError
-from ingest.demo.stage import stage, wipe
+from ingest.demo.environment import prepare_environment, wipe_lake
 
 
 def _landed(lake: Path, source: str) -> None:
@@ -17,30 +17,33 @@ def _landed(lake: Path, source: str) -> None:
 
 
 def test_a_demos_lake_is_emptied(tmp_path: Path) -> None:
-    wipe(tmp_path / "lake")
+    wipe_lake(tmp_path / "lake")
     _landed(tmp_path / "lake", "nyc")
-    wipe(tmp_path / "lake")
+    wipe_lake(tmp_path / "lake")
     assert not (tmp_path / "lake" / "raw").exists()
 
 
 def test_a_lake_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
     _landed(tmp_path, "nyc")
     with pytest.raises(UsageError, match="not a demo's"):
-        wipe(tmp_path)
+        wipe_lake(tmp_path)
     assert (tmp_path / "raw").exists()
 
 
 def test_a_demos_lake_with_another_source_in_it_is_left_alone(tmp_path: Path) -> None:
-    wipe(tmp_path)
+    wipe_lake(tmp_path)
     _landed(tmp_path, "shop")
     with pytest.raises(UsageError, match="holds shop"):
-        wipe(tmp_path)
+        wipe_lake(tmp_path)
     assert (tmp_path / "raw").exists()
 
 
 def test_outside_of_a_project_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="no dbt project of Tidemark here: dbt_project.yml"), stage(tmp_path / "demo"):
+    with (
+        pytest.raises(UsageError, match="no dbt project of Tidemark here: dbt_project.yml"),
+        prepare_environment(tmp_path / "demo"),
+    ):
         pass
     assert not (tmp_path / "demo" / "postgres").exists()

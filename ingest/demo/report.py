@@ -1,15 +1,15 @@
-"""What the demo came to: its figures as lines of a table, and what is wrong with them."""
+"""The demo's report: its figures as lines of a table, and its problems."""
 
 from dataclasses import dataclass, field
 
-from ingest.demo.compare import Compared
+from ingest.demo.compare import Comparison
 from ingest.demo.definitions import EDITED
-from ingest.demo.watch import percentile
+from ingest.demo.metrics import percentile
 
 
 @dataclass
-class Figures:
-    """Filled act by act. snapshots: of each bucket's tables the Iceberg one before and after."""
+class Report:
+    """Filled step by step. snapshots: for each bucket table the Iceberg snapshot before and after the edit."""
 
     snapshot_rows: int = 0
     snapshot_seconds: float = 0.0
@@ -22,20 +22,20 @@ class Figures:
     ops: int = 0
     differing: int = 0
     snapshots: dict[str, tuple[int, int]] = field(default_factory=dict)
-    compared: list[Compared] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
 
     def problems(self) -> list[str]:
-        """What is not as it should be; empty if all is equal."""
-        found = [f"{one.name}: {one.problem}" for one in self.compared if one.problem]
+        """The differences from the expected result; empty if there are none."""
+        problems = [f"{item.name}: {item.problem}" for item in self.comparisons if item.problem]
         if self.ops != self.differing:
-            found.append(f"{EDITED.log}: {self.ops} ops for {self.differing} rows that differ")
+            problems.append(f"{EDITED.log}: {self.ops} ops for {self.differing} different rows")
         for table, (before, after) in self.snapshots.items():
             if (before != after) != (table in (EDITED.table, EDITED.log)):
-                found.append(f"{table}: its Iceberg snapshot was {before} before the edit, then {after}")
-        return found
+                problems.append(f"{table}: its Iceberg snapshot was {before} before the edit, then {after}")
+        return problems
 
     def lines(self) -> dict[str, str]:
-        """By label, for people."""
+        """The printed lines, by label."""
         snapshotting, steady = self.snapshot_seconds or 1.0, self.steady_seconds or 1.0
         p50, p95 = (percentile(self.latencies, percent) for percent in (50, 95))
         untouched = [name for name, (before, after) in self.snapshots.items() if before == after]
@@ -47,13 +47,13 @@ class Figures:
             f"{self.snapshot_rows / snapshotting:,.0f} rows/s, "
             f"while {self.snapshot_changes:,} row changes were committed",
             "steady state": f"{self.steady_changes / steady:,.0f} row changes/s committed, "
-            f"{self.steady_events / steady:,.0f} events/s landed, for {steady:.0f} s",
+            f"{self.steady_events / steady:,.0f} events/s committed to the lake, for {steady:.0f} s",
             "commit → bucket row": latency,
-            f"{EDITED.name}, changed": f"{self.ops:,} ops for {self.differing:,} rows that differ, "
+            f"{EDITED.name}, changed": f"{self.ops:,} ops for {self.differing:,} different rows, "
             f"{self.evaluated:,} evaluated",
             "Iceberg snapshots": "\n".join(
-                f"{name} {before}" + (", as before" if name in untouched else f" → {after}")
+                f"{name} {before}" + (", unchanged" if name in untouched else f" → {after}")
                 for name, (before, after) in self.snapshots.items()
             ),
-            "lake and source": f"{result}, by {len(self.compared)} comparisons",
+            "lake and source": f"{result}, by {len(self.comparisons)} comparisons",
         }

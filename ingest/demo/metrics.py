@@ -1,4 +1,4 @@
-"""What the demo measures: how far stream and snapshots are, and commit → bucket latency."""
+"""Measures the demo: the progress of stream and snapshots, and the latency from a commit to the bucket row."""
 
 import math
 import threading
@@ -15,14 +15,14 @@ from ingest.demo.definitions import AIRPORT_DEPARTURES
 from ingest.pipeline.ingest_jobs import Jobs
 from ingest.positions.position import parse_lsn
 
-_TICK = 0.25
+_INTERVAL_SECONDS = 0.25
 
 
-class Watch:
-    """A thread that looks at the jobs now and then, and tells `show` what it sees.
+class ProgressMonitor:
+    """A thread that regularly reads the progress of the jobs, and passes it to `show`.
 
-    snapshot_seconds: from the start to the last row that a snapshot landed; snapshot_changes: row
-    changes committed meanwhile. lag: seconds for which the oldest commit not landed has waited.
+    snapshot_seconds: from the start to the last row that a snapshot committed. snapshot_changes: row changes in the
+    source during that time. lag: the age in seconds of the oldest transaction that is not in the lake yet.
     """
 
     def __init__(self, dsn: str, jobs: Jobs, traffic: Traffic, show: Callable[[str], None]) -> None:
@@ -51,38 +51,38 @@ class Watch:
 
     def _work(self) -> None:
         with psycopg.connect(self._dsn, autocommit=True) as connection:
-            while not self._stop.wait(_TICK):
+            while not self._stop.wait(_INTERVAL_SECONDS):
                 row = connection.execute("select pg_current_wal_flush_lsn()").fetchone()
-                self._look(parse_lsn(row[0]) if row else 0)
+                self._update(parse_lsn(row[0]) if row else 0)
 
-    def _look(self, flushed: int) -> None:
+    def _update(self, flushed: int) -> None:
         now = time.monotonic()
         rows = sum(job.rows for job in self._jobs.snapshotters)
         if rows > self.snapshot_rows:
             self.snapshot_rows, self.snapshot_seconds = rows, now - self._started
             self.snapshot_changes = self._traffic.changes
         self.events = sum(writer.progress.events for writer in self._jobs.writers)
-        # MongoDB's positions, clusterTimes, are far above any LSN.
-        landed = min((w.progress.position.position for w in self._jobs.writers), default=0)
+        # MongoDB's positions, cluster times, are far above any LSN.
+        committed = min((w.progress.position.position for w in self._jobs.writers), default=0)
         self._commits.append((now, flushed))
-        while self._commits and self._commits[0][1] <= landed:
+        while self._commits and self._commits[0][1] <= committed:
             self._commits.popleft()
         self.lag = now - self._commits[0][0] if self._commits else 0.0
         self._show(
             f"{self.phase}: {self._traffic.changes:,} row changes committed, "
-            f"{self.events:,} events landed, {self.snapshot_rows:,} rows snapshotted, "
+            f"{self.events:,} events in the lake, {self.snapshot_rows:,} rows snapshotted, "
             f"lag {self.lag:.1f} s"
         )
 
 
 class Latency:
-    """From a client's COMMIT to the end of the run of the models that published the row's bucket.
+    """The time from a client's COMMIT to the end of the run that published the row's bucket.
 
-    A probe is seen when its row is among the published ones.
+    A probe is complete when its row is published.
     """
 
     def __init__(self, spark: SparkSession, since: float) -> None:
-        """since: probes committed before it (seconds since the epoch) don't count."""
+        """since: probes that were committed before it (seconds since the epoch) are ignored."""
         self.seconds: list[float] = []
         self._spark = spark
         self._since = since
@@ -91,8 +91,8 @@ class Latency:
         self._open: dict[int, Probe] = {}
         self._known = 0
 
-    def look(self, probes: list[Probe], published: float, until: float) -> bool:
-        """After a run that ended at `published`: whether all probes of before `until` are seen."""
+    def measure(self, probes: list[Probe], published: float, until: float) -> bool:
+        """Called after a run that ended at `published`: whether all probes before `until` are complete."""
         new, self._known = probes[self._known :], len(probes)
         self._open |= {p.flight: p for p in new if self._since <= p.committed < until}
         rows = self._spark.sql(
@@ -106,6 +106,6 @@ class Latency:
 
 
 def percentile(values: Iterable[float], percent: float) -> float:
-    """By nearest rank; nan of nothing."""
+    """The percentile by nearest rank; NaN if there are no values."""
     ordered = sorted(values)
     return ordered[max(math.ceil(len(ordered) * percent / 100), 1) - 1] if ordered else math.nan

@@ -1,6 +1,6 @@
-"""Where the demo plays: a Postgres, a MongoDB, a dbt project of its own, and a lake that is wiped first.
+"""The demo's environment: a Postgres, a MongoDB, a copy of the dbt project, and a lake that is emptied first.
 
-Only a lake that a demo made is wiped, and only while it holds nothing but the demo's sources.
+A lake is emptied only if a demo created it, and if it contains only the demo's sources.
 """
 
 import contextlib
@@ -18,19 +18,19 @@ from ingest.demo import data, weather
 from ingest.devservers.embedded_servers import MongoServer, PostgresServer
 
 TARGET = "local"
-_MARK = ".made-by-tidemark-demo"
+_MARKER = ".made-by-tidemark-demo"
 _PARTS = ("dbt_project.yml", "profiles", "models/raw", "models/core", "macros", "tests/data_tests")
-# The demo's own views and definitions, in place of those that a user writes.
+# The demo's views and definitions. They replace the user's.
 MODELS = Path(__file__).parent / "models"
-# It is made anew by every demo, so nothing is lost with the machine.
+# Every demo creates the databases again, so they need not survive a crash.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
-# It is over before the JVM's optimizing compiler has given back the time that it takes.
+# The demo is too short for the JVM's optimizing compiler to pay off.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """The demo's places; the servers are running."""
+class Environment:
+    """The servers, which are running, and the folders of the demo."""
 
     server: PostgresServer
     mongodb: MongoServer
@@ -39,49 +39,49 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(folder: Path = Path(".tidemark/demo")) -> Iterator[Stage]:
-    """A clean stage; the servers are stopped at the end, the lake stays. Raises UsageError."""
+def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Environment]:
+    """Prepares an environment with an empty lake. Stops the servers at the end; the lake stays. Raises UsageError."""
     folder = folder.absolute()
     lake = Path(os.environ.get("TIDEMARK_LAKE") or ".tidemark/lake").absolute()
     os.environ["TIDEMARK_LAKE"] = str(lake)
     os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", _JAVA_OPTIONS)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder):
-        wipe(lake)
+    with _exclusive_lock(folder):
+        wipe_lake(lake)
         project = _copy_project(folder / "project")
         with (
             PostgresServer(folder / "postgres", settings=_SETTINGS) as server,
             MongoServer(folder / "mongodb") as mongodb,
         ):
-            yield Stage(server, mongodb, project, lake)
+            yield Environment(server, mongodb, project, lake)
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _exclusive_lock(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            fix = "Wait for it, or end it"
+            fix = "Wait for it, or stop it"
             raise UsageError("another demo is running", str(folder), fix) from None
         yield
 
 
-def wipe(lake: Path) -> None:
-    """Empty the lake of the last demo. Raises UsageError for any other lake."""
+def wipe_lake(lake: Path) -> None:
+    """Empties the lake of the last demo. Raises UsageError for any other lake."""
     if lake.exists() and any(lake.iterdir()):
-        others = sorted(sources(lake) - {data.SOURCE, weather.SOURCE})
-        if others or not (lake / _MARK).exists():
-            what = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
-            fix = "Give the demo one of its own: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"
-            raise UsageError(what, str(lake), fix)
+        others = sorted(read_sources(lake) - {data.SOURCE, weather.SOURCE})
+        if others or not (lake / _MARKER).exists():
+            problem = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
+            fix = "Use another lake for the demo: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"
+            raise UsageError(problem, str(lake), fix)
         shutil.rmtree(lake)
     lake.mkdir(parents=True, exist_ok=True)
-    (lake / _MARK).touch()
+    (lake / _MARKER).touch()
 
 
-def sources(lake: Path) -> set[str]:
-    """The sources that a local lake holds, read from its files: no Spark is up yet."""
+def read_sources(lake: Path) -> set[str]:
+    """The sources in a local lake, read from its files, because Spark is not running yet."""
     files = (lake / "raw" / "stream_positions").glob("**/*.parquet")
     return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
 
