@@ -1,7 +1,7 @@
-"""Contestants, each a process of its own, run in turns so that what else the machine does is shared by all.
+"""Runs contestants in turns, each in its own process, so that other load on the machine affects all of them.
 
-A contestant is a generator function: all before its first `yield` is preparation, each step of it one `Run`. Started as
-`python -m bench.contest MODULE:FUNCTION JSON`, it runs once for each line it reads.
+A contestant is a generator function: the code before its first `yield` is preparation, each step is one `Run`. Started
+as `python -m bench.runner MODULE:FUNCTION JSON`, it runs once for each line it reads.
 """
 
 import importlib
@@ -18,28 +18,28 @@ from typing import Any
 
 from typing_extensions import Self
 
-from bench.measure import Run
+from bench.resource_usage import Run
 
 
 @dataclass(frozen=True)
 class Side:
-    """A contestant: `module:function` of its generator, and what that is called with."""
+    """A contestant: `module:function` of its generator, and the arguments."""
 
     function: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
 class ContestantFailed(Exception):
-    """A contestant's process ended; says what it said last."""
+    """A contestant's process ended; the message has the end of its output."""
 
 
 class Contestant:
-    """The process of a side."""
+    """The process of a contestant."""
 
     def __init__(self, side: Side) -> None:
         self._side = side
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # closed with this
-        command = [sys.executable, "-m", "bench.contest", side.function, json.dumps(side.arguments)]
+        command = [sys.executable, "-m", "bench.runner", side.function, json.dumps(side.arguments)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
@@ -54,7 +54,7 @@ class Contestant:
         self._errors.close()
 
     def run(self) -> Run:
-        """One run. Raises ContestantFailed."""
+        """Does one run. Raises ContestantFailed."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("run\n")
@@ -63,27 +63,27 @@ class Contestant:
         if not line:
             self._process.wait()
             self._errors.seek(0)
-            said = self._errors.read().decode(errors="replace")
-            raise ContestantFailed(f"{self._side.function} failed:\n{said[-4000:]}")
+            output = self._errors.read().decode(errors="replace")
+            raise ContestantFailed(f"{self._side.function} failed:\n{output[-4000:]}")
         return Run(**json.loads(line))
 
 
-def contest(sides: Mapping[str, Side], runs: int, warm_ups: int = 1) -> dict[str, list[Run]]:
-    """The runs of each side: `warm_ups` that don't count, then `runs`, in turns."""
+def run_in_turns(sides: Mapping[str, Side], runs: int, warm_ups: int = 1) -> dict[str, list[Run]]:
+    """The measured runs of each side: `runs` in turns, after `warm_ups` that are not measured."""
     with ExitStack() as stack:
         contestants = {name: stack.enter_context(Contestant(side)) for name, side in sides.items()}
         for _ in range(warm_ups):
             for contestant in contestants.values():
                 contestant.run()
-        found: dict[str, list[Run]] = {name: [] for name in sides}
+        measured: dict[str, list[Run]] = {name: [] for name in sides}
         for _ in range(runs):
             for name, contestant in contestants.items():
-                found[name].append(contestant.run())
-    return found
+                measured[name].append(contestant.run())
+    return measured
 
 
 def main() -> None:
-    """See the module. What the contestant prints itself, a JVM in it included, is not part of the answer."""
+    """See the module. Output of the contestant, or of its JVM, goes to stderr, not into the answer."""
     module, _, function = sys.argv[1].partition(":")
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)

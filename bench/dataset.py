@@ -1,5 +1,5 @@
-"""The Postgres table that all rates are measured on: eleven columns of the types that tables have, a fifth of the
-values NULL in two of them, about 150 bytes a row.
+"""The Postgres table for all measurements: eleven columns of common types, about 150 bytes a row. In two columns a
+fifth of the values is NULL.
 """
 
 from typing import Any
@@ -22,42 +22,42 @@ ROW = """
 
 
 def connect(dsn: str) -> psycopg.Connection[Any]:
-    """In autocommit mode."""
+    """A connection in autocommit mode."""
     return psycopg.connect(dsn, autocommit=True)
 
 
-def make(dsn: str, table: str, rows: int = 0) -> None:
-    """Makes `table` with `rows` rows in one transaction."""
+def create_table(dsn: str, table: str, rows: int = 0) -> None:
+    """Creates `table` with `rows` rows in one transaction."""
     with connect(dsn) as connection:
         connection.execute(f"create table {table} ({_COLUMNS})".encode())
-        insert(connection, table, rows)
+        insert_rows(connection, table, rows)
         connection.execute(f"vacuum (freeze, analyze) {table}".encode())
 
 
-def insert(connection: psycopg.Connection[Any], table: str, rows: int, after: int = 0) -> None:
+def insert_rows(connection: psycopg.Connection[Any], table: str, rows: int, after: int = 0) -> None:
     """Adds rows `after + 1` to `after + rows` in one transaction."""
     connection.execute(f"insert into {table} select {ROW} from generate_series({after + 1}, {after + rows}) i".encode())
 
 
 def insert_one_by_one(connection: psycopg.Connection[Any], table: str, rows: int) -> None:
-    """Adds rows 1 to `rows`, each in a transaction of its own."""
+    """Adds rows 1 to `rows`, each in its own transaction."""
     loop = f"do $$ begin for i in 1 .. {rows} loop insert into {table} select {ROW}; commit; end loop; end $$"
     connection.execute(loop.encode())
 
 
-def end(connection: psycopg.Connection[Any]) -> int:
-    """A position past all that is committed."""
+def emit_end_marker(connection: psycopg.Connection[Any]) -> int:
+    """A position past all committed changes."""
     return emit_marker(connection)
 
 
-def pgbench_address(dsn: str) -> list[str]:
-    """The options and the database by which pgbench finds a server."""
-    given = conninfo_to_dict(dsn)
-    return ["-h", str(given["host"]), "-p", str(given["port"]), "-U", str(given["user"]), str(given["dbname"])]
+def pgbench_options(dsn: str) -> list[str]:
+    """The options and the database with which pgbench connects to a server."""
+    address = conninfo_to_dict(dsn)
+    return ["-h", str(address["host"]), "-p", str(address["port"]), "-U", str(address["user"]), str(address["dbname"])]
 
 
 def drop_slot(dsn: str, slot: str) -> None:
-    """Drop a slot, if it is there."""
+    """Drops a slot, if it exists."""
     with connect(dsn) as connection:
         connection.execute(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where slot_name = %s", [slot]
@@ -65,13 +65,13 @@ def drop_slot(dsn: str, slot: str) -> None:
 
 
 def drop_slots(dsn: str) -> None:
-    """Drop all: nobody reads any more."""
+    """Drops all slots that no process reads."""
     with connect(dsn) as connection:
         connection.execute("select pg_drop_replication_slot(slot_name) from pg_replication_slots where not active")
 
 
 def copy_slot(dsn: str, slot: str, copy: str) -> int:
-    """A copy of `slot`, in place of one of that name; where it starts."""
+    """Copies `slot`, and replaces a slot named `copy`; returns the start position of the copy."""
     drop_slot(dsn, copy)
     with connect(dsn) as connection:
         connection.execute("select pg_copy_logical_replication_slot(%s, %s)", [slot, copy])

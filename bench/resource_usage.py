@@ -1,7 +1,7 @@
-"""One timed run: wall clock, CPU seconds and peak memory of each process that had a part in it.
+"""Resource usage of a run: wall clock, CPU seconds and peak memory of each process that takes part.
 
-`stopwatch` measures this process and those beneath it (Spark's JVM, its Python workers), which live longer than the
-run; `program` measures one that is started for it.
+`stopwatch` measures this process and its children (Spark's JVM, its Python workers), which live longer than the run;
+`run_program` measures a program that is started for the run.
 """
 
 import os
@@ -16,14 +16,14 @@ from pathlib import Path
 import psutil
 
 MEBIBYTE = 1 << 20
-# Of Linux: writing it to /proc/PID/clear_refs begins the peak anew.
+# Linux: writing this to /proc/PID/clear_refs resets the peak.
 _RESET_PEAK = "5"
 
 
 @dataclass
 class Run:
-    """amount: of what the benchmark counts. seconds: wall clock. cpu: seconds by process; peak: MiB by process, the
-    largest of those of one name. stages: seconds, or counts, of parts of it.
+    """A measured run. amount: rows or events. seconds: wall clock. cpu: seconds by process name. peak: MiB by process
+    name, the largest of several processes. stages: seconds, or counts, of parts of the run.
     """
 
     amount: float = 0.0
@@ -40,9 +40,9 @@ class Run:
 
 @contextmanager
 def stopwatch() -> Iterator[Run]:
-    """Measures what happens in it; the body sets `amount`."""
+    """Measures the body; the body sets `amount`."""
     run = Run()
-    for process in _family():
+    for process in _process_tree():
         with suppress(OSError):
             Path(f"/proc/{process.pid}/clear_refs").write_text(_RESET_PEAK)
     before = _cpu()
@@ -51,23 +51,23 @@ def stopwatch() -> Iterator[Run]:
     run.seconds = time.perf_counter() - began
     after = _cpu()
     run.cpu = {name: round(after[name] - before.get(name, 0.0), 2) for name in after}
-    for process in _family():
+    for process in _process_tree():
         with suppress(psutil.Error, OSError):
             if peak := _peak(process.pid):
                 name = _name(process)
                 run.peak[name] = max(run.peak.get(name, 0.0), peak)
 
 
-def program(name: str, command: Sequence[str]) -> Run:
-    """Runs a program to its end. Raises CalledProcessError with what it said if it fails."""
+def run_program(name: str, command: Sequence[str]) -> Run:
+    """Runs a program to its end. Raises CalledProcessError with its error output if it fails."""
     began = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        said = process.stderr.read()
+        errors = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, list(command), stderr=said)
+        raise subprocess.CalledProcessError(process.returncode, list(command), stderr=errors)
     return Run(
         seconds=time.perf_counter() - began,
         cpu={name: round(usage.ru_utime + usage.ru_stime, 2)},
@@ -75,31 +75,31 @@ def program(name: str, command: Sequence[str]) -> Run:
     )
 
 
-def _family() -> list[psutil.Process]:
-    ours = psutil.Process()
-    return [ours, *ours.children(recursive=True)]
+def _process_tree() -> list[psutil.Process]:
+    process = psutil.Process()
+    return [process, *process.children(recursive=True)]
 
 
 def _name(process: psutil.Process) -> str:
-    """`python` is the process that runs the contestant; Python beneath it are Spark's workers."""
+    """`python` is the process that runs the contestant; its Python children are Spark's workers."""
     if process.pid == os.getpid():
         return "python"
-    found = process.name()
-    return "python worker" if found.startswith("python") else str(found)
+    name = process.name()
+    return "python worker" if name.startswith("python") else str(name)
 
 
 def _cpu() -> dict[str, float]:
-    """CPU seconds by name, with those of processes that have ended."""
-    found: defaultdict[str, float] = defaultdict(float)
-    for process in _family():
+    """CPU seconds by process name, including ended processes."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for process in _process_tree():
         with suppress(psutil.Error):
             times = process.cpu_times()
-            found[_name(process)] += times.user + times.system + times.children_user + times.children_system
-    return found
+            seconds[_name(process)] += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
 def _peak(pid: int) -> float:
-    """The largest resident size since the peak began anew, in MiB."""
+    """The largest resident size since the last reset, in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    found = dict(line.partition(":")[::2] for line in lines)
-    return int(found.get("VmHWM", "0").split()[0]) / 1024  # 0: it has just ended
+    status = dict(line.partition(":")[::2] for line in lines)
+    return int(status.get("VmHWM", "0").split()[0]) / 1024  # 0: it has just ended

@@ -1,4 +1,4 @@
-"""Where benchmarks play: servers of their own, made when they are first asked for, and a lake for each contestant."""
+"""The environment of the benchmarks: servers, started on first use, and a lake for each contestant."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from ingest.devservers.embedded_servers import SUPERUSER, MongoServer, PostgresS
 from ingest.lake import Lake, spark_session
 
 HOST = "127.0.0.1"
-# The same for all who read from it: nothing waits for the disk, and nothing happens by itself in the middle of a run.
+# The same for all contestants: nothing waits for the disk, and no background work starts during a run.
 POSTGRES_SETTINGS: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
@@ -25,8 +25,8 @@ POSTGRES_SETTINGS: Mapping[str, str] = {
 
 
 @dataclass
-class Place:
-    """scale: of all sizes, 1 is what the README says. runs: that count, of each side."""
+class Environment:
+    """scale: factor for all sizes; 1 gives those of the README. runs: number of measured runs of each side."""
 
     folder: Path
     scale: float
@@ -37,12 +37,12 @@ class Place:
     _numbers: Iterator[int] = field(default_factory=lambda: iter(range(10_000)))
 
     def sized(self, rows: int) -> int:
-        """`rows` at the scale asked for."""
+        """`rows` at the requested scale."""
         return max(1, int(rows * self.scale))
 
     @property
     def postgres(self) -> PostgresServer:
-        """The Postgres, running."""
+        """The running Postgres."""
         if self._postgres is None:
             address = {"listen_addresses": HOST, "port": str(_free_port())}
             server = PostgresServer(self.folder / "postgres", settings={**POSTGRES_SETTINGS, **address})
@@ -52,12 +52,12 @@ class Place:
 
     @property
     def dsn(self) -> str:
-        """Of the Postgres, over TCP, which is all that some contestants speak."""
+        """The DSN of the Postgres, over TCP: some contestants support nothing else."""
         return f"host={HOST} port={self.postgres.settings['port']} user={SUPERUSER} dbname=postgres"
 
     @property
     def mongodb(self) -> MongoServer:
-        """The MongoDB, running."""
+        """The running MongoDB."""
         if self._mongodb is None:
             server = MongoServer(self.folder / "mongodb")
             self._mongodb = self.stack.enter_context(server)
@@ -71,24 +71,24 @@ class Place:
 
 
 @contextmanager
-def place(folder: Path, scale: float, runs: int) -> Iterator[Place]:
-    """A clean place; gone at the end."""
+def create_environment(folder: Path, scale: float, runs: int) -> Iterator[Environment]:
+    """Creates an empty environment, and removes it at the end."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     try:
         with ExitStack() as stack:
-            yield Place(folder, scale, runs, stack)
+            yield Environment(folder, scale, runs, stack)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind((HOST, 0))
+        return int(listener.getsockname()[1])
 
 
 def open_lake(folder: str) -> Lake:
-    """The lake in `folder`, by a Spark of this process."""
+    """Opens the lake in `folder` with a Spark session of this process."""
     os.environ["TIDEMARK_LAKE"] = folder
     return Lake(spark_session.open_session("local", log=Path(folder) / "spark.log"))
