@@ -1,7 +1,8 @@
-"""Downloads the jars of Spark's profile once, so that later starts need no network.
+"""Fetches the jars that Spark's profile names, once, so that later starts need no network.
 
-Usage: resolve_jars.py PROFILES_YML LIST. Reads `spark.jars.packages` of the target `local`, lets Spark resolve it, and writes
-the paths of the jars to LIST, one per line. Exit code 1 if Spark fails.
+Usage: resolve_jars.py PROFILES_YML LIST. Reads `spark.jars.packages` of the target `local`, lets
+Spark resolve it, and writes the paths of the jars to LIST, one a line. Exit code 1 when Spark
+could not.
 """
 
 import sys
@@ -12,14 +13,14 @@ import yaml
 from pyspark.sql import SparkSession
 
 
-def read_packages(profiles: Path) -> str:
-    """The value of `spark.jars.packages`: comma-separated Maven coordinates."""
+def packages(profiles: Path) -> str:
+    """The value of `spark.jars.packages`: Maven coordinates with commas between them."""
     targets = yaml.safe_load(profiles.read_text(encoding="utf-8"))["tidemark"]["outputs"]
     return str(targets["local"]["server_side_parameters"]["spark.jars.packages"])
 
 
 def resolve(coordinates: str) -> list[str]:
-    """The paths of the jars of `coordinates` and of their dependencies."""
+    """Paths of the jars of `coordinates` and of what they depend on."""
     with tempfile.TemporaryDirectory() as scratch:
         spark = (
             SparkSession.builder.master("local[1]")
@@ -36,7 +37,7 @@ def resolve(coordinates: str) -> list[str]:
 def main() -> None:
     """See the module."""
     profiles, listing = map(Path, sys.argv[1:])
-    jars = resolve(read_packages(profiles))
+    jars = resolve(packages(profiles))
     listing.write_text("".join(f"{jar}\n" for jar in jars), encoding="utf-8")
 
 
