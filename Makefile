@@ -1,11 +1,11 @@
-# `make` lists the targets. Each sees to it first that all it needs is there (scripts/setup).
+# `make` lists the targets. Each first installs what it needs (scripts/setup).
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
-# A process per core, each with a Spark and servers of its own: up to 6 GB.
+# A process per core, each with its own Spark and servers: up to 6 GB.
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
 MONGODB_UNITS := change_decoder document_keys document_views documents elements
@@ -17,7 +17,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 .PHONY: setup
-setup: ## Make .venv with everything needed; does nothing when all is there
+setup: ## Create .venv with everything needed; does nothing if it is complete
 	@scripts/setup </dev/null
 
 # $SHELL is the user's shell. With MAKELEVEL and MAKEFLAGS set, a `make` in it would print each folder that it enters.
@@ -66,12 +66,12 @@ soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (
 	@$(PYTEST) $(wildcard tests/integration/test_*random*.py) $(or $(ARGS),--seeds 1-200)
 
 .PHONY: mutants
-mutants: setup-servers ## Faults put in one by one: does a test notice? (ARGS="P1 --all-tests" picks those of a rule)
+mutants: setup-servers ## Insert faults one by one: does a test fail? (ARGS="P1 --all-tests" selects those of a rule)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
 
 LINTS := lint-sql lint-samples lint-types lint-format lint-rules lint-tree lint-words
 .PHONY: lint $(LINTS)
-lint: setup ## Formatting, rules, types, SQL, words, two at a time (-k goes on)
+lint: setup ## Formatting, rules, types, SQL, words, two at a time (-k continues)
 	@$(MAKE) --no-print-directory --jobs 2 $(LINTS)
 lint-format: setup
 	@$(BIN)/ruff format --check
@@ -89,13 +89,13 @@ lint-words:
 	@scripts/check-words
 
 .PHONY: fmt
-fmt: setup ## Mend what can be mended by itself
+fmt: setup ## Fix what can be fixed automatically
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
 	@$(BIN)/sqlfluff fix --disable-progress-bar $(SQL)
 
 .PHONY: bench
-bench: setup-bench ## Measure beside others (ONLY=stream,snapshot picks some)
+bench: setup-bench ## Measure against alternatives (ONLY=stream,snapshot picks some)
 	@$(WITH_JAVA) $(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 .PHONY: lock
@@ -103,6 +103,6 @@ lock: setup ## Pin the newest versions that pyproject.toml allows
 	@scripts/lock
 
 .PHONY: clean
-clean: ## Remove what was made here: the environment, the demo's lake, caches
+clean: ## Remove the environment, the demo's lake and caches
 	@rm -rf .venv .tidemark target logs dbt_packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,1 +1,1 @@
-"""What Tidemark is measured by, beside what people would use in its place: `make bench`; see README.md."""
+"""Benchmarks of Tidemark against its alternatives: `make bench`; see README.md."""

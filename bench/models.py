@@ -1,16 +1,16 @@
-"""The models: what a run costs by the changes it brings and by the size of the table, and beside dbt's own merge."""
+"""The models: the cost of a run by its changes and by the size of the table, and against dbt's own merge."""
 
 import shutil
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from bench import items
-from bench.contest import Side, contest
-from bench.measure import Run, stopwatch
-from bench.place import Place
-from bench.replica import Replica
-from bench.result import Result, durations
+from bench import dataset
+from bench.dbt_project import BenchmarkProject
+from bench.environment import Environment
+from bench.resource_usage import Run, stopwatch
+from bench.result import Result, compare_durations
+from bench.runner import Side, run_in_turns
 from ingest.project.dbt_project import Project
 
 CHANGES, ROWS, MORE_ROWS, MOST_ROWS = 100_000, 1_000_000, 5_000_000, 10_000_000
@@ -18,95 +18,95 @@ SIZE_MARK = 1.3
 DEFINITIONS = {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}
 
 
-def results(place: Place) -> Iterator[Result]:
-    """The first build, then as many changes to each of three sizes; a full refresh beside the smallest, dbt's own
-    `merge` beside the largest.
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures the first build, then the same number of changes at three sizes; also a full refresh at the smallest,
+    and dbt's own `merge` at the largest.
     """
     sides = {}
-    for name, rows, beside in (("1M", ROWS, "refresh"), ("5M", MORE_ROWS, ""), ("10M", MOST_ROWS, "merge")):
+    for name, rows, baseline in (("1M", ROWS, "refresh"), ("5M", MORE_ROWS, ""), ("10M", MOST_ROWS, "merge")):
         table = f"items_{name}".lower()
-        items.make(place.dsn, table, place.sized(rows))
+        dataset.create_table(environment.dsn, table, environment.sized(rows))
         arguments: dict[str, Any] = {
-            "dsn": place.dsn,
+            "dsn": environment.dsn,
             "table": table,
-            "rows": place.sized(rows),
-            "changes": place.sized(CHANGES),
-            "folder": place.new_folder(table),
-            "beside": beside,
+            "rows": environment.sized(rows),
+            "changes": environment.sized(CHANGES),
+            "folder": environment.new_folder(table),
+            "baseline": baseline,
         }
         sides[name] = Side("bench.models:changed", arguments)
-    found = contest(sides, place.runs)
-    few, more, most = found.values()
-    yield durations("models: first build of 5M rows", _stage(more[:1], "first build"))
-    yield durations("models: 100k changes at 5M rows / at 1M", more, few)
-    yield durations("models: 100k changes at 10M rows / at 1M", most, few, SIZE_MARK)
+    runs = run_in_turns(sides, environment.runs)
+    few, more, most = runs.values()
+    yield compare_durations("models: first build of 5M rows", _stage(more[:1], "first build"))
+    yield compare_durations("models: 100k changes at 5M rows / at 1M", more, few)
+    yield compare_durations("models: 100k changes at 10M rows / at 1M", most, few, SIZE_MARK)
     refresh = _stage(few, "full refresh")
-    yield durations("models: 100k changes at 1M / a full refresh of the definitions", few, refresh)
+    yield compare_durations("models: 100k changes at 1M / a full refresh of the definitions", few, refresh)
     state, merge = _stage(most, "row_state"), _stage(most, "stock_merge")
-    yield durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)
+    yield compare_durations("models: row_state at 10M rows / dbt's own merge", state, merge, 1 / 1.8)
 
 
 def _stage(runs: list[Run], stage: str) -> list[Run]:
     return [Run(seconds=run.stages[stage]) for run in runs]
 
 
-def changed(dsn: str, table: str, rows: int, changes: int, folder: str, beside: str) -> Iterator[Run]:
-    """Runs of dbt, each with as many changes all over the table: 80 % updates, 10 % inserts, 10 % deletes.
+def changed(dsn: str, table: str, rows: int, changes: int, folder: str, baseline: str) -> Iterator[Run]:
+    """Runs of dbt, each with `changes` changes all over the table: 80 % updates, 10 % inserts, 10 % deletes.
 
-    beside: what is done each time after it. `refresh`: all definitions are built from nothing; `merge`: dbt's own.
+    baseline: also measured after each run. `refresh`: a full refresh of all definitions; `merge`: dbt's own merge.
     """
-    replica = Replica(dsn, table, folder)
+    bench_project = BenchmarkProject(dsn, table, folder)
     for name, column in DEFINITIONS.items():
-        replica.definition(name, column, "amount > 500" if name == "large_orders" else "true")
-    replica.land()
-    pipeline, project = replica.pipeline(), replica.project()
+        bench_project.write_definition(name, column, "amount > 500" if name == "large_orders" else "true")
+    bench_project.ingest()
+    pipeline, project = bench_project.pipeline(), bench_project.project()
     with stopwatch() as first:
         pipeline.model()
-    stock = _with_stock_merge(replica, table)
-    if beside == "merge":
+    stock = _with_stock_merge(bench_project, table)
+    if baseline == "merge":
         stock.invoke("run", "--select", "stock_merge")
     for number in count():
         _change(dsn, table, rows, changes, number)
-        replica.land()
+        bench_project.ingest()
         with stopwatch() as run:
-            made = pipeline.model()
+            dbt_run = pipeline.model()
         run.amount = changes
-        run.stages = {outcome.name: outcome.seconds for outcome in made.outcomes}
+        run.stages = {outcome.name: outcome.seconds for outcome in dbt_run.outcomes}
         run.stages["first build"] = first.seconds
-        if beside == "merge":
-            done = stock.invoke("run", "--select", "stock_merge")
-            run.stages |= {one.name: one.seconds for one in done if one.name == "stock_merge"}
-        if beside == "refresh":
-            with stopwatch() as again:
+        if baseline == "merge":
+            outcomes = stock.invoke("run", "--select", "stock_merge")
+            run.stages |= {outcome.name: outcome.seconds for outcome in outcomes if outcome.name == "stock_merge"}
+        if baseline == "refresh":
+            with stopwatch() as refresh_run:
                 project.invoke("run", "--full-refresh", "--select", *DEFINITIONS)
-            run.stages["full refresh"] = again.seconds
+            run.stages["full refresh"] = refresh_run.seconds
         yield run
 
 
 def _change(dsn: str, table: str, rows: int, changes: int, number: int) -> None:
     tenth = changes // 10
     step = rows // (changes - tenth)
-    with items.connect(dsn) as connection:
+    with dataset.connect(dsn) as connection:
         connection.execute(
             f"update {table} set status = 'run {number}', amount = amount + 1 "
             f"where id % {step} = {number % step} and id <= {8 * tenth * step}".encode()
         )
         first = rows - tenth * (number + 1)
         connection.execute(f"delete from {table} where id > {first} and id <= {first + tenth}".encode())
-        items.insert(connection, table, tenth, after=rows + number * tenth)
+        dataset.insert_rows(connection, table, tenth, after=rows + number * tenth)
 
 
-def _with_stock_merge(replica: Replica, table: str) -> Project:
-    """A copy of the project that has it as well; its runs are apart from ours."""
-    folder = replica.project_folder.with_name("with_stock_merge")
-    shutil.copytree(replica.project_folder, folder)
+def _with_stock_merge(bench_project: BenchmarkProject, table: str) -> Project:
+    """A copy of the project with the model `stock_merge`; its runs are separate."""
+    folder = bench_project.project_folder.with_name("with_stock_merge")
+    shutil.copytree(bench_project.project_folder, folder)
     (folder / "models/core/stock_merge.sql").write_text(_stock_merge(table))
     return Project(folder=folder)
 
 
 def _stock_merge(table: str) -> str:
-    """What a dbt user would write for the rows now, over the same events and in a table of the same kind: incremental,
-    `merge` on the key, the newest change of each.
+    """What a dbt user would write for the current rows, over the same events and in a table of the same kind:
+    incremental, `merge` on the key, the newest change of each key.
     """
     return f"""{{{{ config(
     materialized='incremental', incremental_strategy='merge', unique_key='row_key',

@@ -1,4 +1,4 @@
-"""MongoDB into the raw tables, against bare PyMongo loops over raw BSON that drop what they read."""
+"""MongoDB into the raw tables, against plain PyMongo loops over raw BSON that discard the documents."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -8,16 +8,16 @@ from bson.raw_bson import RawBSONDocument
 from pydantic import SecretStr
 from pymongo import MongoClient
 
-from bench import landing
-from bench.contest import Side, contest
-from bench.measure import Run, stopwatch
-from bench.place import Place, open_lake
-from bench.result import Result, rates
+from bench import ingest_runs
+from bench.environment import Environment, open_lake
+from bench.resource_usage import Run, stopwatch
+from bench.result import Result, compare_rates
+from bench.runner import Side, run_in_turns
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.positions.position import Position
 from ingest.sources.mongodb import cluster_time, mongodb_server
-from ingest.sources.mongodb.mongodb_connection import connect as connected
+from ingest.sources.mongodb.mongodb_connection import connect as connect_mongodb
 from ingest.sources.mongodb.mongodb_connection import describe_endpoint
 from ingest.sources.mongodb.mongodb_source import open_jobs
 from ingest.sources.mongodb.stream_scope import WRITER, StreamScope
@@ -28,29 +28,29 @@ SNAPSHOT_MARK, STREAM_MARK = 0.3, 0.5
 _BATCH = 5000
 
 
-def results(benched: Place) -> Iterator[Result]:
-    """A collection, then a change stream of inserts."""
-    uri = benched.mongodb.uri
-    documents, changes = benched.sized(DOCUMENTS), benched.sized(CHANGES)
-    with connected(uri, 10.0) as client:
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures the snapshot of a collection, then a change stream of inserts."""
+    uri = environment.mongodb.uri
+    documents, changes = environment.sized(DOCUMENTS), environment.sized(CHANGES)
+    with connect_mongodb(uri, 10.0) as client:
         _insert(client[DATABASE]["items"], documents)
         start = mongodb_server.operation_time(client)
         _insert(client[DATABASE]["changes"], changes)
         until = mongodb_server.emit_marker(client, mongodb_server.CLUSTER)
     part: dict[str, Any] = {"uri": uri, "documents": documents}
     sides = {
-        "ours": Side("bench.mongodb:tidemark_snapshot", {**part, "lake": benched.new_folder("lake")}),
+        "ours": Side("bench.mongodb:tidemark_snapshot", {**part, "lake": environment.new_folder("lake")}),
         "other": Side("bench.mongodb:bare_find", part),
     }
-    found = contest(sides, benched.runs)
-    yield rates("mongodb.snapshot / find", found["ours"], found["other"], "documents/s", SNAPSHOT_MARK)
+    runs = run_in_turns(sides, environment.runs)
+    yield compare_rates("mongodb.snapshot / find", runs["ours"], runs["other"], "documents/s", SNAPSHOT_MARK)
     part = {"uri": uri, "start": start, "changes": changes}
     sides = {
-        "ours": Side("bench.mongodb:tidemark_stream", {**part, "until": until, "lake": benched.new_folder("lake")}),
+        "ours": Side("bench.mongodb:tidemark_stream", {**part, "until": until, "lake": environment.new_folder("lake")}),
         "other": Side("bench.mongodb:bare_watch", part),
     }
-    found = contest(sides, benched.runs)
-    yield rates("mongodb.stream / watch", found["ours"], found["other"], "events/s", STREAM_MARK)
+    runs = run_in_turns(sides, environment.runs)
+    yield compare_rates("mongodb.stream / watch", runs["ours"], runs["other"], "events/s", STREAM_MARK)
 
 
 def _insert(collection: Any, count: int) -> None:
@@ -75,23 +75,23 @@ def _document(i: int) -> dict[str, Any]:
 
 
 def tidemark_snapshot(uri: str, documents: int, lake: str) -> Iterator[Run]:
-    """A snapshotter, from the queued collection to the snapshot that is done."""
+    """Runs a snapshotter from the queued collection until the snapshot is complete."""
     opened = open_lake(lake)
     for number in count():
         source = MongoSource(name=f"items{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.items",))
-        yield landing.snapshot(open_jobs(opened, source, JobSettings()), documents)
+        yield ingest_runs.run_snapshot(open_jobs(opened, source, JobSettings()), documents)
 
 
 def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -> Iterator[Run]:
-    """A stream writer, from a stored position on."""
+    """Runs a stream writer from a stored position."""
     opened = open_lake(lake)
     for number in count():
         source = MongoSource(name=f"changes{number}", uri=SecretStr(uri), collections=(f"{DATABASE}.changes",))
-        with connected(uri, 10.0) as client:
+        with connect_mongodb(uri, 10.0) as client:
             system = mongodb_server.identify_deployment(client, describe_endpoint(uri))
         scope = StreamScope(mongodb_server.CLUSTER, source.collections)
         opened.store_position(Position(source.name, WRITER, scope.slot, system, 1, start, start))
-        yield landing.stream(open_jobs(opened, source, JobSettings()), until, changes)
+        yield ingest_runs.run_stream(open_jobs(opened, source, JobSettings()), until, changes)
 
 
 def bare_find(uri: str, documents: int) -> Iterator[Run]:
@@ -105,11 +105,14 @@ def bare_find(uri: str, documents: int) -> Iterator[Run]:
 
 
 def bare_watch(uri: str, start: int, changes: int) -> Iterator[Run]:
-    """`for change in watch()`, from the same moment, to as many changes."""
+    """`for change in watch()`, from the same position, for `changes` changes."""
     with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
         while True:
-            at = cluster_time.to_timestamp(start)
-            with stopwatch() as run, client.watch(start_at_operation_time=at, full_document="whenAvailable") as stream:
+            start_time = cluster_time.to_timestamp(start)
+            with (
+                stopwatch() as run,
+                client.watch(start_at_operation_time=start_time, full_document="whenAvailable") as stream,
+            ):
                 for _ in range(changes):
                     stream.next()
             run.amount = changes

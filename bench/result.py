@@ -1,4 +1,4 @@
-"""What a benchmark found: ours against another, and whether the mark holds."""
+"""The result of a benchmark: Tidemark (`ours`) against another program, and whether the target is reached."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
-from bench.measure import Run
+from bench.resource_usage import Run
 
 
 @dataclass(frozen=True)
 class Result:
-    """ours, other: medians in `unit`; other None: it is ours alone that counts. mark: what the ratio (ours / other), or
-    ours where there is no other, has to be at least, or at most where less is better; None: it is only told.
+    """ours, other: medians in `unit`; other is None if there is no comparison. mark: the target for the ratio (ours /
+    other), or for ours if there is no other: a minimum, or a maximum if lower is better. None: there is no target.
     """
 
     name: str
@@ -34,25 +34,25 @@ class Result:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the mark is reached."""
+        """Whether the target is reached; None if there is none."""
         value = self.ours if self.ratio is None else self.ratio
         if self.mark is None:
             return None
         return value >= self.mark if self.higher_is_better else value <= self.mark
 
     def summary(self) -> str:
-        """On one line, with the CPU seconds of each side."""
+        """One line, with the CPU seconds of each side."""
         cpu = ", ".join(f"{side} {sum(seconds.values()):.1f}" for side, seconds in self.cpu_seconds.items() if seconds)
-        beside = "" if self.other is None else f" beside {_number(self.other)}"
-        return f"{self.name}: {_number(self.ours)}{beside} {self.unit} (CPU seconds: {cpu or 'not measured'})"
+        comparison = "" if self.other is None else f" against {_number(self.other)}"
+        return f"{self.name}: {_number(self.ours)}{comparison} {self.unit} (CPU seconds: {cpu or 'not measured'})"
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """All fields, as JSON types."""
         return {**asdict(self), "ratio": self.ratio, "holds": self.holds}
 
 
-def rates(name: str, ours: Sequence[Run], other: Sequence[Run], unit: str, mark: float | None = None) -> Result:
-    """A comparison of amounts per second."""
+def compare_rates(name: str, ours: Sequence[Run], other: Sequence[Run], unit: str, mark: float | None = None) -> Result:
+    """Compares amounts per second."""
     return Result(
         name,
         median(run.rate for run in ours),
@@ -60,12 +60,14 @@ def rates(name: str, ours: Sequence[Run], other: Sequence[Run], unit: str, mark:
         unit,
         mark,
         runs={"ours": [run.rate for run in ours], "other": [run.rate for run in other]},
-        **costs({"ours": ours, "other": other}),
+        **summarize_costs({"ours": ours, "other": other}),
     )
 
 
-def durations(name: str, ours: Sequence[Run], other: Sequence[Run] | None = None, mark: float | None = None) -> Result:
-    """Seconds, the fewer the better, of two or of ours alone."""
+def compare_durations(
+    name: str, ours: Sequence[Run], other: Sequence[Run] | None = None, mark: float | None = None
+) -> Result:
+    """Compares seconds, fewer is better; or gives those of ours only."""
     sides = {"ours": ours} if other is None else {"ours": ours, "other": other}
     return Result(
         name,
@@ -74,12 +76,12 @@ def durations(name: str, ours: Sequence[Run], other: Sequence[Run] | None = None
         "s",
         mark,
         higher_is_better=False,
-        runs={side: [run.seconds for run in found] for side, found in sides.items()},
-        **costs(sides),
+        runs={side: [run.seconds for run in measured] for side, measured in sides.items()},
+        **summarize_costs(sides),
     )
 
 
-def costs(sides: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
+def summarize_costs(sides: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     """Medians of CPU seconds and stages, and the highest peaks, by side."""
     return {
         "cpu_seconds": {side: _medians([run.cpu for run in runs]) for side, runs in sides.items()},
@@ -88,11 +90,11 @@ def costs(sides: Mapping[str, Sequence[Run]]) -> dict[str, Any]:
     }
 
 
-def table(results: Sequence[Result]) -> Table:
-    """For people."""
-    found = Table("benchmark", "ours", "other", "unit", "ratio", "mark", "", box=None)
+def render_table(results: Sequence[Result]) -> Table:
+    """The printed table."""
+    table = Table("benchmark", "ours", "other", "unit", "ratio", "mark", "", box=None)
     for result in results:
-        found.add_row(
+        table.add_row(
             result.name,
             _number(result.ours),
             _number(result.other),
@@ -101,7 +103,7 @@ def table(results: Sequence[Result]) -> Table:
             "" if result.mark is None else f"{'≥' if result.higher_is_better else '≤'} {result.mark:g}",
             {True: "holds", False: "[red]missed", None: ""}[result.holds],
         )
-    return found
+    return table
 
 
 def _number(value: float | None) -> str:

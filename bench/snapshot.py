@@ -1,6 +1,6 @@
-"""The snapshot: a table into `raw.snapshot_rows`, against what else reads one.
+"""The snapshot of a table into `raw.snapshot_rows`, against other readers.
 
-Spark's own JDBC reader into Iceberg, rivet into Parquet, and COPY, drained, which is what Postgres gives at most.
+These are Spark's own JDBC reader into Iceberg, rivet into Parquet, and a drained COPY, the maximum of Postgres.
 """
 
 import os
@@ -17,11 +17,11 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from bench import items, landing
-from bench.contest import Side, contest
-from bench.measure import Run, program, stopwatch
-from bench.place import Place, open_lake
-from bench.result import Result, rates
+from bench import dataset, ingest_runs
+from bench.environment import Environment, open_lake
+from bench.resource_usage import Run, run_program, stopwatch
+from bench.result import Result, compare_rates
+from bench.runner import Side, run_in_turns
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import spark_session
@@ -38,18 +38,18 @@ MARKS = {
 }
 
 
-def results(place: Place) -> Iterator[Result]:
-    """All who read the same table, in turns."""
-    dsn, rows = place.dsn, place.sized(ROWS)
-    items.make(dsn, "items", rows)
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures all readers of the same table, in turns."""
+    dsn, rows = environment.dsn, environment.sized(ROWS)
+    dataset.create_table(dsn, "items", rows)
     table: dict[str, Any] = {"dsn": dsn, "rows": rows}
     functions = dict(zip(MARKS, ("spark_jdbc", "rivet", "copy_drained"), strict=True))
-    sides = {"ours": Side("bench.snapshot:tidemark", {**table, "lake": place.new_folder("lake")})}
+    sides = {"ours": Side("bench.snapshot:tidemark", {**table, "lake": environment.new_folder("lake")})}
     for name, function in functions.items():
-        sides[name] = Side(f"bench.snapshot:{function}", {**table, "folder": place.new_folder(function)})
-    found = contest(sides, place.runs)
+        sides[name] = Side(f"bench.snapshot:{function}", {**table, "folder": environment.new_folder(function)})
+    runs = run_in_turns(sides, environment.runs)
     for name, mark in MARKS.items():
-        yield rates(f"snapshot / {name}", found["ours"], found[name], "rows/s", mark)
+        yield compare_rates(f"snapshot / {name}", runs["ours"], runs[name], "rows/s", mark)
 
 
 def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
@@ -57,25 +57,25 @@ def tidemark(dsn: str, rows: int, lake: str) -> Iterator[Run]:
     opened = open_lake(lake)
     for number in count():
         source = PostgresSource(name=f"items{number}", dsn=SecretStr(dsn), tables=("public.items",))
-        run = landing.snapshot(open_jobs(opened, source, JobSettings()), rows)
-        items.drop_slots(dsn)
+        run = ingest_runs.run_snapshot(open_jobs(opened, source, JobSettings()), rows)
+        dataset.drop_slots(dsn)
         yield run
 
 
 def spark_jdbc(dsn: str, rows: int, folder: str) -> Iterator[Run]:
     """Spark's JDBC reader, split by the key, into an Iceberg table with the raw tables' compression."""
     os.environ["TIDEMARK_LAKE"] = folder
-    found = spark_session.read_settings("local")
-    packages = f"{found.pop('spark.jars.packages')},{JDBC}"
+    spark_settings = spark_session.read_settings("local")
+    packages = f"{spark_settings.pop('spark.jars.packages')},{JDBC}"
     builder = SparkSession.builder.config("spark.jars.packages", packages)
-    for key, value in found.items():
+    for key, value in spark_settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    given = conninfo_to_dict(dsn)
+    address = conninfo_to_dict(dsn)
     reader = session.read.format("jdbc").options(
-        url=f"jdbc:postgresql://{given['host']}:{given['port']}/{given['dbname']}",
+        url=f"jdbc:postgresql://{address['host']}:{address['port']}/{address['dbname']}",
         driver="org.postgresql.Driver",
-        user=given["user"],
+        user=address["user"],
         dbtable="items",
         fetchsize=10_000,
         numPartitions=READERS,
@@ -94,12 +94,12 @@ def spark_jdbc(dsn: str, rows: int, folder: str) -> Iterator[Run]:
 
 
 def rivet(dsn: str, rows: int, folder: str) -> Iterator[Run]:
-    """Rivet, by ranges of the key, without the throttle and the bookkeeping that it has by default."""
-    given = conninfo_to_dict(dsn)
+    """Rivet, by ranges of the key, without its default throttle and bookkeeping."""
+    address = conninfo_to_dict(dsn)
     configuration = {
         "source": {
             "type": "postgres",
-            "url": f"postgresql://{given['user']}@{given['host']}:{given['port']}/{given['dbname']}",
+            "url": f"postgresql://{address['user']}@{address['host']}:{address['port']}/{address['dbname']}",
             "environment": "local",
         },
         "exports": [
@@ -120,14 +120,14 @@ def rivet(dsn: str, rows: int, folder: str) -> Iterator[Run]:
     file.write_text(yaml.safe_dump(configuration))
     while True:
         shutil.rmtree(f"{folder}/items", ignore_errors=True)
-        run = program("rivet", [str(Path(sys.executable).with_name("rivet")), "run", "-c", str(file)])
+        run = run_program("rivet", [str(Path(sys.executable).with_name("rivet")), "run", "-c", str(file)])
         assert any(Path(folder, "items").rglob("*.parquet"))
         run.amount = rows
         yield run
 
 
-def copy_drained(dsn: str, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # all are called alike
-    """One COPY in binary form, dropped."""
+def copy_drained(dsn: str, rows: int, folder: str) -> Iterator[Run]:  # noqa: ARG001  # all contestants have the same arguments
+    """One COPY in binary format, whose data are discarded."""
     with connect(dsn) as connection:
         while True:
             with stopwatch() as run:

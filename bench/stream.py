@@ -1,6 +1,6 @@
-"""The stream: Postgres's log into `raw.wal_events`, committed, against `pg_recvlogical`, which drops it.
+"""The stream: Postgres's WAL, committed into `raw.wal_events`, against `pg_recvlogical`, which discards it.
 
-Both read the same part of the log from a copy of the same slot, with the same options.
+Both read the same part of the WAL from a copy of the same slot, with the same options.
 """
 
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from bench import items, landing
-from bench.contest import Side, contest
-from bench.measure import Run, program
-from bench.place import Place, open_lake
-from bench.result import Result, rates
+from bench import dataset, ingest_runs
+from bench.environment import Environment, open_lake
+from bench.resource_usage import Run, run_program
+from bench.result import Result, compare_rates
+from bench.runner import Side, run_in_turns
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.devservers.embedded_servers import embedded_postgres
@@ -25,18 +25,18 @@ LARGE_ROWS, SMALL_ROWS = 1_000_000, 780_000
 MARK, MEMORY_MARK_MIB = 0.80, 600e6 / (1 << 20)
 
 
-def results(place: Place) -> Iterator[Result]:
-    """One large transaction, then many small ones."""
-    dsn = place.dsn
-    for name, rows in (("large", place.sized(LARGE_ROWS)), ("small", place.sized(SMALL_ROWS))):
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures one large transaction, then many small ones."""
+    dsn = environment.dsn
+    for name, rows in (("large", environment.sized(LARGE_ROWS)), ("small", environment.sized(SMALL_ROWS))):
         until = prepare(dsn, name, rows)
         log = {"dsn": dsn, "slot": name, "until": until, "rows": rows}
         sides = {
-            "ours": Side("bench.stream:tidemark", {**log, "lake": place.new_folder("lake")}),
+            "ours": Side("bench.stream:tidemark", {**log, "lake": environment.new_folder("lake")}),
             "other": Side("bench.stream:pg_recvlogical", log),
         }
-        found = contest(sides, place.runs)
-        result = rates(f"stream.{name} / pg_recvlogical", found["ours"], found["other"], "events/s", MARK)
+        runs = run_in_turns(sides, environment.runs)
+        result = compare_rates(f"stream.{name} / pg_recvlogical", runs["ours"], runs["other"], "events/s", MARK)
         yield result
         if name == "large":
             yield Result(
@@ -47,22 +47,22 @@ def results(place: Place) -> Iterator[Result]:
                 MEMORY_MARK_MIB,
                 higher_is_better=False,
             )
-        items.drop_slots(dsn)
+        dataset.drop_slots(dsn)
 
 
 def prepare(dsn: str, name: str, rows: int) -> int:
-    """Makes a table, a slot called `name`, and the log behind it; where that ends."""
+    """Creates a table, a slot called `name`, and the WAL after it; returns the end position."""
     table = f"stream_{name}"
-    items.make(dsn, table)
-    with items.connect(dsn) as connection:
+    dataset.create_table(dsn, table)
+    with dataset.connect(dsn) as connection:
         connection.execute(f"drop publication if exists {PUBLICATION}")
         connection.execute(f"create publication {PUBLICATION} for table {table}".encode())
         connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
         if name == "large":
-            items.insert(connection, table, rows)
+            dataset.insert_rows(connection, table, rows)
         else:
-            items.insert_one_by_one(connection, table, rows)
-        return items.end(connection)
+            dataset.insert_one_by_one(connection, table, rows)
+        return dataset.emit_end_marker(connection)
 
 
 def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[Run]:
@@ -71,19 +71,19 @@ def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[
     settings = JobSettings()
     for number in count():
         copy = f"ours_{number % 2}"
-        items.copy_slot(dsn, slot, copy)
+        dataset.copy_slot(dsn, slot, copy)
         options: dict[str, Any] = {"slot": copy, "publication": PUBLICATION, "tables": (f"public.stream_{slot}",)}
         source = PostgresSource(name=f"{slot}{number}", dsn=SecretStr(dsn), **options)
-        yield landing.stream(open_jobs(opened, source, settings), until, rows)
+        yield ingest_runs.run_stream(open_jobs(opened, source, settings), until, rows)
 
 
 def pg_recvlogical(dsn: str, slot: str, until: int, rows: int) -> Iterator[Run]:
-    """Postgres's own client, into /dev/null."""
+    """Runs Postgres's own client, with output to /dev/null."""
     while True:
         copy = "theirs"
-        items.copy_slot(dsn, slot, copy)
+        dataset.copy_slot(dsn, slot, copy)
         command = [str(embedded_postgres() / "pg_recvlogical"), "-d", dsn, "--slot", copy, "--start", "-f", "/dev/null"]
         command += ["-o", "proto_version=1", "-o", f"publication_names={PUBLICATION}", "-o", "messages=true"]
-        run = program("pg_recvlogical", [*command, "--no-loop", "--endpos", format_lsn(until)])
+        run = run_program("pg_recvlogical", [*command, "--no-loop", "--endpos", format_lsn(until)])
         run.amount = rows
         yield run

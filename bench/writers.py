@@ -1,4 +1,4 @@
-"""Writers: two of one source against one; landing beside reading against one after the other; eight at once."""
+"""Stream writers: two of one source against one; commits during reads against commits between reads; eight at once."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ from itertools import count
 import pyarrow as pa
 from pydantic import SecretStr
 
-from bench import items, landing
-from bench.contest import Side, contest
-from bench.measure import Run, stopwatch
-from bench.place import Place, open_lake
-from bench.result import Result, rates
+from bench import dataset, ingest_runs
+from bench.environment import Environment, open_lake
+from bench.resource_usage import Run, stopwatch
+from bench.result import Result, compare_rates
+from bench.runner import Side, run_in_turns
 from ingest.common.records import EVENTS, EventBatch
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
@@ -29,44 +29,46 @@ COMMITS, COMMITTERS = 15, 8
 TABLES = ("first_items", "second_items")
 
 
-def results(place: Place) -> Iterator[Result]:
-    """A log of two tables, changed in turns; then commits alone."""
-    rows = place.sized(ROWS) // (2 * ROUNDS) * (2 * ROUNDS)
-    log = {"dsn": place.dsn, "until": prepare(place.dsn, rows), "rows": rows}
+def results(environment: Environment) -> Iterator[Result]:
+    """Measures a WAL of two tables, changed in turns; then commits only."""
+    rows = environment.sized(ROWS) // (2 * ROUNDS) * (2 * ROUNDS)
+    log = {"dsn": environment.dsn, "until": prepare(environment.dsn, rows), "rows": rows}
     sides = {
-        name: Side("bench.writers:streams", {**log, "writers": writers, "apart": apart, "lake": place.new_folder(name)})
+        name: Side(
+            "bench.writers:streams", {**log, "writers": writers, "apart": apart, "lake": environment.new_folder(name)}
+        )
         for name, writers, apart in (("one", 1, False), ("two", 2, False), ("apart", 1, True))
     }
-    found = contest(sides, place.runs)
-    yield rates("writers: 2 / 1, of two tables", found["two"], found["one"], "events/s")
-    yield rates("landing beside reading / after it", found["one"], found["apart"], "events/s")
-    items.drop_slots(place.dsn)
-    lake = place.new_folder("lake")
+    runs = run_in_turns(sides, environment.runs)
+    yield compare_rates("writers: 2 / 1, of two tables", runs["two"], runs["one"], "events/s")
+    yield compare_rates("commits during reading / between reads", runs["one"], runs["apart"], "events/s")
+    dataset.drop_slots(environment.dsn)
+    lake = environment.new_folder("lake")
     sides = {
         name: Side("bench.writers:commits", {"writers": writers, "lake": lake})
         for name, writers in (("many", COMMITTERS), ("one", 1))
     }
-    found = contest(sides, place.runs)
-    yield rates(f"landings of {COMMITTERS} writers at once / of one", found["many"], found["one"], "landings/s")
+    runs = run_in_turns(sides, environment.runs)
+    yield compare_rates(f"commits of {COMMITTERS} writers at once / of one", runs["many"], runs["one"], "commits/s")
 
 
 def prepare(dsn: str, rows: int) -> int:
-    """Two tables, publications and slots for one writer and for two, and the log behind them; where that ends."""
+    """Creates tables, publications and slots for one writer and for two, and the WAL after them; returns its end."""
     for table in TABLES:
-        items.make(dsn, table)
-    with items.connect(dsn) as connection:
+        dataset.create_table(dsn, table)
+    with dataset.connect(dsn) as connection:
         for publication, tables in (("one", TABLES), ("two", TABLES[:1]), ("two_2", TABLES[1:])):
             connection.execute(f"create publication {publication} for table {', '.join(tables)}".encode())
             connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [publication])
-        each = rows // (2 * ROUNDS)
+        rows_per_insert = rows // (2 * ROUNDS)
         for number in range(ROUNDS):
             for table in TABLES:
-                items.insert(connection, table, each, after=number * each)
-        return items.end(connection)
+                dataset.insert_rows(connection, table, rows_per_insert, after=number * rows_per_insert)
+        return dataset.emit_end_marker(connection)
 
 
 def streams(dsn: str, until: int, rows: int, writers: int, apart: bool, lake: str) -> Iterator[Run]:
-    """The writers of one source, threads of one process. apart: nothing is read while a landing is committed."""
+    """The writers of one source, threads of one process. apart: nothing is read during a commit."""
     opened = open_lake(lake)
     publication = "one" if writers == 1 else "two"
     for number in count():
@@ -80,15 +82,15 @@ def streams(dsn: str, until: int, rows: int, writers: int, apart: bool, lake: st
             tables=tuple(f"public.{table}" for table in TABLES),
         )
         for writer in range(1, writers + 1):
-            given = "one" if writers == 1 else source.publication_of(writer)
-            items.copy_slot(dsn, given, source.slot_of(writer))
+            original = "one" if writers == 1 else source.publication_of(writer)
+            dataset.copy_slot(dsn, original, source.slot_of(writer))
         jobs = open_jobs(opened, source, JobSettings())
-        yield landing.stream(jobs, until, rows, *(_apart() if apart else ()))
+        yield ingest_runs.run_stream(jobs, until, rows, *(_pause_during_commits() if apart else ()))
         for writer in range(1, writers + 1):
-            items.drop_slot(dsn, source.slot_of(writer))
+            dataset.drop_slot(dsn, source.slot_of(writer))
 
 
-def _apart() -> tuple[CommitHooks, Callable[[Feed], Feed]]:
+def _pause_during_commits() -> tuple[CommitHooks, Callable[[Feed], Feed]]:
     idle = threading.Event()
     idle.set()
 
@@ -98,11 +100,11 @@ def _apart() -> tuple[CommitHooks, Callable[[Feed], Feed]]:
     def ends(_: Batch) -> None:
         idle.set()
 
-    return CommitHooks(begins, ends, begins, ends), lambda feed: Halting(feed, idle)
+    return CommitHooks(begins, ends, begins, ends), lambda feed: PausedFeed(feed, idle)
 
 
-class Halting:
-    """A feed that gives nothing until `idle` is set."""
+class PausedFeed:
+    """A feed that returns nothing until `idle` is set."""
 
     def __init__(self, feed: Feed, idle: threading.Event) -> None:
         self._feed = feed
@@ -116,13 +118,15 @@ class Halting:
 
 
 def commits(writers: int, lake: str) -> Iterator[Run]:
-    """Landings of a row, each with its position after it; a writer is a thread with a lake of its own."""
+    """Commits of one row, each followed by its position; each writer is a thread with its own `Lake`."""
     spark = open_lake(lake).spark
     lakes = [Lake(spark) for _ in range(writers)]
     for number in count():
-        each = [Position(f"writers_{writers}_{number}", writer, "s", "1", 1, 1, 1) for writer in range(1, writers + 1)]
+        positions = [
+            Position(f"writers_{writers}_{number}", writer, "s", "1", 1, 1, 1) for writer in range(1, writers + 1)
+        ]
         with ThreadPoolExecutor(writers) as pool, stopwatch() as run:
-            list(pool.map(_commit, lakes, each))
+            list(pool.map(_commit, lakes, positions))
         run.amount = COMMITS * writers
         yield run
 

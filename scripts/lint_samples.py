@@ -1,6 +1,6 @@
 """Lints the models that README.md and docs/ show as the project's own: `python scripts/lint_samples.py FILE...`.
 
-A sample is an indented block, or one fenced as sql, with Jinja's braces in it; what other blocks show is no model.
+A sample is an indented block, or one fenced as sql, that contains Jinja's braces; other blocks are not models.
 """
 
 import re
@@ -16,9 +16,9 @@ _INDENT = re.compile(r"( {4,})\S")
 
 
 def samples(text: str) -> Iterator[tuple[int, str]]:
-    """The models in a page: the number of each one's first line, from 1, and its text."""
+    """The models in a page, as (number of the first line, from 1; text)."""
     for first, language, block in _blocks(text.splitlines()):
-        # `snapshot` is a tag of dbt's own, unknown to Jinja.
+        # `snapshot` is a tag of dbt, unknown to Jinja.
         if language in {"", "sql"} and "{{" in block and "{% snapshot" not in block:
             yield first, block
 
@@ -46,14 +46,14 @@ def _dedented(lines: list[str]) -> str:
 
 
 def problems(page: str, text: str, linter: Linter) -> Iterator[str]:
-    """What is wrong with the models in a page, a line for each."""
+    """The problems of the models in a page, a line for each."""
     for first, sample in samples(text):
         for found in linter.lint_string(sample, fname=page).get_violations():
             yield f"{page}:{first + found.line_no - 1}: {found.rule_code()} {found.desc()}"
 
 
 def main() -> None:
-    """Prints what is wrong; exit code 1 if something is."""
+    """Prints the problems; exit code 1 if there are any."""
     linter = Linter(config=FluffConfig.from_root())
     lines = [line for page in sys.argv[1:] for line in problems(page, Path(page).read_text(), linter)]
     print(*lines, sep="\n", end="\n" if lines else "")

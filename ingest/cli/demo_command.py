@@ -11,6 +11,6 @@ def demo(seconds: float, rate: int) -> None:
 
     Then one definition is changed and rebuilt alone. The lake stays for inspection.
     """
-    from ingest.demo import play
+    from ingest.demo import run_demo
 
-    play(seconds, rate)
+    run_demo(seconds, rate)

@@ -14,7 +14,7 @@ from ingest.common.errors import first_message_line, one_line
 
 MACROS = Path("macros")
 # The macros that generated views call.
-_FILES = ("texts/*.sql", "positions/literal.sql")
+_FILES = ("casts/*.sql", "sql_helpers/literal.sql")
 _ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
 _ROW_STATE = (
     "source string, table_id string, table_name string, row_key string, columns map<string, string>, "

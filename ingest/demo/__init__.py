@@ -1,5 +1,5 @@
 """`tidemark demo`: real flights, an embedded Postgres, a lake, and a comparison of the two."""
 
-from ingest.demo.play import play
+from ingest.demo.scenario import run_demo
 
-__all__ = ["play"]
+__all__ = ["run_demo"]

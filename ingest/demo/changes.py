@@ -1,8 +1,7 @@
-"""What happens to the flights while they are replicated: real-looking transactions at a rate.
+"""Changes the flights while they are replicated: realistic transactions at a given rate.
 
-`transaction` makes them, purely from a random generator; `Traffic` is the thread that commits
-them. New flights double as probes: each is noted with the time at which the client knew that its
-COMMIT was done.
+`make_transaction` creates them with a random generator only; `Traffic` is the thread that commits them. New flights
+also serve as probes: each is recorded with the time at which the client knew that its COMMIT was done.
 """
 
 import threading
@@ -15,8 +14,8 @@ from typing import Any
 
 import psycopg
 
-# What is made up for after a pause, of this machine or of the server: so many seconds' worth.
-_MOST_BEHIND = 1.0
+# After a pause, of this machine or of the server, at most this many seconds of traffic are made up for.
+_MAX_BACKLOG_SECONDS = 1.0
 _COPIED = (
     "year, month, day, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier, "
     "flight, tailnum, origin, dest, air_time, distance, hour, minute, time_hour"
@@ -26,7 +25,7 @@ _NEW = (
     f"select {_COPIED}, coalesce(dep_time, sched_dep_time) from flights where id = any(%(ids)s) "
     "returning id"
 )
-# A subselect is evaluated once, currval itself for every row of the table.
+# A subselect is evaluated once; currval alone would be evaluated for every row of the table.
 _LAST = "(select currval(pg_get_serial_sequence('flights', 'id')))"
 
 
@@ -40,7 +39,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Transaction:
-    """What is committed together, or rolled back."""
+    """Statements that are committed or rolled back together."""
 
     name: str
     steps: tuple[Step, ...]
@@ -54,7 +53,7 @@ def _delays(random: Random, ids: list[int]) -> list[Step]:
 
 
 def _day_of_a_flight(random: Random, ids: list[int]) -> list[Step]:
-    """One row, three times."""
+    """Changes one row three times."""
     late = random.randint(-10, 120)
     return [
         Step(
@@ -117,23 +116,25 @@ def _other_airport(random: Random, ids: list[int]) -> list[Step]:
 
 
 def _storm(random: Random, ids: list[int]) -> list[Step]:
-    """All flights of an hour; its weather, in the other source, follows."""
+    """Changes all flights of an hour; its weather, in the other source, changes afterwards."""
     hour = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
-    one = {"id": ids[0], "late": random.randint(10, 60)}
+    parameters = {"id": ids[0], "late": random.randint(10, 60)}
     return [
-        Step(f"update flights set dep_delay = dep_delay + %(late)s where {hour} returning origin, time_hour", one),
+        Step(
+            f"update flights set dep_delay = dep_delay + %(late)s where {hour} returning origin, time_hour", parameters
+        ),
     ]
 
 
 def _new_registration(random: Random, ids: list[int]) -> list[Step]:
-    """A plane's key changes, and its flights with it."""
+    """Changes a plane's key, and that of its flights."""
     plane = {"id": ids[0], "to": f"N{random.randrange(10**9)}"}
     rename = "set tailnum = %(to)s where tailnum = (select tailnum from flights where id = %(id)s)"
     return [Step(f"update planes {rename}", plane), Step(f"update flights {rename}", plane)]
 
 
 def _second_thoughts(random: Random, ids: list[int]) -> list[Step]:
-    """A row that comes and goes within one transaction."""
+    """Inserts and deletes a row within one transaction."""
     return [
         Step(_NEW, {"ids": ids[:1]}),
         Step(
@@ -145,7 +146,7 @@ def _second_thoughts(random: Random, ids: list[int]) -> list[Step]:
 
 
 _Maker = Callable[[Random, list[int]], list[Step]]
-# How often each happens, in a thousand.
+# The kinds of transactions with their frequency per thousand.
 KINDS: dict[str, tuple[int, _Maker]] = {
     "delays": (420, _delays),
     "day of a flight": (150, _day_of_a_flight),
@@ -162,8 +163,8 @@ KINDS: dict[str, tuple[int, _Maker]] = {
 }
 
 
-def transaction(random: Random, flights: int) -> Transaction:
-    """The next one, on flights with ids from 1 to `flights`; some of them may be gone."""
+def make_transaction(random: Random, flights: int) -> Transaction:
+    """The next transaction, on flights with ids from 1 to `flights`; some of them may have been deleted."""
     (name,) = random.choices(list(KINDS), [weight for weight, _ in KINDS.values()])
     ids = random.sample(range(1, flights + 1), 12)
     return Transaction(name, tuple(KINDS[name][1](random, ids)), name != "rolled back")
@@ -178,12 +179,12 @@ class Probe:
 
 
 class Traffic:
-    """Commits `rate` row changes per second, which may be set at any time, in a thread, from `start` to `stop`."""
+    """A thread that commits `rate` row changes per second from `start` to `stop`; `rate` may be set at any time."""
 
     def __init__(
         self, dsn: str, rate: int, flights: int, storm: Callable[[str, datetime], int], seed: int = 2013
     ) -> None:
-        """storm: changes the weather of an hour at an airport; how many documents."""
+        """storm: changes the weather of an hour at an airport; returns the number of changed documents."""
         self.changes = 0
         self.transactions = 0
         self.probes: list[Probe] = []
@@ -197,18 +198,18 @@ class Traffic:
         self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the transaction at hand. Raises what ended the thread, if something did."""
+        """Ends the thread after the current transaction. Raises its error, if it failed."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
         self.check()
 
     def check(self) -> None:
-        """Raise what ended the thread."""
+        """Raises the error of the thread, if it failed."""
         if self._failure is not None:
             raise self._failure
 
@@ -222,27 +223,27 @@ class Traffic:
     def _commit_all(self, connection: psycopg.Connection[Any]) -> None:
         due = time.monotonic()
         while not self._stop.is_set():
-            due = max(due, time.monotonic() - _MOST_BEHIND)
+            due = max(due, time.monotonic() - _MAX_BACKLOG_SECONDS)
             if self._stop.wait(max(0.0, due - time.monotonic())):
                 return
-            due += self._commit(connection, transaction(self._random, self._flights)) / self.rate
+            due += self._commit(connection, make_transaction(self._random, self._flights)) / self.rate
 
-    def _commit(self, connection: psycopg.Connection[Any], wanted: Transaction) -> int:
-        """How many rows it changed."""
+    def _commit(self, connection: psycopg.Connection[Any], transaction: Transaction) -> int:
+        """Executes a transaction; returns the number of changed rows."""
         changes, new = 0, []
-        with connection.transaction(force_rollback=not wanted.commits):
-            for step in wanted.steps:
+        with connection.transaction(force_rollback=not transaction.commits):
+            for step in transaction.steps:
                 cursor = connection.execute(step.statement.encode(), step.parameters)
                 changes += cursor.rowcount
                 if cursor.description:
                     new = cursor.fetchall()
-        if not wanted.commits:
+        if not transaction.commits:
             return 1
         committed = time.time()
         self.changes += changes
         self.transactions += 1
-        if new and wanted.name == "new flights":
+        if new and transaction.name == "new flights":
             self.probes.append(Probe(new[0][0], committed))
-        if new and wanted.name == "storm":
+        if new and transaction.name == "storm":
             self.changes += self._storm(new[0][0], new[0][1].astimezone(timezone.utc))
         return max(changes, 1)

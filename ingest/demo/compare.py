@@ -1,7 +1,7 @@
-"""Whether the lake is the source: every table row by row, every bucket by SQL on the source itself.
+"""Compares the lake with the source: every table row by row, every bucket with SQL on the source.
 
-What the source says is read by its own COPY and parsed by pyarrow, with nothing of the pipeline's
-code in between. To be asked while the source stands still and all of it is modelled.
+The rows of the source are read by its COPY and parsed by pyarrow, without the pipeline's code. The source must not
+change during the comparison, and the models must have caught up.
 """
 
 import hashlib
@@ -28,8 +28,8 @@ _KEY = ["bucket", "object_type", "object_id", "row_key"]
 
 
 @dataclass(frozen=True)
-class Compared:
-    """What was compared with what; its rows; the first differences, empty if it is equal."""
+class Comparison:
+    """The result of a comparison. problem: the first differences; empty if both sides are equal."""
 
     name: str
     against: str
@@ -37,9 +37,9 @@ class Compared:
     problem: str = ""
 
 
-def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Compared]:
-    """Everything there is to compare, in order, two at once; the weather is copied out by then (see `weather`)."""
-    work: list[Callable[[], Compared]] = [partial(compare_table, spark, dsn, table) for table in TABLES]
+def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Comparison]:
+    """All comparisons in order, two at a time. The weather must have been copied before (see `weather`)."""
+    work: list[Callable[[], Comparison]] = [partial(compare_table, spark, dsn, table) for table in TABLES]
     work.append(partial(compare_collection, spark, dsn))
     for definition in definitions:
         work.append(partial(compare_bucket, spark, dsn, definition))
@@ -48,41 +48,41 @@ def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ..
         yield from pool.map(lambda compare: compare(), work)
 
 
-def compare_table(spark: SparkSession, dsn: str, table: Table) -> Compared:
-    """The rows as landed, in the source's own text, and as the staging view shows them."""
+def compare_table(spark: SparkSession, dsn: str, table: Table) -> Comparison:
+    """Compares the rows of a table: their text in `core.row_state`, and their values in the staging view."""
     texts = ", ".join(f"columns['{name}'] as {name}" for name in table.names)
     key = table.key.split(", ")
-    landed = spark.sql(
+    stored = spark.sql(
         f"select {texts} from core.row_state "
         f"where source = '{SOURCE}' and table_name = '{table.qualified}' and not deleted"
     ).toArrow()
     typed = spark.sql(f"select {', '.join(table.names)} from staging.stg_{SOURCE}__{table.name}").toArrow()
     text = read_source(dsn, f"select {', '.join(table.names)} from {table.qualified}")
-    problems = (difference(ours, parse(text, ours.schema), key) for ours in (landed, typed))
+    problems = (describe_difference(actual, parse_csv(text, actual.schema), key) for actual in (stored, typed))
     problem = next(filter(None, problems), "")
-    return Compared(table.qualified, "COPY of the source", landed.num_rows, problem)
+    return Comparison(table.qualified, "COPY of the source", stored.num_rows, problem)
 
 
-def compare_collection(spark: SparkSession, dsn: str) -> Compared:
-    """The weather's documents as the staging view shows them, with those that were copied out of MongoDB."""
+def compare_collection(spark: SparkSession, dsn: str) -> Comparison:
+    """Compares the weather's documents in the staging view with those that were copied out of MongoDB."""
     names = ", ".join(OBSERVED.names)
     typed = spark.sql(f"select {names} from staging.stg_{SKY}__{OBSERVED.name}").toArrow()
     text = read_source(dsn, f"select {names} from {OBSERVED.qualified}")
-    problem = difference(typed, parse(text, typed.schema), OBSERVED.key.split(", "))
-    return Compared(WEATHER, "find() of the source", typed.num_rows, problem)
+    problem = describe_difference(typed, parse_csv(text, typed.schema), OBSERVED.key.split(", "))
+    return Comparison(WEATHER, "find() of the source", typed.num_rows, problem)
 
 
-def compare_bucket(spark: SparkSession, dsn: str, definition: Definition) -> Compared:
-    """The rows now, with the definition's equivalent on the source."""
+def compare_bucket(spark: SparkSession, dsn: str, definition: Definition) -> Comparison:
+    """Compares the current rows with the definition's equivalent on the source."""
     names = [*_KEY, *definition.columns]
-    ours = spark.sql(f"select {', '.join(names)} from {definition.table}").toArrow()
+    actual = spark.sql(f"select {', '.join(names)} from {definition.table}").toArrow()
     text = read_source(dsn, f"select {', '.join(names)} from ({definition.on_source}) as expected")
-    problem = difference(ours, parse(text, ours.schema), ["bucket", "row_key"])
-    return Compared(definition.table, "SQL on the source", ours.num_rows, problem)
+    problem = describe_difference(actual, parse_csv(text, actual.schema), ["bucket", "row_key"])
+    return Comparison(definition.table, "SQL on the source", actual.num_rows, problem)
 
 
-def compare_log(spark: SparkSession, definition: Definition) -> Compared:
-    """The rows now, with what the op log gives when it is replayed."""
+def compare_log(spark: SparkSession, definition: Definition) -> Comparison:
+    """Compares the current rows with the replayed op log."""
     keys, columns = ", ".join(_KEY), ", ".join(definition.columns)
     types = dict(spark.table(definition.table).dtypes)
     schema = ", ".join(f"{name} {types[name]}" for name in definition.columns)
@@ -105,32 +105,33 @@ def compare_log(spark: SparkSession, definition: Definition) -> Compared:
         f"select op_id, rows.object, replayed.object as in_log from ({rows}) as rows "
         f"full join ({replayed}) as replayed using (op_id) where not rows.object <=> replayed.object limit 2"
     )
-    found = [str(row.asDict()) for row in differing.collect()]
+    examples = [str(row.asDict()) for row in differing.collect()]
     ops = spark.table(definition.log).count()
-    problem = f"rows and replayed log differ: {'; '.join(found)}" if found else ""
-    return Compared(definition.log, "replayed: the rows", ops, problem)
+    problem = f"rows and replayed log differ: {'; '.join(examples)}" if examples else ""
+    return Comparison(definition.log, "replayed: the rows", ops, problem)
 
 
-def compare_checksums(spark: SparkSession, definition: Definition) -> Compared:
-    """Each op's checksum, and by that each bucket's, which is their sum."""
+def compare_checksums(spark: SparkSession, definition: Definition) -> Comparison:
+    """Checks the checksum of each op, and so that of each bucket, which is their sum."""
     ops = spark.sql(f"select op, object_type, object_id, row_key, data, checksum from {definition.log}")
     counts = ops.mapInArrow(count_wrong, "ops bigint, wrong bigint").toArrow()
     wrong = sum(counts["wrong"].to_pylist())
-    problem = f"{wrong} ops have another checksum than their data" if wrong else ""
-    return Compared(definition.log, "SHA-256 of each op", sum(counts["ops"].to_pylist()), problem)
+    problem = f"{wrong} ops have a checksum that does not match their data" if wrong else ""
+    return Comparison(definition.log, "SHA-256 of each op", sum(counts["ops"].to_pylist()), problem)
 
 
 def count_wrong(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many ops there are, and how many whose checksum is not that of their content."""
+    """The number of ops, and of ops whose checksum does not match their content."""
     for batch in batches:
         wrong = sum(
-            checksum(*values) != found for *values, found in zip(*(column.to_pylist() for column in batch), strict=True)
+            checksum(*values) != stored
+            for *values, stored in zip(*(column.to_pylist() for column in batch), strict=True)
         )
         yield pa.RecordBatch.from_pydict({"ops": [batch.num_rows], "wrong": [wrong]})
 
 
 def checksum(op: str, object_type: str, object_id: str, row_key: str, data: str | None) -> int:
-    """An op's: the first four bytes, little-endian, of the SHA-256 of what it says."""
+    """The checksum of an op: the first four bytes, little-endian, of the SHA-256 of its content."""
     text = f"put.{object_type}.{object_id}.{data}" if op == "PUT" else f"delete.{row_key}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "little")
 
@@ -141,8 +142,8 @@ def read_source(dsn: str, query: str) -> bytes:
         return b"".join(copy_out(connection, f"copy ({query}) to stdout (format csv)"))
 
 
-def parse(text: bytes, schema: pa.Schema) -> pa.Table:
-    """CSV of COPY as `schema`: nothing at all is null, `""` an empty string."""
+def parse_csv(text: bytes, schema: pa.Schema) -> pa.Table:
+    """Parses CSV of COPY as `schema`: an empty field is null, `""` an empty string."""
     if not text:
         return schema.empty_table()
     return pa.csv.read_csv(
@@ -158,16 +159,18 @@ def parse(text: bytes, schema: pa.Schema) -> pa.Table:
     )
 
 
-def difference(ours: pa.Table, theirs: pa.Table, key: list[str]) -> str:
-    """Empty if the tables hold the same rows in any order; else how many differ, with examples."""
+def describe_difference(actual: pa.Table, expected: pa.Table, key: list[str]) -> str:
+    """The number of different rows, with examples; empty if the tables have the same rows in any order."""
     order = [(name, "ascending") for name in key]
-    ours, theirs = ours.sort_by(order), theirs.sort_by(order)
-    if ours.num_rows == theirs.num_rows and ours.combine_chunks() == theirs.combine_chunks():
+    actual, expected = actual.sort_by(order), expected.sort_by(order)
+    if actual.num_rows == expected.num_rows and actual.combine_chunks() == expected.combine_chunks():
         return ""
-    mine, other = (Counter(zip(*(c.to_pylist() for c in t.columns), strict=True)) for t in (ours, theirs))
-    extra, missing = mine - other, other - mine
+    actual_rows, expected_rows = (
+        Counter(zip(*(c.to_pylist() for c in t.columns), strict=True)) for t in (actual, expected)
+    )
+    extra, missing = actual_rows - expected_rows, expected_rows - actual_rows
     if not extra and not missing:
         return ""
-    found = f"{extra.total()} rows are in the lake only, {missing.total()} in the source only"
+    summary = f"{extra.total()} rows are in the lake only, {missing.total()} in the source only"
     examples = [f"{where}: {next(iter(rows))}" for where, rows in (("lake", extra), ("source", missing)) if rows]
-    return "; ".join([found, *examples])
+    return "; ".join([summary, *examples])

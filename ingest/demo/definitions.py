@@ -1,6 +1,6 @@
-"""The demo's bucket definitions as SQL on the source: what their rows have to be.
+"""The expected rows of the demo's bucket definitions, as SQL on the source.
 
-Written for Postgres by hand, beside models/buckets, so that one can be held against the other.
+Written by hand for Postgres, independently of models/buckets, so that the two can be compared.
 """
 
 from dataclasses import dataclass, replace
@@ -10,9 +10,9 @@ import psycopg
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition: its columns in order, and the query that gives its rows from the source.
+    """A definition: its columns in order, and the query that returns its rows from the source.
 
-    The query also gives the columns that every bucket table has.
+    The query also returns the columns that every bucket table has.
     """
 
     name: str
@@ -21,23 +21,23 @@ class Definition:
 
     @property
     def table(self) -> str:
-        """Where its rows are in the lake."""
+        """The table with its rows in the lake."""
         return f"buckets.{self.name}"
 
     @property
     def log(self) -> str:
-        """Where its op log is."""
+        """The table with its op log."""
         return f"{self.table}__ops"
 
     def edited(self, old: str, new: str) -> "Definition":
-        """With a part of its query replaced."""
-        return replace(self, on_source=replaced(self.on_source, old, new))
+        """The definition with a part of its query replaced."""
+        return replace(self, on_source=replace_once(self.on_source, old, new))
 
 
-def replaced(text: str, old: str, new: str) -> str:
-    """`text` with its one `old` replaced; ValueError if there is none, or there are several."""
+def replace_once(text: str, old: str, new: str) -> str:
+    """Replaces the only `old` in `text`. Raises ValueError if there is none, or more than one."""
     if text.count(old) != 1:
-        raise ValueError(f"{old!r} is in it {text.count(old)} times")
+        raise ValueError(f"{old!r} occurs {text.count(old)} times")
     return text.replace(old, new)
 
 
@@ -104,18 +104,18 @@ AIRPORT_WEATHER = _definition(
 
 DEFINITIONS = (AIRPORT_DEPARTURES, AIRPORT_WEATHER, CARRIER_FLIGHTS, PLANE_HISTORY)
 
-# The edit that the demo makes, in the model and in its query here: flights are late later.
+# The demo's edit of the model and of its query here: it raises the delay from which a flight is late.
 EDITED = CARRIER_FLIGHTS
 EDIT = ("arr_delay > 15", "arr_delay > 30")
 
 
-def rows_that_differ(dsn: str, before: Definition, after: Definition) -> int:
-    """How many ops lead from one definition's rows to the other's, by SQL on the source.
+def count_differing_rows(dsn: str, before: Definition, after: Definition) -> int:
+    """The number of ops between the rows of two definitions, by SQL on the source.
 
-    A PUT for each row that is new or different, a REMOVE for each that is no longer there.
+    A PUT for each new or different row, a REMOVE for each row that no longer exists.
     """
     rows = f"({before.on_source}) as old full join ({after.on_source}) as new using (bucket, row_key)"
     with psycopg.connect(dsn) as connection:
-        found = connection.execute(f"select count(*) from {rows} where old is distinct from new".encode()).fetchone()
-    assert found is not None
-    return int(found[0])
+        row = connection.execute(f"select count(*) from {rows} where old is distinct from new".encode()).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,7 +1,7 @@
 """The demo's MongoDB source: the hourly weather at New York's airports, a document for each hour.
 
-For the comparison the documents are copied into a table of the Postgres, one that is not replicated, so that SQL can be
-asked of both.
+For the comparison the documents are copied into a Postgres table that is not replicated, so that SQL can query both
+sources.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from ingest.demo.data import Table
 SOURCE = "sky"
 DATABASE, COLLECTION = "sky", "weather"
 NAME = f"{DATABASE}.{COLLECTION}"
-# What the documents are copied into.
+# The table that the documents are copied into.
 OBSERVED = Table(
     "weather",
     "_id text, origin text, time_hour timestamptz, temp double precision, dewp double precision, "
@@ -32,8 +32,8 @@ _WIND = "wind_"
 Document = dict[str, Any]
 
 
-def documents(rows: pa.Table) -> Iterator[Document]:
-    """The data set's rows as documents: what is null is not there, the wind is a document of its own."""
+def make_documents(rows: pa.Table) -> Iterator[Document]:
+    """The data set's rows as documents: null values are left out, the wind is a nested document."""
     for row in rows.to_pylist():
         known: Document = {name: value for name, value in row.items() if value is not None}
         known["time_hour"] = datetime.fromisoformat(known["time_hour"].replace("Z", "+00:00"))
@@ -45,30 +45,30 @@ def documents(rows: pa.Table) -> Iterator[Document]:
         yield {**document, "wind": wind}
 
 
-def load(uri: str, rows: pa.Table) -> int:
-    """Put them into a database that is dropped first; how many documents."""
+def load_documents(uri: str, rows: pa.Table) -> int:
+    """Inserts the documents into a database that is dropped first; returns their number."""
     with connect(uri) as client:
         client.drop_database(DATABASE)
         collection = client[DATABASE].create_collection(COLLECTION, changeStreamPreAndPostImages={"enabled": True})
-        return len(collection.insert_many(documents(rows), ordered=False).inserted_ids)
+        return len(collection.insert_many(make_documents(rows), ordered=False).inserted_ids)
 
 
-def storm(client: MongoClient[Document], origin: str, hour: datetime) -> int:
-    """An hour of little sight and more rain; how many documents changed."""
+def apply_storm(client: MongoClient[Document], origin: str, hour: datetime) -> int:
+    """Reduces the visibility of an hour and adds rain; returns the number of changed documents."""
     change = {"$set": {"visib": 0.5}, "$inc": {"precip": Decimal128("0.11")}}
     return client[DATABASE][COLLECTION].update_one({"_id": _identifier(origin, hour)}, change).modified_count
 
 
-def copy_out(uri: str, dsn: str) -> None:
-    """Make `OBSERVED` what the collection is now."""
+def copy_documents(uri: str, dsn: str) -> None:
+    """Copies the current documents of the collection into `OBSERVED`."""
     aware = CodecOptions[Document](tz_aware=True)
     with connect(uri) as client, psycopg.connect(dsn) as connection:
         connection.execute(f"drop schema if exists {OBSERVED.schema} cascade".encode())
         connection.execute(f"create schema {OBSERVED.schema}".encode())
         connection.execute(OBSERVED.ddl.encode())
         with connection.cursor().copy(f"copy {OBSERVED.qualified} from stdin".encode()) as copy:
-            for found in client[DATABASE].get_collection(COLLECTION, codec_options=aware).find():
-                flat = found | {f"{_WIND}{name}": value for name, value in found["wind"].items()}
+            for document in client[DATABASE].get_collection(COLLECTION, codec_options=aware).find():
+                flat = document | {f"{_WIND}{name}": value for name, value in document["wind"].items()}
                 copy.write_row([_text(flat.get(name)) for name in OBSERVED.names])
 
 
@@ -81,5 +81,5 @@ def _text(value: Any) -> Any:
 
 
 def connect(uri: str) -> MongoClient[Document]:
-    """A client, to be closed."""
+    """A client; the caller closes it."""
     return MongoClient(uri)

@@ -36,10 +36,11 @@ _DEFAULT_FOLDERS = {"analysis": "analyses"}
 MESSAGE_LENGTH = 500
 # dbt's status of a failed node.
 FAILED = ("error", "fail", "runtime error")
-# Messages of concurrent releases: of the macros `commit_manifest` and `check_listed`; of Iceberg, if `core.releases` or
-# another table has changed or a branch was dropped; of Spark, if another run has just created the table.
+# Messages of concurrent releases: of the macros `commit_release` and `assert_cache_fresh`; of Iceberg, if
+# `core.releases` or another table has changed or a branch was dropped; of Spark, if another run has just created the
+# table.
 _CONCURRENT_PUBLISH = re.compile(
-    "another run published|somebody else wrote to it|changed while dbt listed them|not an ancestor|"
+    "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
 
@@ -129,7 +130,7 @@ class Project:
         return spark_session.lake_location(self._target, self._profiles)
 
     def compile_views(self) -> None:
-        """Compiles the views, so that macros see them as they would be created, not as deployed (`view_text`)."""
+        """Compiles the views: `deployed_view_sql` then returns them as they would be created, not as deployed."""
         self.invoke("compile", "--select", "config.materialized:view")
         self.manifest.build_flat_graph()  # type: ignore[no-untyped-call]
 

@@ -1,4 +1,4 @@
-{#- A definition: a slice of the data, kept as the rows now and the log of how they came about. See `keep_bucket`. -#}
+{#- A definition: its current rows, and a log of the ops that led to them. See `materialize_bucket`. -#}
 {% materialization bucket, adapter='spark' %}
-    {{ return(tidemark.keep_bucket(sql, tidemark.bucket_settings(model), pre_hooks, post_hooks)) }}
+    {{ return(tidemark.materialize_bucket(sql, tidemark.bucket_settings(model), pre_hooks, post_hooks)) }}
 {% endmaterialization %}

@@ -1,11 +1,12 @@
 {#-
-  The statement that evaluates a definition and appends the differences to its rows: the rows that are to be there, and for
-  each that is to go a mark with a negative op id, until `delete_superseded_rows`. Op ids go on from `last_op`.
+  The statement that evaluates a definition and appends the differences to its rows: the new versions of rows, and for
+  each removed row a marker with a negative op id, which `delete_superseded_rows` deletes. Op ids continue after
+  `last_op`.
 -#}
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
-        {%- for column in columns %} {{ tidemark.quoted(column.name) }},{% endfor %} _key_number, _op_id, _replaces, _digest_high,
+        {%- for column in columns %} {{ tidemark.quote_identifier(column.name) }},{% endfor %} _key_number, _op_id, _replaces, _digest_high,
         _digest_low, _checksum, _checkpoint_id
     )
     with objects as (
@@ -13,7 +14,7 @@
     ),
 
     evaluated as (
-        {{ tidemark.told_apart(settings, columns) }}
+        {{ tidemark.with_digest_and_uniqueness(settings, columns) }}
     ),
 
     {% if change.is_new -%}
@@ -26,7 +27,7 @@
     ),
     {%- else -%}
     before as (
-        {{ tidemark.rows_compared(relation, settings, plan) }}
+        {{ tidemark.existing_rows(relation, settings, plan) }}
     ),
 
     differences as (
@@ -39,10 +40,10 @@
             before._op_id as _replaces,
             evaluated.row_key is not null as _is_put
         from evaluated
-        full outer join (select *, {{ tidemark.object_place() }} as _place from before) as before
+        full outer join (select *, {{ tidemark.object_hash() }} as _place from before) as before
             on
                 evaluated._place = before._place
-                and {{ tidemark.same_values([
+                and {{ tidemark.values_equal([
                     ['evaluated.bucket', 'before.bucket'],
                     ['evaluated.object_type', 'before.object_type'],
                     ['array(evaluated.object_id)', 'array(before.object_id)'],
@@ -59,7 +60,7 @@
     numbered as (
         select
             *,
-            {{ tidemark._told_by_the_row(last_op) }} + row_number() over (order by _is_put, bucket, row_key) as _seq
+            {{ tidemark._uncompiled_constant(last_op) }} + row_number() over (order by _is_put, bucket, row_key) as _seq
         from differences
     )
 
@@ -69,19 +70,20 @@
         object_id,
         row_key,
         {%- for column in columns %}
-        {{ tidemark.quoted(column.name) }},
+        {{ tidemark.quote_identifier(column.name) }},
         {%- endfor %}
-        {{ tidemark.number_of_key('row_key') }} as _key_number,
+        {{ tidemark.row_key_to_int('row_key') }} as _key_number,
         if(_is_put, _seq, -_seq) as _op_id,
         _replaces,
         _digest_high,
         _digest_low,
         {{ tidemark.checksum("if(_is_put, lpad(hex(_digest_high), 16, '0'), sha2(concat('delete.', row_key), 256))") }} as _checksum,
-        {{ tidemark._told_by_the_row(tidemark.newest(plan.standing)) }} as _checkpoint_id
+        {{ tidemark._uncompiled_constant(tidemark.newest_checkpoint(plan.positions)) }} as _checkpoint_id
     from numbered
 {%- endmacro %}
 
-{#- A number of this run, the same for every row, that does not come into the code which Spark generates (see `of_checkpoints`). -#}
-{% macro _told_by_the_row(number) -%}
+{#- A number that is the same for every row of this run. Written so that it is not part of the code that Spark generates
+    (see `in_checkpoints`). -#}
+{% macro _uncompiled_constant(number) -%}
     array({{ number }}L, {{ number }}L)[int(_is_put)]
 {%- endmacro %}

@@ -1,20 +1,21 @@
-{#- Which rows of a definition a run appended: those of its checkpoint with an op id after `last_op`, and the marks. -#}
-{% macro appended(last_op, standing) -%}
-    {{ tidemark.is_one_of('_checkpoint_id', [tidemark.newest(standing)]) }}
-    and ({{ tidemark.boxed('_op_id') }} > {{ tidemark.boxed(last_op ~ 'L') }} or _op_id < 0)
+{#- The rows of a definition that this run appended, as a predicate: those of its checkpoint with an op id after
+    `last_op`, and the markers. -#}
+{% macro rows_of_this_run(last_op, positions) -%}
+    {{ tidemark.in_list('_checkpoint_id', [tidemark.newest_checkpoint(positions)]) }}
+    and ({{ tidemark.uncompiled_literal('_op_id') }} > {{ tidemark.uncompiled_literal(last_op ~ 'L') }} or _op_id < 0)
 {%- endmacro %}
 
-{#- How many differences were just appended: {put, removed}. -#}
-{% macro count_differences(relation, last_op, standing) -%}
+{#- The number of differences that were just appended: {put, removed}. -#}
+{% macro count_differences(relation, last_op, positions) -%}
     {%- set row = run_query(
         'select count_if(_op_id > 0) as put, count_if(_op_id < 0) as removed from ' ~ relation
-        ~ ' where ' ~ tidemark.appended(last_op, standing)
+        ~ ' where ' ~ tidemark.rows_of_this_run(last_op, positions)
     )[0] -%}
     {{ return({'put': row['put'] | int, 'removed': row['removed'] | int}) }}
 {%- endmacro %}
 
-{#- The statement that logs them: what was appended to the rows, as ops. -#}
-{% macro insert_ops(relation, columns, last_op, standing) -%}
+{#- The statement that logs the differences: the appended rows, as ops. -#}
+{% macro insert_ops(relation, columns, last_op, positions) -%}
     insert into {{ tidemark.ops_relation(relation) }}
     select
         bucket,
@@ -28,17 +29,18 @@
         cast(null as bigint) as superseded_by,
         _checkpoint_id as checkpoint_id
     from {{ relation }}
-    where {{ tidemark.appended(last_op, standing) }}
+    where {{ tidemark.rows_of_this_run(last_op, positions) }}
 {%- endmacro %}
 
-{#- The statement that deletes the rows that they replace, and the marks of those that go. Of the target it reads one number a row. -#}
-{% macro delete_superseded_rows(relation, last_op, standing) -%}
+{#- The statement that deletes superseded rows, and the markers of removed ones. It reads one number per row of the
+    target. -#}
+{% macro delete_superseded_rows(relation, last_op, positions) -%}
     merge into {{ relation }} as old
     using (
         select explode(if(_op_id < 0, array(_op_id, _replaces), array(_replaces))) as op_id
         from {{ relation }}
-        where {{ tidemark.appended(last_op, standing) }}
-    ) as gone
-    on old._op_id = gone.op_id
+        where {{ tidemark.rows_of_this_run(last_op, positions) }}
+    ) as superseded
+    on old._op_id = superseded.op_id
     when matched then delete
 {%- endmacro %}

@@ -1,12 +1,13 @@
 {#-
-  The input of a definition with `evaluation: incremental`: a staging view, of which a run reads the changed rows only. By itself, in
-  `dbt compile` or a unit test, it is the whole view; the materialization puts a filter in place of the comment.
+  The input of a definition with `evaluation: incremental`: a staging view, of which a run reads only the changed
+  rows. Without the materialization, in `dbt compile` or a unit test, it is the whole view: the materialization
+  replaces the comment by a filter.
 -#}
 {% macro rows(staging_view) -%}
-    (select * from {{ ref(staging_view) }} {{ tidemark.changed_rows_mark() }})
+    (select * from {{ ref(staging_view) }} {{ tidemark.changed_rows_placeholder() }})
 {%- endmacro %}
 
-{#- Where that filter goes. -#}
-{% macro changed_rows_mark() -%}
+{#- The placeholder of that filter. -#}
+{% macro changed_rows_placeholder() -%}
     {{ return('/* changed rows */') }}
 {%- endmacro %}

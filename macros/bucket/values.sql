@@ -1,26 +1,26 @@
-{#- Columns as a JSON array of strings: a bucket's values, or a key. -#}
+{#- Columns as a JSON array of strings: the values of a bucket's name, or a key. -#}
 {% macro json_of_strings(columns) -%}
     {%- if columns -%}
-        to_json(array({% for column in columns %}cast({{ tidemark.quoted(column) }} as string){{ ', ' if not loop.last }}{% endfor %}))
+        to_json(array({% for column in columns %}cast({{ tidemark.quote_identifier(column) }} as string){{ ', ' if not loop.last }}{% endfor %}))
     {%- else -%}
         '[]'
     {%- endif -%}
 {%- endmacro %}
 
-{#- An object's data: JSON of its columns in the order of their names, NULLs kept, times in UTC to the microsecond. Rows are
-    compared by it, so it must be a pure function of the values. -#}
+{#- An object's data: JSON of its columns sorted by name, with NULLs, times in UTC with microseconds. Rows are compared
+    by it, so it must be a pure function of the values. -#}
 {% macro data_json(columns) -%}
     to_json(
         named_struct(
             {%- for column in columns | sort %}
-            {{ tidemark.literal(column) }}, {{ tidemark.quoted(column) }}{{ ',' if not loop.last }}
+            {{ tidemark.literal(column) }}, {{ tidemark.quote_identifier(column) }}{{ ',' if not loop.last }}
             {%- endfor %}
         ),
         {{ tidemark.json_options() }}
     )
 {%- endmacro %}
 
-{#- How JSON is written that tells values apart. -#}
+{#- Options of `to_json` with which different values have different JSON. -#}
 {% macro json_options() -%}
     map(
         'ignoreNullFields', 'false',
@@ -30,8 +30,8 @@
     )
 {%- endmacro %}
 
-{#- The first four bytes, little-endian, of a SHA-256 in hexadecimal, as an unsigned number. A bucket's checksum is the sum of
-    its ops' modulo 2^32. -#}
+{#- The first four bytes, little-endian, of a SHA-256 in hexadecimal, as an unsigned number. A bucket's checksum is the
+    sum of its ops' checksums modulo 2^32. -#}
 {% macro checksum(sha256) -%}
     cast(
         conv(

@@ -5,10 +5,10 @@
     as {{ select_sql }}
 {%- endmacro %}
 
-{#- How our tables are kept: staged by default (`write.wap.enabled`: a run's writes go to its branch), and deleted from by
-    merge-on-read, so that the cost follows the changes and not the table. One task reads 64 small files (by default 4).
-    The size of a row group is checked from its first row on (by default from the 100th).
-    Paths don't have the partition's values in them: names of tables can be longer than those of folders. -#}
+{#- The properties of Tidemark's tables. Writes are staged by default (`write.wap.enabled`: a run's writes go to its
+    branch). Deletes are merge-on-read, so that the cost depends on the changes and not on the table. One task reads 64
+    small files (by default 4). The size of a row group is checked from its first row on (by default from the 100th).
+    Paths do not contain the partition's values: a table's name can be longer than a folder's. -#}
 {% macro iceberg_table(staged=true, partitioning='', properties={}) -%}
     using iceberg
     {{ partitioning }}

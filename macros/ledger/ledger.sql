@@ -1,15 +1,15 @@
 {#-
-  A table that only grows: every run appends what the model selects. A model with nothing to add renders `nothing_new()`, or
-  is of sources none of which has moved, as all are before the first landing; then nothing is committed. With `supersedes`
-  (the key of a row) the appended rows replace the older versions of their keys, unless the table is new: append first,
-  delete after, so that the model is evaluated once and no join shuffles the target. Both land on the run's branch (see
-  publish.sql), so no reader ever sees one without the other.
+  A table that only grows: each run appends the rows that the model selects. Nothing is committed if the model renders
+  `empty_select()`, or if none of its sources has advanced, as before the first commit of a source. With `supersedes`
+  (the key of a row) the appended rows replace the older versions of their keys, unless the table is new. The rows are
+  appended first and the old ones deleted after, so that the model is evaluated once and no join shuffles the target.
+  Both commits go to the run's branch (see publish.sql), so no reader sees one without the other.
 -#}
 {% materialization ledger, adapter='spark' %}
     {%- set supersedes = config.get('supersedes', []) -%}
-    {%- set moved = tidemark.moved(model.name) -%}
+    {%- set moved = tidemark.advanced(model.name) -%}
     {%- set new = moved and '/* nothing new */' not in sql -%}
-    {%- set is_there = tidemark.is_built(this) -%}
+    {%- set is_there = tidemark.relation_exists(this) -%}
 
     {{ run_hooks(pre_hooks) }}
     {%- if not is_there %}
@@ -23,7 +23,7 @@
             insert into {{ this }} select * from ({{ sql }})
         {%- endcall -%}
     {%- endif %}
-    {%- set standing = tidemark.standing(model.name) -%}
+    {%- set positions = tidemark.model_positions(model.name) -%}
     {%- if new and supersedes and is_there %}
         {%- call statement('supersede') -%}
             {{ tidemark.delete_superseded(this, supersedes, moved) }}
@@ -31,6 +31,6 @@
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do persist_docs(this, model) -%}
-    {%- do tidemark.report(standing, 'appended' if new else 'nothing new', staged=[this | string] if new else []) -%}
+    {%- do tidemark.record_result(positions, 'appended' if new else 'nothing new', staged=[this | string] if new else []) -%}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}

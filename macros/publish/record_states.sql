@@ -1,63 +1,65 @@
 {#-
-  Stores in `core.model_states` which models published nothing in this run, after everything that passed is published: models that
-  failed, by themselves or with something that they depend on, and definitions that wait. Models that the run didn't select keep
-  their state. If no state has changed, nothing is written.
+  Stores in `core.model_states` which models published nothing in this run, after all passed models are published:
+  models that failed, or depend on a failure, and definitions that wait. Models that the run did not select keep their
+  state. If no state has changed, nothing is written.
 -#}
 {% macro record_states(results, passed) -%}
-    {%- set relation = tidemark.core_relation('model_states') -%}
-    {%- if tidemark.is_built(relation) and not var('plan_only', false) -%}
+    {%- set relation = tidemark.get_core_relation('model_states') -%}
+    {%- if tidemark.relation_exists(relation) and not var('plan_only', false) -%}
         {%- set names = graph.nodes.values() | selectattr('resource_type', 'equalto', 'model') | map(attribute='name') | list -%}
-        {%- set run = results | map(attribute='node') | selectattr('resource_type', 'equalto', 'model') | map(attribute='name') | list -%}
-        {%- set before = {} -%}
+        {%- set run_models = results | map(attribute='node') | selectattr('resource_type', 'equalto', 'model') | map(attribute='name') | list -%}
+        {%- set previous = {} -%}
         {%- for row in run_query('select model, state, reason, unix_micros(since) as since from ' ~ relation) -%}
-            {%- do before.update({row['model']: {'state': row['state'], 'reason': row['reason'], 'since': row['since'] | int}}) -%}
+            {%- do previous.update({row['model']: {'state': row['state'], 'reason': row['reason'], 'since': row['since'] | int}}) -%}
         {%- endfor -%}
-        {%- set now = {} -%}
-        {%- for name, state in before.items() if name in names and name not in run -%}{%- do now.update({name: state}) -%}{%- endfor -%}
-        {%- for name, state in tidemark._found_states(results, passed).items() -%}
-            {%- do now.update({name: before[name] if tidemark._is_same_state(before.get(name), state) else state}) -%}
+        {%- set states = {} -%}
+        {%- for name, state in previous.items() if name in names and name not in run_models -%}{%- do states.update({name: state}) -%}{%- endfor -%}
+        {%- for name, state in tidemark._unpublished_states(results, passed).items() -%}
+            {%- do states.update({name: previous[name] if tidemark._is_same_state(previous.get(name), state) else state}) -%}
         {%- endfor -%}
-        {%- if now != before -%}
-            {%- do run_query(tidemark._write_states(relation, now)) -%}
+        {%- if states != previous -%}
+            {%- do run_query(tidemark._write_states(relation, states)) -%}
         {%- endif -%}
     {%- endif -%}
 {%- endmacro %}
 
 {#- {model: {state, reason, since: none}} of Tidemark's models that should have published something and did not. -#}
-{% macro _found_states(results, passed) -%}
-    {%- set found = {} -%}
-    {%- set good = passed | map(attribute='unique_id') | list -%}
+{% macro _unpublished_states(results, passed) -%}
+    {%- set states = {} -%}
+    {%- set published = passed | map(attribute='unique_id') | list -%}
     {%- for result in results if tidemark.is_staged_model(result.node) -%}
         {%- set message = result.message | string -%}
-        {%- if result.node.unique_id not in good -%}
-            {%- do found.update({result.node.name: {'state': 'failed', 'reason': tidemark._why_not(result, results), 'since': none}}) -%}
+        {%- if result.node.unique_id not in published -%}
+            {%- do states.update({result.node.name: {'state': 'failed', 'reason': tidemark._failure_reason(result, results), 'since': none}}) -%}
         {%- elif message.startswith('waiting for ') -%}
-            {%- do found.update({result.node.name: {'state': 'waiting', 'reason': message, 'since': none}}) -%}
+            {%- do states.update({result.node.name: {'state': 'waiting', 'reason': message, 'since': none}}) -%}
         {%- endif -%}
     {%- endfor -%}
-    {{ return(found) }}
+    {{ return(states) }}
 {%- endmacro %}
 
-{#- What a model failed with; of a model that is not published because of others, the first of these with its message. -#}
-{% macro _why_not(result, results) -%}
+{#- The error of a failed model; if a model is not published because of other nodes, the first of these with its error.
+    -#}
+{% macro _failure_reason(result, results) -%}
     {%- if tidemark._has_failed(result) -%}
         {{ return(tidemark._first_line(result.message | string)) }}
     {%- endif -%}
-    {%- set line = tidemark.ancestors(result.node.unique_id) + [result.node.unique_id] -%}
+    {%- set lineage = tidemark.ancestors(result.node.unique_id) + [result.node.unique_id] -%}
     {%- for other in results if tidemark._has_failed(other) -%}
-        {%- set of = tidemark._tested_by(other.node) if other.node.resource_type in ['test', 'unit_test'] else [other.node.unique_id] -%}
-        {%- if of | select('in', line) | list -%}
+        {%- set nodes = tidemark._tested_nodes(other.node) if other.node.resource_type in ['test', 'unit_test'] else [other.node.unique_id] -%}
+        {%- if nodes | select('in', lineage) | list -%}
             {{ return(other.node.name ~ ': ' ~ tidemark._first_line(other.message | string)) }}
         {%- endif -%}
     {%- endfor -%}
-    {{ return('what it depends on was not finished') }}
+    {{ return('a dependency was not finished') }}
 {%- endmacro %}
 
 {% macro _has_failed(result) -%}
     {{ return(result.status | string in ['error', 'fail', 'runtime error']) }}
 {%- endmacro %}
 
-{#- The first informative line of an error of dbt, Spark or py4j: they begin with headings, and end with plans and stack traces. -#}
+{#- The first informative line of an error of dbt, Spark or py4j: these begin with headings, and end with plans and
+    stack traces. -#}
 {% macro _first_line(message) -%}
     {%- for line in message.splitlines() | map('trim') if line and line[-1] != ')' and not line.endswith('Error') -%}
         {%- if not line.startswith('An error occurred while calling') -%}
@@ -67,11 +69,11 @@
     {{ return(message[:500]) }}
 {%- endmacro %}
 
-{#- Numbers in a message, such as those of Spark's tasks, differ from run to run and are ignored. -#}
-{% macro _is_same_state(before, state) -%}
+{#- Ignores numbers in a message, such as those of Spark's tasks: they differ from run to run. -#}
+{% macro _is_same_state(previous, state) -%}
     {{ return(
-        before is not none and before is defined and before.state == state.state
-        and modules.re.sub('[0-9]+', '0', before.reason) == modules.re.sub('[0-9]+', '0', state.reason)
+        previous is not none and previous is defined and previous.state == state.state
+        and modules.re.sub('[0-9]+', '0', previous.reason) == modules.re.sub('[0-9]+', '0', state.reason)
     ) }}
 {%- endmacro %}
 

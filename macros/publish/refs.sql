@@ -1,6 +1,6 @@
 {#- The branches of tables: {table: {branch: snapshot_id}}. -#}
 {% macro refs(tables) -%}
-    {%- set found = {} -%}
+    {%- set branches = {} -%}
     {%- if tables -%}
         {%- set query -%}
             {%- for table in tables %}
@@ -9,46 +9,48 @@
             {% endfor -%}
         {%- endset -%}
         {%- for row in run_query(query) -%}
-            {%- do found.setdefault(row['table_name'], {}).update({row['name']: row['snapshot_id'] | int}) -%}
+            {%- do branches.setdefault(row['table_name'], {}).update({row['name']: row['snapshot_id'] | int}) -%}
         {%- endfor -%}
     {%- endif -%}
-    {{ return(found) }}
+    {{ return(branches) }}
 {%- endmacro %}
 
-{#- A table with its catalog: of `core.events` Iceberg looks for a catalog `core` first, and warns of it with a stack trace. -#}
-{% macro whole_name(table) -%}
-    {%- set memory = tidemark.run_memory() -%}
-    {%- if 'catalog' not in memory -%}
-        {%- do memory.update({'catalog': run_query('select current_catalog()')[0][0]}) -%}
+{#- A table's name with its catalog: for `core.events` Iceberg looks for a catalog `core` first, and logs a warning with
+    a stack trace. -#}
+{% macro qualified_name(table) -%}
+    {%- set cache = tidemark.invocation_cache() -%}
+    {%- if 'catalog' not in cache -%}
+        {%- do cache.update({'catalog': run_query('select current_catalog()')[0][0]}) -%}
     {%- endif -%}
-    {{ return(memory.catalog ~ '.' ~ table) }}
+    {{ return(cache.catalog ~ '.' ~ table) }}
 {%- endmacro %}
 
-{#- Moves a table's main to the head of a branch; refused by Iceberg where main has moved meanwhile. -#}
+{#- Moves a table's main to the head of a branch; Iceberg refuses it if main has moved in the meantime. -#}
 {% macro fast_forward(table, branch=none) -%}
-    {%- do run_query("call system.fast_forward('" ~ tidemark.whole_name(table) ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
+    {%- do run_query("call system.fast_forward('" ~ tidemark.qualified_name(table) ~ "', 'main', '" ~ (branch or tidemark.branch()) ~ "')") -%}
 {%- endmacro %}
 
-{#- The tables of a manifest whose main is not below the head of their branch, so that Iceberg would not fast-forward it. -#}
-{% macro moved_mains(manifest, refs) -%}
-    {%- set moved = [] -%}
+{#- The tables of a manifest whose main is not an ancestor of the head of their branch: Iceberg would not fast-forward
+    it. -#}
+{% macro diverged_tables(manifest, refs) -%}
+    {%- set diverged = [] -%}
     {%- set heads = {} -%}
     {%- for row in manifest if 'main' in refs.get(row['table'], {}) and row['branch'] in refs[row['table']] -%}
         {%- do heads.update({row['table']: refs[row['table']][row['branch']]}) -%}
     {%- endfor -%}
     {%- set parents = tidemark._newest_snapshots(heads | list) -%}
     {%- for table, head in heads.items() -%}
-        {%- set at = namespace(id=head) -%}
-        {%- for _ in parents if at.id and at.id != refs[table].main -%}
-            {%- set at.id = parents.get(at.id) -%}
+        {%- set ancestor = namespace(id=head) -%}
+        {%- for _ in parents if ancestor.id and ancestor.id != refs[table].main -%}
+            {%- set ancestor.id = parents.get(ancestor.id) -%}
         {%- endfor -%}
-        {%- if at.id != refs[table].main -%}{%- do moved.append(table) -%}{%- endif -%}
+        {%- if ancestor.id != refs[table].main -%}{%- do diverged.append(table) -%}{%- endif -%}
     {%- endfor -%}
-    {{ return(moved) }}
+    {{ return(diverged) }}
 {%- endmacro %}
 
-{#- {snapshot_id: the one that it was made from} of tables: the newest of each, which a run that has just staged some is among; a
-    table that is written often has thousands. -#}
+{#- {snapshot_id: id of its parent} of the newest Iceberg snapshots of tables. Those that a run has just staged are
+    among them; a table with many commits has thousands. -#}
 {% macro _newest_snapshots(tables) -%}
     {%- set parents = {} -%}
     {%- if tables -%}
@@ -65,17 +67,17 @@
     {{ return(parents) }}
 {%- endmacro %}
 
-{#- Drops a branch, if it is there. -#}
+{#- Drops a branch, if it exists. -#}
 {% macro drop_branch(table, branch) -%}
-    {%- do run_query('alter table ' ~ tidemark.whole_name(table) ~ ' drop branch if exists ' ~ branch) -%}
+    {%- do run_query('alter table ' ~ tidemark.qualified_name(table) ~ ' drop branch if exists ' ~ branch) -%}
 {%- endmacro %}
 
-{#- Drops what the run staged of models that are not to be published. -#}
+{#- Drops the staged changes of models that are not published. -#}
 {% macro drop_staged(results, passed) -%}
     {%- set kept = passed | map(attribute='unique_id') | list -%}
     {%- for result in results if tidemark.is_staged_model(result.node) and result.node.unique_id not in kept -%}
-        {%- for table in tidemark.tables_of(result.node) -%}
-            {%- if tidemark.is_built_table(table) -%}
+        {%- for table in tidemark.model_tables(result.node) -%}
+            {%- if tidemark.table_exists(table) -%}
                 {%- do tidemark.drop_branch(table, tidemark.branch()) -%}
             {%- endif -%}
         {%- endfor -%}

@@ -1,19 +1,19 @@
 {#-
-  What this run decides of every generation of a table; only what differs from the last decision.
+  The decisions of this run about every generation of a table; only those that differ from the last decision.
 
-  - `waiting`: registered, but a snapshot of it is queued or running, or its end (`complete_lsn`) is not yet behind the
-    checkpoint. Definitions over it stand still.
-  - `ready`: its snapshot is admitted, whole.
-  - `ended`: dropped, renamed away, or replaced by another generation.
+  - `waiting`: registered, but a snapshot of it is queued or running, or the snapshot's end (`complete_lsn`) is not yet behind the
+    checkpoint. Definitions over it wait.
+  - `ready`: its snapshot is complete and admitted.
+  - `ended`: dropped, renamed out of the selection, or replaced by another generation.
 
-  `snapshot_id` stays with the last admitted snapshot while a new one is under way.
+  `snapshot_id` keeps the last admitted snapshot while a new one is in progress.
 -#}
 {% macro decide_tables(source_tables, wal_events, decided, ranges) -%}
     with ranges as (
         {{ tidemark.ranges_select(ranges) }}
     ),
 
-    {% if not tidemark.is_built(decided) -%}
+    {% if not tidemark.relation_exists(decided) -%}
     last_decisions as (
         select
             '' as source,
@@ -21,7 +21,7 @@
             '' as status,
             '' as snapshot_id,
             0L as snapshot_lsn,
-            {{ tidemark.place('0L', '0L', '0') }} as truncated_position,
+            {{ tidemark.log_order('0L', '0L', '0') }} as truncated_position,
             0L as valid_from
         where false
     ),
@@ -44,13 +44,13 @@
         select
             source,
             table_id,
-            max({{ tidemark.place() }}) as truncated_position
+            max({{ tidemark.log_order() }}) as truncated_position
         from {{ wal_events }} as records
         where op = 'truncate' and partition_id is null and {{ tidemark.in_ranges(ranges, 'records') }}
         group by source, table_id
     ),
 
-    judged as (
+    registered_status as (
         select
             registered.*,
             ranges.checkpoint_id,
@@ -65,28 +65,28 @@
     )
 
     select
-        judged.source,
-        judged.table_id,
-        judged.table_name,
-        judged.checkpoint_id,
-        judged.new_status as status,
-        judged.key_columns,
-        if(judged.new_status = 'ready', judged.snapshot_id, last_decisions.snapshot_id) as snapshot_id,
-        if(judged.new_status = 'ready', judged.snapshot_lsn, last_decisions.snapshot_lsn) as snapshot_lsn,
+        registered_status.source,
+        registered_status.table_id,
+        registered_status.table_name,
+        registered_status.checkpoint_id,
+        registered_status.new_status as status,
+        registered_status.key_columns,
+        if(registered_status.new_status = 'ready', registered_status.snapshot_id, last_decisions.snapshot_id) as snapshot_id,
+        if(registered_status.new_status = 'ready', registered_status.snapshot_lsn, last_decisions.snapshot_lsn) as snapshot_lsn,
         coalesce(truncates.truncated_position, last_decisions.truncated_position) as truncated_position,
-        coalesce(last_decisions.valid_from, judged.upper_lsn) as valid_from,
-        if(judged.new_status = 'ended', coalesce(judged.ended_lsn, judged.upper_lsn), null) as valid_to
-    from judged
+        coalesce(last_decisions.valid_from, registered_status.upper_lsn) as valid_from,
+        if(registered_status.new_status = 'ended', coalesce(registered_status.ended_lsn, registered_status.upper_lsn), null) as valid_to
+    from registered_status
     left join last_decisions
         on
-            judged.source = last_decisions.source
-            and judged.table_id = last_decisions.table_id
+            registered_status.source = last_decisions.source
+            and registered_status.table_id = last_decisions.table_id
     left join truncates
         on
-            judged.source = truncates.source
-            and judged.table_id = truncates.table_id
+            registered_status.source = truncates.source
+            and registered_status.table_id = truncates.table_id
     where
-        not judged.new_status <=> last_decisions.status
-        or (judged.new_status = 'ready' and not judged.snapshot_id <=> last_decisions.snapshot_id)
+        not registered_status.new_status <=> last_decisions.status
+        or (registered_status.new_status = 'ready' and not registered_status.snapshot_id <=> last_decisions.snapshot_id)
         or truncates.truncated_position is not null
 {%- endmacro %}

@@ -1,25 +1,25 @@
-{#- The first steps of the model, as named queries: the run's scope, its records, its truncates, and what they leave. -#}
-{% macro kept_records(events, snapshots, scope, batch) -%}
+{#- The first steps of the model, as CTEs: the run's scope, its records, its truncates, and the records that remain. -#}
+{% macro kept_records(events, snapshots, scope, profile) -%}
     scope as (
-        {{ tidemark.scope_select(scope) }}
+        {{ tidemark.tables_in_run_select(scope) }}
     ),
 
     records as (
-        {{ tidemark.records_in_scope(events, snapshots, batch) }}
+        {{ tidemark.records_in_scope(events, snapshots, profile) }}
     ),
 
-    {%- if batch.truncated %}
+    {%- if profile.truncated %}
 
     truncates as (
-        {{ tidemark.truncates_in_scope(events, batch) }}
+        {{ tidemark.truncates_in_scope(events, profile) }}
     ),
     {%- endif %}
 
-    -- What a truncate is ordered after is gone, snapshot rows that arrive later included.
+    -- A truncate deletes all records that are ordered before it, also snapshot rows that arrive later.
     kept as (
         select records.*
         from records
-        {%- if batch.truncated %}
+        {%- if profile.truncated %}
         left anti join truncates
             on
                 records.source = truncates.source
@@ -31,11 +31,11 @@
 {%- endmacro %}
 
 {#-
-  The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits, which are ordered
-  before all that the log has at or after their stamp. A row of an attempt that was not named done does not count.
-  `read_again_lsn`: of a row that was asked for by its key, as the log brings it without all its values, when it was read.
+  The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits. A snapshot
+  row is ordered before all records at or after its snapshot LSN. Rows of an attempt that was not marked done are
+  ignored. `read_again_lsn`: when a row was read again by its key because the log lacks some of its values.
 -#}
-{% macro records_in_scope(events, snapshots, batch) -%}
+{% macro records_in_scope(events, snapshots, profile) -%}
     select /*+ broadcast(scope) */
         events.source,
         events.table_id,
@@ -46,7 +46,7 @@
         events.partition_id,
         events.is_partial,
         events.columns,
-        {{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }} as place,
+        {{ tidemark.log_order('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }} as place,
         case
             when events.op = 'insert' or events.old_row_key is not null then 1
             when events.op = 'delete' then -1
@@ -55,8 +55,8 @@
         cast(null as bigint) as read_again_lsn
     from {{ events }} as events
     inner join scope on {{ tidemark.is_in_scope('events') }}
-    where events.op <> 'truncate' and {{ batch.predicate }}
-    {%- if batch.admitted %}
+    where events.op <> 'truncate' and {{ profile.predicate }}
+    {%- if profile.admitted %}
 
     union all
 
@@ -70,7 +70,7 @@
         snapshot_rows.partition_id,
         false as is_partial,
         snapshot_rows.columns,
-        {{ tidemark.place('scope.snapshot_lsn', '-1L', 'if(chunks.row_keys is null, -1, 0)') }} as place,
+        {{ tidemark.log_order('scope.snapshot_lsn', '-1L', 'if(chunks.row_keys is null, -1, 0)') }} as place,
         1 as multiplicity,
         if(chunks.row_keys is null, null, snapshot_rows.read_lsn) as read_again_lsn
     from {{ snapshots.rows }} as snapshot_rows
@@ -86,11 +86,11 @@
             and snapshot_rows.chunk = chunks.chunk
             and snapshot_rows.attempt = chunks.attempt
             and chunks.state = 'done'
-    where snapshot_rows.snapshot_id in ({% for t in batch.admitted %}'{{ t.snapshot_id }}'{{ ', ' if not loop.last }}{% endfor %})
+    where snapshot_rows.snapshot_id in ({% for t in profile.admitted %}'{{ t.snapshot_id }}'{{ ', ' if not loop.last }}{% endfor %})
     {%- endif %}
 {%- endmacro %}
 
-{#- Whether an event is of a table of the scope, and one that the run folds. -#}
+{#- Whether an event belongs to a table of the scope, and to the range that the run folds. -#}
 {% macro is_in_scope(events) -%}
     {{ events }}.source = scope.source
     and {{ events }}.table_id = scope.table_id
@@ -99,15 +99,16 @@
     and not scope.is_ended
 {%- endmacro %}
 
-{#- The last truncate of each table, and of each partition of a partitioned one (`partition_id`; null is the whole table). -#}
-{% macro truncates_in_scope(events, batch) -%}
+{#- The last truncate of each table, and of each partition of a partitioned table (`partition_id`; null for the whole
+    table). -#}
+{% macro truncates_in_scope(events, profile) -%}
     select
         events.source,
         events.table_id,
         events.partition_id,
-        max({{ tidemark.place('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
+        max({{ tidemark.log_order('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
     from {{ events }} as events
     inner join scope on {{ tidemark.is_in_scope('events') }}
-    where events.op = 'truncate' and {{ batch.predicate }}
+    where events.op = 'truncate' and {{ profile.predicate }}
     group by events.source, events.table_id, events.partition_id
 {%- endmacro %}

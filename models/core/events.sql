@@ -1,4 +1,4 @@
-{#- Parquet statistics of `columns` are of no use, and would keep its largest and smallest value in memory. -#}
+{#- Parquet statistics of `columns` are not needed, and would keep its largest and smallest value in memory. -#}
 {{ config(
     partition_by=['source'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
@@ -7,8 +7,8 @@
 {%- set ranges = tidemark.ranges('events') %}
 {%- set last_seq = tidemark.highest(this, 'seq') if ranges else 0 %}
 
-{%- if not ranges and tidemark.is_built(this) %}
-{{ nothing_new() }}
+{%- if not ranges and tidemark.relation_exists(this) %}
+{{ empty_select() }}
 {%- else %}
 with ranges as (
     select
@@ -17,8 +17,8 @@ with ranges as (
     from ({{ tidemark.ranges_select(ranges) }}) as ranges
 ),
 
--- What each writer has finished. Records outside of it, such as the landed half of a transaction whose slot was
--- lost, are never read.
+-- The completed ranges of each writer. Records outside of them, such as the committed half of a transaction whose slot
+-- was lost, are never read.
 finished as (
     select
         source,
@@ -29,7 +29,7 @@ finished as (
     group by source, writer, start_position
 ),
 
-landed as (
+committed as (
     select /*+ broadcast(ranges) */
         records.*,
         ranges.checkpoint_id,
@@ -49,14 +49,14 @@ landed as (
     where {{ tidemark.in_ranges(ranges, 'records') }}
 ),
 
--- A replayed record has the pair that it had before; it stands beside its first copy.
+-- A replayed record has the same (commit_lsn, commit_index) as its first copy, and sorts next to it.
 ordered as (
     select
         *,
         dense_rank() over log as rank_in_log,
         lag(struct(commit_lsn, change_lsn, commit_index, writer)) over log
         <=> struct(commit_lsn, change_lsn, commit_index, writer) as is_replay
-    from landed
+    from committed
     window log as (partition by source order by commit_lsn, change_lsn, commit_index, writer)
 )
 

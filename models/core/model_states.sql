@@ -1,6 +1,6 @@
 {{ config(staged=false) }}
 
-{{ nothing_new({
+{{ empty_select({
     'model': 'string',
     'state': 'string',
     'reason': 'string',

@@ -1,6 +1,6 @@
 {{ config(staged=false) }}
 
-{{ nothing_new({
+{{ empty_select({
     'model': 'string',
     'source': 'string',
     'checkpoint_id': 'bigint',

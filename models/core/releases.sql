@@ -1,4 +1,4 @@
-{{ nothing_new({
+{{ empty_select({
     'release_id': 'bigint',
     'checkpoint_id': 'bigint',
     'model': 'string',

@@ -2,32 +2,32 @@
     partition_by=['source', 'table_name'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
     supersedes=['table_id', 'row_key'],
-    post_hook='{% do tidemark.drop_links() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
+    post_hook='{% do tidemark.drop_key_chains() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
 ) }}
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
-{%- set scope = tidemark.row_scope(ref('table_status'), ranges) %}
-{%- set batch = tidemark.row_batch(ref('events'), scope, ranges) %}
-{%- set exists = tidemark.is_built(this) %}
-{%- set counts = batch.keyless and exists %}
+{%- set scope = tidemark.tables_in_run(ref('table_status'), ranges) %}
+{%- set profile = tidemark.record_profile(ref('events'), scope, ranges) %}
+{%- set exists = tidemark.relation_exists(this) %}
+{%- set counts = profile.keyless and exists %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'snapshot_chunks')} %}
-{%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, batch) %}
-{%- if batch.moved %}{% set links = tidemark.cache_links(kept) %}{% endif %}
-{%- if exists and not batch.tables %}
-{{ nothing_new() }}
+{%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, profile) %}
+{%- if profile.moved %}{% set chains = tidemark.cache_key_chains(kept) %}{% endif %}
+{%- if exists and not profile.tables %}
+{{ empty_select() }}
 {%- else %}
 with
 {{ kept }},
-{%- if batch.is_partial %}
+{%- if profile.is_partial %}
 
 filled as (
-    {{ tidemark.followed_records(this, batch, links) if batch.moved else tidemark.filled_records(this, batch) }}
+    {{ tidemark.fill_across_key_changes(this, profile, chains) if profile.moved else tidemark.fill_toast_values(this, profile) }}
 ),
 {%- endif %}
 
 latest as (
-    {%- if batch.is_partial and not batch.moved %}
-    {#- One record for each row already. -#}
+    {%- if profile.is_partial and not profile.moved %}
+    {#- `filled` already has one record for each row. -#}
     select
         source,
         table_id,
@@ -44,7 +44,7 @@ latest as (
         max(place) as place,
         max_by(struct(table_name, op, partition_id, columns), place) as last,
         sum(multiplicity) as multiplicity
-    from {{ 'filled' if batch.is_partial else 'kept' }}
+    from {{ 'filled' if profile.is_partial else 'kept' }}
     group by source, table_id, row_key
     {%- endif %}
 ),
@@ -67,7 +67,7 @@ changed as (
     from latest
     inner join scope on latest.source = scope.source and latest.table_id = scope.table_id
     {%- if counts %}
-    left join ({{ tidemark.rows_before(this, batch) }}) as base
+    left join ({{ tidemark.previous_rows(this, profile) }}) as base
         on
             latest.source = base.source
             and latest.table_id = base.table_id
@@ -76,12 +76,12 @@ changed as (
             and not scope.is_admitted
     {%- endif %}
 
-    {%- if batch.sweeps and exists %}
-    {#- A truncate, an admitted snapshot and an ended generation take rows away that no record names. #}
+    {%- if profile.sweeps and exists %}
+    {#- A truncate, an admitted snapshot and an ended generation delete rows without a record of their own. #}
 
     union all
 
-    {{ tidemark.swept_rows(this, batch) }}
+    {{ tidemark.implicit_deletes(this, profile) }}
     {%- endif %}
 )
 
@@ -99,9 +99,9 @@ select
     changed.place.commit_index,
     changed.checkpoint_id
 from changed
-{%- if batch.admitted and exists %}
-{#- A row that a new snapshot brings as it was is not a change, nor is one whose last record it already has. #}
-left anti join {{ tidemark.rows_of_tables(this, batch.admitted) }} as before
+{%- if profile.admitted and exists %}
+{#- A snapshot row that equals the existing row is not a change; nor is a row whose last record was already folded. #}
+left anti join {{ tidemark.rows_in_tables(this, profile.admitted) }} as before
     on
         changed.source = before.source
         and changed.table_id = before.table_id
@@ -111,7 +111,7 @@ left anti join {{ tidemark.rows_of_tables(this, batch.admitted) }} as before
         and array_sort(map_entries(changed.columns)) = array_sort(map_entries(before.columns))
         and (
             changed.place.change_lsn = -1
-            or changed.place = {{ tidemark.place('before.commit_lsn', 'before.change_lsn', 'before.commit_index') }}
+            or changed.place = {{ tidemark.log_order('before.commit_lsn', 'before.change_lsn', 'before.commit_index') }}
         )
 {%- endif %}
 {%- endif %}

@@ -1,8 +1,8 @@
 -- depends_on: {{ ref('checkpoints') }}
 {%- set ranges = tidemark.ranges('table_status') %}
 {%- set decisions = tidemark.decide_tables(source('raw', 'source_tables'), source('raw', 'wal_events'), this, ranges) %}
-{%- if tidemark.is_built(this) and (not ranges or tidemark.has_no_rows(decisions)) %}
-{{ nothing_new() }}
+{%- if tidemark.relation_exists(this) and (not ranges or tidemark.has_no_rows(decisions)) %}
+{{ empty_select() }}
 {%- else %}
 {{ decisions }}
 {%- endif %}

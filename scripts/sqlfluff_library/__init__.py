@@ -1,7 +1,7 @@
-"""What sqlfluff's jinja templater doesn't know of dbt: the context in which dbt parses.
+"""dbt's context while parsing, for sqlfluff's jinja templater.
 
-`execute` is false and no relation exists, as while dbt parses, so macros that would ask Spark take
-their other way; `tidemark.NAME(...)` is our own macro of that name, from `macros/`.
+`execute` is false and no relation exists, as while dbt parses, so macros that would query Spark do not;
+`tidemark.NAME(...)` is the macro of that name in `macros/`.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ from sqlfluff.core.templaters.builtins.dbt import DbtMacroWrapper, RelationEmula
 
 
 class _Package:
-    """Our macros by the package's name; by item, as Jinja's sandbox hides attributes like `_x`."""
+    """The macros under the package's name; by item, because Jinja's sandbox hides attributes like `_x`."""
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         @pass_context
         def call(context: Context, *arguments: Any, **named: Any) -> Any:
-            # A macro of the same file stands there bare, and its `return` would end the caller.
+            # A macro of the same file is in the context unwrapped: its `return` would end the caller.
             macro = context.parent.get(name) or DbtMacroWrapper(context.resolve(name))
             return macro(*arguments, **named)
 
@@ -37,17 +37,17 @@ def load_relation(relation: Any) -> None:
 
 
 def run_query(query: str) -> list[Any]:  # noqa: ARG001
-    """No query brings a row."""
+    """No query returns a row."""
     return []
 
 
 def local_md5(text: str) -> str:
-    """As dbt's."""
+    """The same as dbt's."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def partition_cols(label: str) -> str:
-    """The clause that dbt-spark makes of `partition_by`."""
+    """The clause that dbt-spark generates from `partition_by`."""
     return f"{label} (source)"
 
 

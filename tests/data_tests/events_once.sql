@@ -1,8 +1,8 @@
 -- No raw event twice among the events of the newest checkpoint of each source.
 -- depends_on: {{ ref('events') }}
-{%- set tested = tidemark.tested('events') %}
+{%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}
-{{ nothing_new() }}
+{{ empty_select() }}
 {%- else %}
 select
     source,
@@ -10,7 +10,7 @@ select
     commit_lsn,
     commit_index
 from {{ ref('events') }}
-where {{ tidemark.of_its_checkpoint(tested) }}
+where {{ tidemark.at_checkpoint(tested) }}
 group by source, writer, commit_lsn, commit_index
 having count(*) > 1
 {%- endif %}

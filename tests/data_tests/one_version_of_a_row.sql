@@ -1,12 +1,12 @@
 -- No row twice among the rows that the newest checkpoint of each source changed: a run deletes older versions by key.
 -- depends_on: {{ ref('row_state') }}
-{%- set tested = tidemark.tested('row_state') %}
+{%- set tested = tidemark.tested_positions('row_state') %}
 {%- if not tested %}
-{{ nothing_new() }}
+{{ empty_select() }}
 {%- else %}
 select row_key
 from {{ ref('row_state') }}
-where {{ tidemark.of_its_checkpoint(tested) }}
+where {{ tidemark.at_checkpoint(tested) }}
 group by source, table_id, row_key
 having count(*) > 1
 {%- endif %}

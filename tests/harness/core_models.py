@@ -13,7 +13,7 @@ from tests.unit.calling import MACROS, Macros
 
 FILES = [
     str(file.relative_to(MACROS).with_suffix(""))
-    for folder in ("positions", "row_state", "bucket", "ledger")
+    for folder in ("state", "sql_helpers", "row_state", "bucket", "ledger")
     for file in sorted((MACROS / folder).glob("*.sql"))
     if "{% materialization" not in file.read_text()
 ]
@@ -53,12 +53,12 @@ class CoreModels:
                 config=lambda **_: "",
                 ref=lambda name: name,
                 source=lambda _, name: name,
-                nothing_new=self.macros.nothing_new,
+                empty_select=self.macros.empty_select,
                 this=this,
             )
         )
         rows = self._spark.sql(query).collect()
-        self.macros.drop_links()
+        self.macros.drop_key_chains()
         return rows
 
     def view(self, name: str, columns: str, *rows: tuple[Any, ...]) -> None:

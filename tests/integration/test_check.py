@@ -70,7 +70,7 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "profiles/profiles.yml."
         ),
         (
-            "error the name 'Capital' has more than small letters, digits and _: models/buckets/Capital.sql. "
+            "error the name 'Capital' may only have lower-case letters, digits and _: models/buckets/Capital.sql. "
             "Give the model another name."
         ),
         "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
@@ -83,20 +83,20 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
             "Known are: bucket_by, object_type, object_id, evaluation, unique_key."
         ),
         (
-            "error meta.bucket_by is missing or no list of names: models/buckets/nobody.sql. "
-            "Name the columns that make a bucket; [] makes one global bucket."
+            "error meta.bucket_by is missing or not a list of names: models/buckets/nobody.sql. "
+            "List the columns that identify a bucket; [] makes one global bucket."
         ),
         (
             "error the alias is 'other', but a definition's tables have its name: models/buckets/renamed.sql. "
-            "Leave the alias out."
+            "Remove the alias."
         ),
         (
             "error reads no staging view: models/buckets/rootless.sql. "
-            "Select from one: meta.source and meta.table of a view name its table."
+            "Select from one: its meta.source and meta.table name its table."
         ),
         (
             "error evaluation: 'incremental' depends on 2 tables, public.t, private.u: models/buckets/two.sql. "
-            "Set evaluation: 'full', or ref no view but that of rows(...)."
+            "Set evaluation: 'full', or ref only the view of rows(...)."
         ),
         (
             "warning it reads shop.private.u, which sources.yml does not select, and will never "

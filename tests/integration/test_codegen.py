@@ -238,7 +238,7 @@ def create_views(spark: SparkSession, connection: Connection, source: PostgresSo
 
 def render_model(text: str) -> str:
     """The SQL of a generated model."""
-    macros = Macros("texts/field", "texts/postgres", "positions/literal")
+    macros = Macros("casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
 
@@ -515,8 +515,8 @@ def test_codegen_skips_views_that_spark_rejects_and_shows_differences(
         shutil.copytree(ROOT / part, tmp_path / part)
     shutil.copy(ROOT / "dbt_project.yml", tmp_path)
     write_sources(tmp_path, source)
-    macros = tmp_path / "macros/texts/postgres.sql"
-    read_date = "{{ tidemark._read_printed(text, 'date', day, day ~ ' BC') }}"
+    macros = tmp_path / "macros/casts/postgres.sql"
+    read_date = "{{ tidemark._parse_printed(text, 'date', day, day ~ ' BC') }}"
     assert read_date in macros.read_text()
     macros.write_text(macros.read_text().replace(read_date, "no_such({{ text }})"))
     monkeypatch.chdir(tmp_path)
@@ -574,7 +574,7 @@ MOMENTS = {
 
 
 def test_timestamps_of_postgres_and_mongodb_have_the_same_values(spark: SparkSession) -> None:
-    macros = Macros("texts/field", "texts/postgres", "texts/bson", "positions/literal")
+    macros = Macros("casts/field", "casts/postgres", "casts/bson", "sql_helpers/literal")
     shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
     rows = [(timestamp, f'{{"$date":{{"$numberLong":"{number}"}}}}') for timestamp, number in MOMENTS.items()]
     actual_rows = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()

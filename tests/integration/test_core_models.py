@@ -73,7 +73,7 @@ class Rows:
     def __init__(self, spark: SparkSession) -> None:
         self.core = CoreModels(spark, "row_state")
         self.core.macros.ranges = lambda _: RANGES
-        self.core.macros._of_ranges = lambda _: "true"
+        self.core.macros._in_checkpoints_of_ranges = lambda _: "true"
         self.set_status(("ready", "S", 100))
         self.log()
         self.set_snapshot_rows()
@@ -287,5 +287,5 @@ def test_the_checkpoint_is_the_minimum_position_of_the_writers(
     core.view("stored", columns, *(("shop", *position) for position in positions))
     core.view("sources", "source string, snapshot_hold string, writers array<int>", ("shop", "definition", counting))
     raw = {"positions": "stored", "sources": "sources", "tables": "none"}
-    checkpoint = core.macros.moved_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
+    checkpoint = core.macros.advanced_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
     assert checkpoint == ({} if moved is None else {"shop": moved})

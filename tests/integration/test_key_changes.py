@@ -38,11 +38,11 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
         statements.append(statement)
         return spark.sql(statement).collect()
 
-    files = ("linked_segments", "cache_links", "followed_records", "laid_over", "of_tables")
+    files = ("key_change_chains", "cache_key_chains", "fill_across_key_changes", "merge_maps", "in_tables")
     macros = Macros(
-        "positions/is_built",
-        "positions/literal",
-        "positions/run_memory",
+        "sql_helpers/relation_exists",
+        "sql_helpers/literal",
+        "state/invocation_cache",
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
         load_relation=lambda relation: relation,
@@ -52,27 +52,27 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
     )
     spark.sql("create namespace if not exists core")
     before = cached_tables(spark)
-    links = macros.cache_links("kept as (select * from kept)")
-    query = macros.followed_records(row_state, {"is_partial": [{"source": "shop", "table_name": "t"}]}, links)
+    links = macros.cache_key_chains("kept as (select * from kept)")
+    query = macros.fill_across_key_changes(row_state, {"is_partial": [{"source": "shop", "table_name": "t"}]}, links)
     row = spark.sql(
         f"select row_key, max_by(columns, place) from ({query}) where op <> 'delete' group by row_key"
     ).collect()
     assert cached_tables(spark) > before
-    macros.drop_links()
+    macros.drop_key_chains()
     assert cached_tables(spark) == before
     return dict(row), statements
 
 
 def test_old_keys_are_joined_without_a_cross_join(spark: SparkSession) -> None:
     create_kept_view(spark, [("a", "b", "update", True, {"v": "1"})])
-    links = Macros("row_state/linked_segments", "row_state/laid_over").linked_segments()
+    links = Macros("row_state/key_change_chains", "row_state/merge_maps").key_change_chains()
     (plan,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
     assert "Window" in plan
     assert not re.search("CartesianProduct|NestedLoop", plan)
 
 
 def test_a_merged_map_keeps_nulls_and_the_order_of_the_base(spark: SparkSession) -> None:
-    over = Macros("row_state/laid_over").laid_over
+    over = Macros("row_state/merge_maps").merge_maps
     maps = "map('z', '1', 'a', '2', 'n', null)", "map('new', '3', 'n', '4', 'a', null)"
     (entries,) = spark.sql(f"select map_entries({over(*maps)})").collect()[0]
     assert list(map(tuple, entries)) == [("z", "1"), ("a", None), ("n", "4"), ("new", "3")]

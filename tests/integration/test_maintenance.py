@@ -359,7 +359,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
-        pipeline.project.run_operation("purge_manifests", keep_seconds=0, superseded_share=0.01)
+        pipeline.project.run_operation("purge_releases", keep_seconds=0, superseded_share=0.01)
 
     database.execute("update orders set total = 9 where id = 5")
     pipeline.ingest()
@@ -384,7 +384,7 @@ def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, databa
     by_customer, _ = definitions(pipeline)
 
     def count_branches(keep_seconds: float) -> int:
-        pipeline.project.run_operation("purge_manifests", keep_seconds=keep_seconds, superseded_share=1)
+        pipeline.project.run_operation("purge_releases", keep_seconds=keep_seconds, superseded_share=1)
         return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()

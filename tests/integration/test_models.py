@@ -375,7 +375,7 @@ INVALID_INCREMENTAL = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
     "select _row_key, id from {ref}": "reads 0 inputs by rows",
     "select _row_key, id from {ref} -- {rows}": "reads 0 inputs by rows",
-    "with unused as (select * from {rows}) select _row_key, id from {ref}": "reads another input beside rows",
+    "with unused as (select * from {rows}) select _row_key, id from {ref}": "reads another input in addition to rows",
     "select _row_key, id from {bare}": "the view of rows(...) has no _checkpoint_id",
     "select _row_key, max(id) as id from {rows} group by _row_key": "with Aggregate in the query",
     "select _row_key, id, row_number() over (order by id) as place from {rows}": "with Window in the query",
@@ -698,7 +698,7 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     publications = pipeline.rows("select count(*) from core.releases")
     database.execute("delete from orders where id < 5")
     pipeline.ingest()
-    refused = pytest.raises(ConcurrentPublishError, match=f"{by_customer}.*: somebody else wrote to it")
+    refused = pytest.raises(ConcurrentPublishError, match=f"{by_customer}.*: another process wrote to it")
     with refused, run_before_statement(f"merge into buckets.{by_customer} ", rewrite):
         pipeline.model()
     assert pipeline.rows("select count(*) from core.releases") == publications
@@ -709,7 +709,7 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     pipeline.ingest()
     with pytest.raises(ConcurrentPublishError), run_before_statement("insert into core.releases", rewrite):
         pipeline.model()
-    with pytest.raises(Failure, match="can not be finished") as failure:
+    with pytest.raises(Failure, match="can't be finished") as failure:
         pipeline.model()
     assert not isinstance(failure.value, ConcurrentPublishError)
     (call,) = re.findall(r"call system\.set_current_snapshot\(.*?\)", str(failure.value))
@@ -889,7 +889,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
             tears.append(sql)
             if len(tears) == 2:  # another run begins, and finishes the interrupted release
                 with isolated_dbt():
-                    other.run_operation("recover")
+                    other.run_operation("finish_interrupted_release")
         if "insert into buckets." in sql:
             inserts.append(sql)
             if len(inserts) == 2:

@@ -33,7 +33,7 @@ class Definition:
     def run(self, *objects: Object) -> list[dict[str, Any]]:
         """Sets the objects (id, customer, total) of the query; returns the new ops in order."""
         self._core.view("evaluated_orders", "id bigint, customer int, total string", *objects)
-        plan = {"scope": "all", "standing": {"shop": {"checkpoint_id": 5, "position": 100}}}
+        plan = {"scope": "all", "positions": {"shop": {"checkpoint_id": 5, "position": 100}}}
         change = {"is_new": not self._rows, "rewritten": False}
         query = "select * from evaluated_orders"
         statement = self._core.macros.insert_differences(

@@ -227,5 +227,5 @@ def test_a_seed_is_part_of_the_definitions_that_read_it(two_sources: tuple[Sourc
         f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",
     )
     pipeline.definition("one", query.replace(rows, table), bucket_by=[], object_id="id", unique_key=["id"])
-    with pytest.raises(Failure, match=f"reads '{table}', which may change without its being told"):
+    with pytest.raises(Failure, match=f"reads '{table}', whose changes are not tracked"):
         pipeline.model()

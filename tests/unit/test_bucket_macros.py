@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.calling import Macros
 
-MACROS = Macros("bucket/check_row_wise", "bucket/columns", "bucket/definition")
+MACROS = Macros("bucket/check_row_wise", "bucket/bucket_columns", "bucket/bucket_definition")
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ MACROS = Macros("bucket/check_row_wise", "bucket/columns", "bucket/definition")
     ],
 )
 def test_a_relative_date_in_the_plan_is_detected(plan: str, expected: str) -> None:
-    assert MACROS._not_row_wise({"operator": plan.partition(" ")[0], "text": plan}).strip() == expected
+    assert MACROS._row_wise_violation({"operator": plan.partition(" ")[0], "text": plan}).strip() == expected
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,17 @@ from random import Random
 
 import pytest
 
-from ingest.demo.changes import KINDS, transaction
+from ingest.demo.changes import KINDS, make_transaction
 
 
 def test_the_same_seed_makes_the_same_transactions() -> None:
     first, second = (Random(7), Random(7))
-    assert [transaction(first, 100) for _ in range(50)] == [transaction(second, 100) for _ in range(50)]
+    assert [make_transaction(first, 100) for _ in range(50)] == [make_transaction(second, 100) for _ in range(50)]
 
 
 def test_all_kinds_are_as_frequent_as_their_weights() -> None:
     random = Random(1)
-    names = [transaction(random, 1000).name for _ in range(20_000)]
+    names = [make_transaction(random, 1000).name for _ in range(20_000)]
     assert sum(weight for weight, _ in KINDS.values()) == 1000
     for name, (weight, _) in KINDS.items():
         assert names.count(name) == pytest.approx(20 * weight, rel=0.4, abs=20)
@@ -30,7 +30,7 @@ def test_transactions_change_existing_flights(name: str) -> None:
 
 def test_only_a_rolled_back_transaction_does_not_commit() -> None:
     random = Random(2)
-    commits_by_name = {t.name: t.commits for t in (transaction(random, 100) for _ in range(5000))}
+    commits_by_name = {t.name: t.commits for t in (make_transaction(random, 100) for _ in range(5000))}
     assert [name for name, commits in commits_by_name.items() if not commits] == ["rolled back"]
 
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from ingest.demo.compare import checksum, count_wrong, difference, parse
+from ingest.demo.compare import checksum, count_wrong, describe_difference, parse_csv
 
 SCHEMA = pa.schema(
     [
@@ -22,7 +22,7 @@ ROWS = b'1,"a ""quoted"", name",2013-01-01 10:00:00+00,1.50,0.1\n2,"",,,\n3,,201
 
 def test_copy_in_csv_is_parsed_as_the_lakes_types() -> None:
     ten = datetime(2013, 1, 1, 10, tzinfo=timezone.utc)
-    assert parse(ROWS, SCHEMA).to_pylist() == [
+    assert parse_csv(ROWS, SCHEMA).to_pylist() == [
         {"id": 1, "name": 'a "quoted", name', "at": ten, "price": Decimal("1.50"), "size": 0.1},
         {"id": 2, "name": "", "at": None, "price": None, "size": None},
         {
@@ -36,12 +36,12 @@ def test_copy_in_csv_is_parsed_as_the_lakes_types() -> None:
 
 
 def test_no_rows_are_an_empty_table() -> None:
-    assert parse(b"", SCHEMA).num_rows == 0
+    assert parse_csv(b"", SCHEMA).num_rows == 0
 
 
 def test_the_order_of_rows_makes_no_difference() -> None:
-    table = parse(ROWS, SCHEMA)
-    assert difference(table, table.take([2, 0, 1]), ["id"]) == ""
+    table = parse_csv(ROWS, SCHEMA)
+    assert describe_difference(table, table.take([2, 0, 1]), ["id"]) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_order_of_rows_makes_no_difference() -> None:
     ids=["null for empty", "a value", "a row more", "a row twice", "no rows"],
 )
 def test_a_difference_is_counted_and_shown(other: bytes, extra: int, missing: int) -> None:
-    text = difference(parse(ROWS, SCHEMA), parse(other, SCHEMA), ["id"])
+    text = describe_difference(parse_csv(ROWS, SCHEMA), parse_csv(other, SCHEMA), ["id"])
     assert text.startswith(f"{extra} rows are in the lake only, {missing} in the source only")
 
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from ingest.demo.data import TABLES
-from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, replaced
-from ingest.demo.watch import percentile
+from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, replace_once
+from ingest.demo.metrics import percentile
 from ingest.demo.weather import OBSERVED
 
 
@@ -27,7 +27,7 @@ def test_a_definitions_columns_have_the_selected_names() -> None:
 def test_the_edit_has_exactly_one_match() -> None:
     assert EDIT[1] in EDITED.edited(*EDIT).on_source
     with pytest.raises(ValueError, match="2 times"):
-        replaced("a > 1 and a > 1", "a > 1", "a > 2")
+        replace_once("a > 1 and a > 1", "a > 1", "a > 2")
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

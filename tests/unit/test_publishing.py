@@ -28,8 +28,14 @@ class Lake:
     def __init__(self, newest: int = 7, **context: Any) -> None:
         self.newest = newest
         self.statements: list[str] = []
-        files = ("append_manifest", "branch", "commit_manifest", "finish", "passed_models", "publish", "refs")
-        positions = ("core_relation", "is_built", "literal", "marks", "of_checkpoints", "run_memory", "standing")
+        folders = {
+            "publish": (
+                *("append_release", "apply_manifest", "branch", "commit_release"),
+                *("publish", "publishable_models", "refs"),
+            ),
+            "state": ("invocation_cache", "model_positions", "watermarks"),
+            "sql_helpers": ("get_core_relation", "highest", "in_checkpoints", "literal", "relation_exists"),
+        }
         macro_context: dict[str, Any] = {
             "run_query": self.run_query,
             "api": SimpleNamespace(
@@ -43,15 +49,15 @@ class Lake:
             "tojson": json.dumps,
             "fromjson": json.loads,
         }
-        paths = [*(f"publish/{file}" for file in files), *(f"positions/{file}" for file in positions)]
-        macros: Any = Macros(*paths, "positions/highest", **{**macro_context, **context})
-        macros.marks = lambda: {"events": {"shop": MARK}}
+        paths = [f"{folder}/{file}" for folder, names in folders.items() for file in names]
+        macros: Any = Macros(*paths, **{**macro_context, **context})
+        macros.watermarks = lambda: {"events": {"shop": MARK}}
         macros.refs = lambda tables: {table: {"main": 1, BRANCH: 2} for table in tables}
-        macros.moved_mains = lambda *_: []
-        macros.check_listed = lambda _: None
+        macros.diverged_tables = lambda *_: []
+        macros.assert_cache_fresh = lambda _: None
         macros.has_more_columns = lambda *_: False
-        macros.marked_tables = list
-        macros.is_built_table = lambda _: True
+        macros.published_tables = list
+        macros.table_exists = lambda _: True
         self.macros = macros
 
     def run_query(self, statement: str) -> list[dict[Any, Any]]:
@@ -72,12 +78,12 @@ class Lake:
 
 def publish(lake: Lake, seen: int) -> None:
     """The staged tables of two models, based on the state after the release `seen`."""
-    report: dict[str, Any] = {"standing": POSITIONS, "definition_hash": None, "columns": []}
+    report: dict[str, Any] = {"positions": POSITIONS, "definition_hash": None, "columns": []}
     models = [
         {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
         for name, table in (("events", EVENTS), ("orders", ORDERS))
     ]
-    lake.macros.commit_manifest(models, [seen])
+    lake.macros.commit_release(models, [seen])
 
 
 RELEASE = ("insert into core.releases", "fast_forward('lake.core.releases'")
@@ -96,21 +102,21 @@ def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
 
 def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     lake = Lake(newest=8)
-    with pytest.raises(Refused, match="another run published 8 while this one was under way, from 7"):
+    with pytest.raises(Refused, match="another run published 8 during this run, which is based on 7"):
         publish(lake, 7)
     assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
 def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
     lake = Lake(newest=8)
-    lake.macros.recover()
+    lake.macros.finish_interrupted_release()
     places = lake.places(TABLES[0], MARKS)
     assert places == sorted(places)
 
 
 def test_no_release_is_completed_twice() -> None:
     lake = Lake(newest=7)
-    lake.macros.recover()
+    lake.macros.finish_interrupted_release()
     assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
@@ -150,4 +156,4 @@ def test_a_failure_publishes_nothing_that_depends_on_it(statuses: dict[str, str 
     graph = SimpleNamespace(nodes={graph_node.unique_id: graph_node for graph_node in nodes})
     lake = Lake(graph=graph, selected_resources=[graph_node.unique_id for graph_node in nodes])
     lake.macros.is_definition = lambda _: False
-    assert [model["name"] for model in lake.macros.passed_models(results)] == passed
+    assert [model["name"] for model in lake.macros.publishable_models(results)] == passed

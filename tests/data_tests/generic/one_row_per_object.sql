@@ -1,9 +1,9 @@
 {#- No object twice in a bucket among the rows that the newest checkpoints wrote. -#}
 {% test one_row_per_object(model) %}
-{%- set newest = tidemark.standing('row_state').values() | map(attribute='checkpoint_id') | unique | list %}
+{%- set newest = tidemark.model_positions('row_state').values() | map(attribute='checkpoint_id') | unique | list %}
 select row_key
 from {{ model }}
-where {{ tidemark.is_one_of('_checkpoint_id', newest) }}
+where {{ tidemark.in_list('_checkpoint_id', newest) }}
 group by bucket, object_type, object_id, row_key
 having count(*) > 1
 {% endtest %}

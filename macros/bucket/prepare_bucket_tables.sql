@@ -1,0 +1,94 @@
+{#- The op log of a definition. -#}
+{% macro ops_relation(relation) -%}
+    {{ return(api.Relation.create(schema=relation.schema, identifier=relation.identifier ~ '__ops')) }}
+{%- endmacro %}
+
+{#-
+  Creates a definition's tables, or adds the columns that a changed definition needs. Columns that it no longer needs
+  are dropped when it is published (`drop_unpublished_columns`). Returns {is_new, rewritten}: whether it was never
+  published, and whether the type of a column changed, so that all rows are rewritten. Columns belong to the table,
+  not to the branch: once one is dropped, the published rows match no definition (`invalidate_published`). So the
+  query is evaluated before, without writing: it may fail.
+-#}
+{% macro prepare_bucket_tables(relation, sql, settings, columns, plan) -%}
+    {%- if not plan.is_there -%}
+        {%- do tidemark.create_bucket_tables(relation, columns, plan.definition.name) -%}
+        {{ return({'rewritten': false, 'is_new': true}) }}
+    {%- endif -%}
+    {%- if not tidemark.is_bucket_table(relation, column='_key_number') -%}
+        {#- Created by an earlier version of Tidemark. Rows without a number are found by their text. -#}
+        {%- do run_query('alter table ' ~ relation ~ ' add column _key_number bigint') -%}
+    {%- endif -%}
+    {%- if plan.is_published -%}
+        {{ return({'rewritten': false, 'is_new': false}) }}
+    {%- endif -%}
+    {%- if plan.is_invalidated -%}{%- do tidemark.set_staged(relation, true) -%}{%- endif -%}
+    {%- set is_new = 'main' not in tidemark.refs([relation]).get(relation | string, {}) -%}
+    {%- set existing = {} -%}
+    {%- for column in tidemark.describe_columns(relation) -%}
+        {%- do existing.update({column.name | lower: column}) -%}
+    {%- endfor -%}
+    {%- set rewritten = [] -%}
+    {%- set names = columns | map(attribute='name') | map('lower') | list -%}
+    {%- for column in columns -%}
+        {%- set interim = tidemark._interim_name(column.name) | lower -%}
+        {%- set old = existing.get(column.name | lower) or (existing.get(interim) if interim not in names) -%}
+        {%- if old and (old.type == column.type or tidemark._is_wider(column.type, old.type)) -%}
+            {%- do tidemark._rename_column(relation, old.name, column.name) -%}
+            {%- if old.type != column.type -%}
+                {%- do run_query('alter table ' ~ relation ~ ' alter column ' ~ tidemark.quote_identifier(column.name) ~ ' type ' ~ column.type) -%}
+            {%- endif -%}
+        {%- else -%}
+            {%- if old -%}
+                {%- if not rewritten and not is_new -%}
+                    {%- do run_query(tidemark.dry_run_evaluation(sql, settings, columns, plan)) -%}
+                    {%- do tidemark.invalidate_published(plan.definition.name, relation) -%}
+                {%- endif -%}
+                {%- do rewritten.append(column.name) -%}
+                {%- do run_query('alter table ' ~ relation ~ ' drop column ' ~ tidemark.quote_identifier(old.name)) -%}
+            {%- endif -%}
+            {%- do run_query('alter table ' ~ relation ~ ' add column ' ~ tidemark.quote_identifier(column.name) ~ ' ' ~ column.type) -%}
+        {%- endif -%}
+    {%- endfor -%}
+    {{ return({'rewritten': rewritten | length > 0 or plan.is_invalidated, 'is_new': is_new}) }}
+{%- endmacro %}
+
+{#- Spark does not rename a column to a name that differs only by upper and lower case, so this takes two steps. -#}
+{% macro _rename_column(relation, old, new) -%}
+    {%- if old != new -%}
+        {%- set rename = 'alter table ' ~ relation ~ ' rename column ' -%}
+        {%- set interim = tidemark._interim_name(new) -%}
+        {%- if old != interim -%}{%- do run_query(rename ~ tidemark.quote_identifier(old) ~ ' to ' ~ tidemark.quote_identifier(interim)) -%}{%- endif -%}
+        {%- do run_query(rename ~ tidemark.quote_identifier(interim) ~ ' to ' ~ tidemark.quote_identifier(new)) -%}
+    {%- endif -%}
+{%- endmacro %}
+
+{#- Whether a column can be changed to a type in place, because its values are written the same way in both (Iceberg
+    also promotes FLOAT, whose values are written differently as DOUBLE). -#}
+{% macro _is_wider(type, old) -%}
+    {%- if [old, type] == ['int', 'bigint'] -%}{{ return(true) }}{%- endif -%}
+    {%- set was, now = modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', old), modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', type) -%}
+    {{ return(was and now and was.group(2) == now.group(2) and was.group(1) | int < now.group(1) | int) }}
+{%- endmacro %}
+
+{% macro _interim_name(name) -%}
+    {{ return(name ~ '__renamed') }}
+{%- endmacro %}
+
+{#- Whether a definition's rows had more columns than it selects when the run began, by dbt's relation cache: an edit
+    that was undone before it was published leaves some. -#}
+{% macro has_more_columns(table, columns) -%}
+    {%- set schema, name = table.split('.') -%}
+    {%- set cached = load_relation(api.Relation.create(schema=schema, identifier=name)) -%}
+    {#- One line per column, up to an empty line. A table without columns is no definition, or an invalidated one. -#}
+    {%- set lines = ((cached.information if cached else none) or '').split('\n: ')[0].splitlines() -%}
+    {{ return(columns | length > 0 and lines | length > (columns + tidemark.system_columns()) | length) }}
+{%- endmacro %}
+
+{#- Drops the columns that a published definition does not select from its rows. -#}
+{% macro drop_unpublished_columns(table, columns) -%}
+    {%- set kept = (columns + tidemark.system_columns()) | map('lower') | list -%}
+    {%- for column in tidemark.describe_columns(table) if column.name | lower not in kept -%}
+        {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quote_identifier(column.name)) -%}
+    {%- endfor -%}
+{%- endmacro %}

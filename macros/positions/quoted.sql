@@ -1,4 +1,0 @@
-{#- A name as a SQL identifier. -#}
-{% macro quoted(name) -%}
-    `{{ name | replace('`', '``') }}`
-{%- endmacro %}

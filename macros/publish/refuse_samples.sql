@@ -1,8 +1,0 @@
-{#- Refuses `--empty` and `--sample` before anything is written: rows that such a run leaves out would be taken for deleted ones. -#}
-{% macro refuse_samples() -%}
-    {%- if execute and (invocation_args_dict.get('empty') or invocation_args_dict.get('sample')) -%}
-        {{ exceptions.raise_compiler_error(
-            'Nothing was done: with --empty or --sample the rows left out would be taken for deleted (dbt_project.yml). Run it without.'
-        ) }}
-    {%- endif -%}
-{%- endmacro %}
