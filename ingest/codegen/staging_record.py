@@ -35,6 +35,11 @@ class Record:
     paths: Mapping[str, Path] = field(default_factory=dict)
     tables: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
+    @property
+    def names(self) -> dict[str, tuple[str, str]]:
+        """Source and table of every view; empty texts for the user's own models."""
+        return {model: self.tables.get(model, ("", "")) for model in self.paths}
+
     def columns(self, model: str) -> dict[str, FieldPath]:
         """By name in a view: the column, or the path of the field. Empty if there is no such view."""
         return parse_columns(self.paths[model].read_text(errors="replace")) if model in self.paths else {}

@@ -11,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import first_message_line, one_line
+from ingest.lake.spark_session import raise_if_java_exited
 
 MACROS = Path("macros")
 # The macros that generated views call.
@@ -36,7 +37,7 @@ class ViewTrial:
     def try_view(self, text: str) -> str:
         """Why Spark rejects a view, given as the text of its model, in one line; empty if it accepts it.
 
-        Raises Failure if Spark can't be started.
+        Raises Failure if Spark can't be started, or its Java process ends.
         """
         if self._spark is None:
             self._spark = self._start()
@@ -45,6 +46,7 @@ class ViewTrial:
             self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS\n{self._render(text)}")
             self._spark.sql(f"EXPLAIN SELECT * FROM {_VIEW}").collect()
         except (PySparkException, Py4JError, TemplateError) as error:
+            raise_if_java_exited(error)
             return _summarize(error)
         return ""
 

@@ -18,6 +18,7 @@ from ingest.common.errors import Failure, TidemarkError, first_message_line, one
 from ingest.common.findings import Finding
 from ingest.lake.iceberg_commit import Committer, folder_of_location, retry_on_conflict, table_folder
 from ingest.lake.parquet_files import Folder, write_file
+from ingest.lake.spark_session import raise_if_java_exited
 
 PREFIX = "tidemark_check_"
 
@@ -212,6 +213,7 @@ def _try_capability(scratch: _Scratch, capability: _Capability) -> Finding | Non
     try:
         capability.attempt(scratch)
     except _ERRORS as error:
+        raise_if_java_exited(error)
         what = f"the catalog can't {capability.operation} ({_summarize(error)})"
         parts = (capability.reason, capability.advice, _SEE_DOCS)
         return Finding("error", what, f"catalog {scratch.catalog}", ". ".join(filter(None, parts)))

@@ -5,6 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from ingest.common import records
@@ -255,7 +257,8 @@ class Lake:
 
     def expire_snapshots(self, seconds: float, keep: int = 20) -> dict[str, int]:
         """Expires the Iceberg snapshots of all tables, including the models', that are older than `seconds`, except the
-        newest `keep` of each table and those of branches. Deletes their unshared files. Returns the number by table.
+        newest `keep` of each table and those of branches. Deletes their unshared files. Returns the number by table; a
+        table that is dropped in the meantime is skipped.
         """
         older_than = int((time.time() - seconds) * 1000)
         schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
@@ -266,7 +269,13 @@ class Lake:
             for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
             if not row.isTemporary
         ]
-        expired = {table: self.committer.expire_snapshots(table, older_than, keep) for table in tables}
+        expired: dict[str, int] = {}
+        for table in tables:
+            try:
+                expired[table] = self.committer.expire_snapshots(table, older_than, keep)
+            except (PySparkException, Py4JJavaError):
+                if self.spark.catalog.tableExists(table):
+                    raise
         return {table: count for table, count in expired.items() if count}
 
     def _delete_superseded(self, position: Position) -> None:

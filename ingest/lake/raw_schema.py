@@ -36,6 +36,8 @@ _APPENDED = {
     "commit.retry.max-wait-ms": "2000",
     "write.distribution-mode": "none",
     "write.metadata.metrics.default": "none",
+    # By default Spark's writer looks at the size of a row group from its 100th row on: too late for large rows.
+    "write.parquet.row-group-check-min-record-count": "1",
     "read.split.open-file-cost": "262144",  # the weight of a small file: a task reads 64 of them, by default 4
 }
 # Small tables that are updated. Serializable: of two conflicting updates, one fails.

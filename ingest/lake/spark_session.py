@@ -20,6 +20,7 @@ from typing import Any
 
 import jinja2
 import yaml
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -163,6 +164,18 @@ def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     return builder.getOrCreate().newSession()
+
+
+def has_java_exited() -> bool:
+    """Whether the Java process that this process started has ended; returns at once."""
+    return bool(_started) and _started[-1].process.poll() is not None
+
+
+def raise_if_java_exited(error: Exception) -> None:
+    """Raises the Failure of the Java process if its end is the cause of `error`."""
+    is_lost = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
+    if is_lost and (failure := find_exit_failure()):
+        raise failure from error
 
 
 def find_exit_failure() -> Failure | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ingest.common.errors import Failure, TidemarkError, Unavailable
 from ingest.common.log_repeats import Repeats
 from ingest.config.sources_file import Settings, Source
-from ingest.lake import Lake
+from ingest.lake import Lake, spark_session
 from ingest.lake.source_tables import SourceTable
 from ingest.pipeline.supervisor import Job, Supervisor, describe_unexpected
 from ingest.snapshot.snapshotter import Snapshotter
@@ -30,6 +30,8 @@ POLL_SECONDS = 0.5
 # With a timeout, how long stopped jobs are waited for: a commit takes seconds, and a server that does not answer would
 # block the command forever.
 END_SECONDS = 60.0
+# Seconds between two checks whether Spark's Java process still runs.
+JAVA_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Jobs:
         self._over = threading.Event()
         self._stopping = threading.Event()
         self._timed_out = False
+        self._java_failure: Failure | None = None
 
     @property
     def is_over(self) -> bool:
@@ -98,12 +101,14 @@ class Jobs:
 
         Enters when the jobs of one source run, or after one attempt to start those of every source. timeout: seconds
         after which the jobs are stopped; a job that then does not end, as its server does not answer, is abandoned.
+        The jobs are stopped, and Failure is raised, if Spark's Java process ends.
         """
         timer = threading.Timer(timeout, self._time_out) if timeout is not None else None
         try:
             if timer:
                 timer.daemon = True
                 timer.start()
+            threading.Thread(target=self._watch_java, name="java watch", daemon=True).start()
             for supervisor in self._supervisors:
                 supervisor.start()
             with self._changed:
@@ -113,7 +118,9 @@ class Jobs:
             if timer:
                 timer.cancel()
             self.request_stop()
-            self._join(None if timeout is None else END_SECONDS)
+            self._join(None if timeout is None and self._java_failure is None else END_SECONDS)
+        if self._java_failure is not None:
+            raise self._java_failure
         self.raise_failed()
 
     def _join(self, seconds: float | None) -> None:
@@ -326,6 +333,13 @@ class Jobs:
         """Whether `running` may enter: there is something to wait for or to raise."""
         supervisors = self._supervisors
         return self.is_over or any(s.has_opened for s in supervisors) or all(s.was_tried for s in supervisors)
+
+    def _watch_java(self) -> None:
+        while not self._stopping.wait(JAVA_POLL_SECONDS):
+            if spark_session.has_java_exited():
+                self._java_failure = spark_session.find_exit_failure()
+                self._set_over()
+                return
 
     def _time_out(self) -> None:
         self._timed_out = True

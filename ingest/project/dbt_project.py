@@ -43,7 +43,8 @@ _CONCURRENT_PUBLISH = re.compile(
     "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
-
+# A table that a hook or a macro uses was dropped during the run, by `prune`. In a model it may be an error of its SQL.
+_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?:buckets|core)`?\.")
 
 # An OSError of Python concerns dbt's files, because Java writes the lake's.
 _PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")
@@ -121,7 +122,9 @@ class Project:
             failure = _make_failure(text, errors, f"dbt {command}", hint, lake=self._lake_location)
         elif not done.success:
             what = f"dbt did not finish ({_error_line(done)})"
-            failure = _make_failure(_error_text(done), what, f"dbt {command}", lake=self._lake_location)
+            failure = _make_failure(
+                _error_text(done), what, f"dbt {command}", lake=self._lake_location, concurrent=_DROPPED_MEANWHILE
+            )
         return [_parse_result(result) for result in results], failure
 
     @property
@@ -144,7 +147,9 @@ class Project:
         done = dbtRunner(manifest=self.manifest, callbacks=[collector]).invoke(called)
         if not done.success:
             text = " ".join(collector.errors) or _error_text(done)
-            raise _make_failure(text, _shorten(text), f"macro {macro}", lake=self._lake_location)
+            raise _make_failure(
+                text, _shorten(text), f"macro {macro}", lake=self._lake_location, concurrent=_DROPPED_MEANWHILE
+            )
         return collector.lines
 
     @property
@@ -202,15 +207,17 @@ def _dbt_folders(settings: Path) -> Iterator[str]:
         yield from map(str, paths) if isinstance(paths, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
 
 
-def _make_failure(text: str, what: str, where: str, hint: str = "", *, lake: str) -> Failure:
+def _make_failure(
+    text: str, what: str, where: str, hint: str = "", *, lake: str, concurrent: re.Pattern[str] | None = None
+) -> Failure:
     """The error to raise: ConcurrentPublishError or Unavailable if dbt's error `text` is of that kind, else Failure.
 
-    lake: location of the lake, used if the text has no path.
+    lake: location of the lake, used if the text has no path. concurrent: another pattern of concurrent releases.
     """
     location = "target/" if _PYTHON_OS_ERROR.search(text) else lake
     if failure := disk_fails(text, location):  # first: Iceberg may report a full disk as a failed commit, too
         return failure
-    if _CONCURRENT_PUBLISH.search(text):
+    if _CONCURRENT_PUBLISH.search(text) or (concurrent and concurrent.search(text)):
         return ConcurrentPublishError(what, where, "Run it again")
     if failure := unavailable_text(text, location):
         return failure

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
@@ -91,6 +92,16 @@ def render_plan(steps: list[PlannedChange]) -> None:
     Console(markup=False, emoji=False).print(table)
 
 
+def _is_op_log(spark: SparkSession, table: str) -> bool:
+    """Whether a table is an op log; false if it was dropped in the meantime."""
+    try:
+        return "superseded_by" in spark.table(table).columns
+    except AnalysisException:
+        if spark.catalog.tableExists(table):
+            raise
+        return False
+
+
 def find_deleted(spark: SparkSession, project: Project) -> dict[str, str]:
     """The definitions that the lake has, published or not, and the project no longer has: the reason by name."""
     definitions = project.definitions
@@ -101,7 +112,7 @@ def find_deleted(spark: SparkSession, project: Project) -> dict[str, str]:
     if spark.catalog.databaseExists("buckets"):
         tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
         logged = {table.removesuffix("__ops") for table in tables if table.endswith("__ops")}.difference(definitions)
-        deleted |= {name for name in logged if "superseded_by" in spark.table(f"buckets.{name}__ops").columns}
+        deleted |= {name for name in logged if _is_op_log(spark, f"buckets.{name}__ops")}
     others = {node.name for node in project.manifest.nodes.values()}
     return {
         name: "its model is no longer a definition" if name in others else "its model no longer exists"

@@ -14,13 +14,16 @@ from tests.harness.project_copy import ROOT
 TIDEMARK = (sys.executable, "-c", "from ingest.cli.main import main; main()")
 
 
-def write_sources(folder: Path, source: PostgresSource, settings: Mapping[str, object] | None = None) -> Path:
-    """Writes a sources.yml with this one source into `folder`; returns its path."""
-    postgres = {**source.model_dump(mode="json", exclude={"name"}), "dsn": source.dsn.get_secret_value()}
+def write_sources(folder: Path, *sources: PostgresSource, settings: Mapping[str, object] | None = None) -> Path:
+    """Writes a sources.yml with these sources into `folder`; returns its path."""
+    options = {
+        source.name: {
+            "postgres": {**source.model_dump(mode="json", exclude={"name"}), "dsn": source.dsn.get_secret_value()}
+        }
+        for source in sources
+    }
     file = folder / "sources.yml"
-    file.write_text(
-        yaml.safe_dump({"sources": {source.name: {"postgres": postgres}}, "settings": dict(settings or {})})
-    )
+    file.write_text(yaml.safe_dump({"sources": options, "settings": dict(settings or {})}))
     return file
 
 

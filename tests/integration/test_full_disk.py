@@ -37,7 +37,7 @@ def test_run_waits_for_a_full_or_read_only_disk_and_continues(
         view = pipeline.view("t", {"id": "int", "v": "string"})
         query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
         rows = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluation="incremental")
-        write_sources(disk.outside, source, settings.model_dump(mode="json"))
+        write_sources(disk.outside, source, settings=settings.model_dump(mode="json"))
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_LAKE": str(disk.folder / "lake")}
         shown = tmp_path / "shown"
         command = [*disk.command, *TIDEMARK]

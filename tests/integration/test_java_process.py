@@ -2,9 +2,11 @@
 
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
@@ -15,23 +17,27 @@ from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
 
+@pytest.mark.parametrize("other_waits", [False, True])
 def test_a_killed_java_process_ends_the_command_with_one_line(
-    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+    lake: Lake,
+    source: PostgresSource,
+    new_source: Callable[..., PostgresSource],
+    settings: JobSettings,
+    tmp_path: Path,
+    database: Database,
+    other_waits: bool,
 ) -> None:
+    """other_waits: the jobs of another source are not opened yet, as its slot waits for an open transaction."""
     database.execute("create table t (id int primary key); insert into t values (1)")
     jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
-    write_sources(tmp_path, source)
+    write_sources(tmp_path, source, *([new_source()] if other_waits else []))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DBT_PROFILES_DIR": str(ROOT / "profiles")}
-    with subprocess.Popen(
-        [*TIDEMARK, "stream"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
-        (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
-        java.kill()
-        database.execute("insert into t values (2)")
-        shown = process.communicate(timeout=120)[1]
-    assert process.returncode == 1
+    with database.connect(autocommit=False) as transaction:
+        if other_waits:
+            transaction.execute("insert into t values (3)")
+        shown, code = kill_java_of_stream(database, source, tmp_path, environment)
+    assert code == 1
     (line,) = [line for line in shown.splitlines() if line.startswith("tidemark: ")]
     assert line.startswith("tidemark: Spark's Java process has ended (killed by SIGKILL): logs/spark.log. ")
     assert "Traceback" not in shown
@@ -39,3 +45,18 @@ def test_a_killed_java_process_ends_the_command_with_one_line(
     database.slot_released(source.slot)
     jobs.settle()
     jobs.assert_equal("public.t")
+
+
+def kill_java_of_stream(
+    database: Database, source: PostgresSource, folder: Path, environment: dict[str, str]
+) -> tuple[str, int]:
+    """Kills the Java process of `tidemark stream`; returns the output of the command and its exit code."""
+    with subprocess.Popen(
+        [*TIDEMARK, "stream"], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
+        (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
+        java.kill()
+        database.execute("insert into t values (2)")
+        shown = process.communicate(timeout=180)[1]
+    return shown, process.returncode

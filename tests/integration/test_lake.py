@@ -166,6 +166,23 @@ def test_old_iceberg_snapshots_expire(
     assert count(lake, POSITIONS, name) == 1
 
 
+def test_a_table_dropped_during_the_expiry_is_skipped(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.spark.sql("create namespace if not exists buckets")
+    lake.spark.sql("create table buckets.dropped_meanwhile (id int) using iceberg")
+    expire = lake.committer.expire_snapshots
+    expired: list[str] = []
+
+    def drop_then_expire(table: str, older_than: int, keep: int = 20) -> int:
+        lake.spark.sql("drop table if exists buckets.dropped_meanwhile")
+        expired.append(table)
+        return expire(table, older_than, keep)
+
+    monkeypatch.setattr(lake.committer, "expire_snapshots", drop_then_expire)
+    lake.expire_snapshots(3600)
+    assert "buckets.`dropped_meanwhile`" in expired
+    assert expired[-1] != expired[0]
+
+
 @pytest.mark.parametrize("procedures", [False, True])
 def test_the_folder_of_a_commit_is_deleted_with_its_files(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool

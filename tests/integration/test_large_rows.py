@@ -15,7 +15,7 @@ from tests.harness.project_copy import copy_project
 @pytest.mark.slow(reason="five runs of a Java process with a small heap: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     copy_project(tmp_path)
-    write_sources(tmp_path, source, settings.model_dump(mode="json"))
+    write_sources(tmp_path, source, settings=settings.model_dump(mode="json"))
     process = run_command(
         tmp_path,
         *(sys.executable, "-m", "tests.harness.large_rows"),

@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -766,6 +767,28 @@ def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeli
     assert [
         step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.state == "deleted"
     ] == []
+
+
+@pytest.mark.slow(reason="a variant of the pruned definition that is in CI")
+def test_a_run_whose_definition_is_pruned_while_it_is_staged_can_be_repeated(
+    pipeline: SourcePipeline, database: Database, tmp_path: Path
+) -> None:
+    pipeline.sync()
+    by_customer = name(pipeline, "by_customer")
+    without = tmp_path / "without"
+    shutil.copytree(pipeline.folder, without, symlinks=True)
+    (without / f"models/buckets/{by_customer}.sql").unlink()
+
+    def prune() -> None:
+        assert definition_plan.prune_definitions(pipeline.spark, folder=without) == [by_customer]
+
+    database.execute("update orders set total = 0 where id < 20")
+    pipeline.ingest()
+    interrupted = run_before_statement(f"insert into buckets.{by_customer}__ops", prune)
+    with pytest.raises(ConcurrentPublishError), interrupted:
+        pipeline.model()
+    pipeline.model()
+    assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a transient error of the catalog")

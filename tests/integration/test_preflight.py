@@ -234,6 +234,27 @@ def test_columns_that_cannot_be_published_exclude_their_tables(
     assert all(why in caplog.text for why in expected)
 
 
+def test_a_definition_over_a_view_is_an_error(database: Database, new_source: NewSource, settings: JobSettings) -> None:
+    database.execute("""
+        create table a (id int primary key);
+        create view was_table as select * from a;
+        create view other as select * from a
+    """)
+    findings = check(new_source(), settings, {"public.a", "public.was_table"})
+    (error,) = of_level("error", findings)
+    assert error.startswith("a definition reads it, and a view has no changes in the log: source ")
+    assert matching(findings, "1 view left out: public.other")
+
+
+def test_full_identity_is_not_advised_where_a_generated_column_forbids_it(
+    database: Database, new_source: NewSource, settings: JobSettings
+) -> None:
+    database.execute("create table nk (a int, b int generated always as (a + 1) stored)")
+    (finding,) = [each for each in check(new_source(), settings) if "no replica identity" in each.what]
+    assert "add a primary key" in finding.fix.lower()
+    assert ("REPLICA IDENTITY FULL" in finding.fix.partition("; or exclude")[0]) == (database.version < 18)
+
+
 def test_what_it_advises_publishes_no_table_that_inherits(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:

@@ -42,7 +42,7 @@ BIG = (
 def write_files(source: PostgresSource, folder: Path, lease: float = 60) -> str:
     """A sources.yml with this source, and a folder for the output of the processes."""
     (folder / "logs").mkdir()
-    return str(write_sources(folder, source, {**SETTINGS, "chunk_lease_seconds": lease}))
+    return str(write_sources(folder, source, settings={**SETTINGS, "chunk_lease_seconds": lease}))
 
 
 def start_tidemark(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:

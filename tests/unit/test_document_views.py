@@ -110,3 +110,11 @@ def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:
     assert max(len(field.path) for field in actual_fields) == 32
     (rest,) = (field for field in actual_fields if field.path == ("d",) * 32)
     assert rest.kind == "text"
+
+
+def test_a_view_of_many_nested_fields_has_a_bounded_number_of_columns() -> None:
+    document = {f"a{i}": {f"b{j}": {f"c{k}": 1 for k in range(20)} for j in range(20)} for i in range(20)}
+    paths = [field.path for field in sample_fields(document)]
+    assert len(paths) == 400
+    assert {len(path) for path in paths} == {2}
+    assert len(sample_fields({f"f{n}": n for n in range(1500)})) == 1500

@@ -187,6 +187,16 @@ def test_model_names_are_plain_and_unique() -> None:
     }
 
 
+def test_the_name_of_a_users_own_model_is_not_taken(tmp_path: Path) -> None:
+    own = tmp_path / "stg_shop__orders.sql"
+    own.write_text("select 1 as id")
+    (view,) = table_views.staging_models(SHOP, [table("orders")], {}, read_record(tmp_path))
+    assert view.model.startswith("stg_shop__orders_")
+    write_views([view], read_record(tmp_path), lambda _: "", tmp_path, force=True)
+    assert own.read_text() == "select 1 as id"
+    assert sorted(path.stem for path in tmp_path.glob("*.yml")) == [view.model]
+
+
 def test_a_name_too_long_for_a_file_is_shortened_and_unique() -> None:
     tables = {f"public.{'t' * 240}{number}": [f"{'t' * 240}{number}"] for number in range(3)}
     names = model_names("shop", tables)

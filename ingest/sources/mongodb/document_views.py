@@ -24,6 +24,8 @@ SAMPLE = 1000
 # Spark resolves at most a hundred nesting levels, of which models over the view need some. A hundred fields of this
 # depth take it five seconds.
 _MOST_LEVELS = 32
+# Nested documents are columns down to the level at which a view has at most this many columns. The rest stays JSON.
+_MOST_COLUMNS = 1000
 # A nested document with more fields than this in the sample is a mapping of keys, not a record.
 _MOST_FIELDS = 50
 # The type of a value in canonical Extended JSON, by its only key.
@@ -103,7 +105,7 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]],
     """
     one_database = len({name.partition(".")[0] for name in samples}) == 1
     models = []
-    for model, name in model_names(source.name, _shorts(samples, one_database), record.tables).items():
+    for model, name in model_names(source.name, _shorts(samples, one_database), record.names).items():
         by_path = {field.path: field for field in fields(samples[name])}
         names = column_names(list(by_path), record.columns(model))
         columns = {names[path]: field for path, field in by_path.items()}
@@ -122,7 +124,15 @@ def fields(sample: Iterable[Parsed]) -> list[Field]:
     kinds: dict[FieldPath, set[str]] = {}
     for document in sorted(sample, key=lambda document: -len(document)):
         _look(document, (), kinds)
-    return [field for path in kinds if len(path) == 1 for field in _fields_of(path, kinds)]
+    children: dict[FieldPath, list[FieldPath]] = {}
+    for path in kinds:
+        children.setdefault(path[:-1], []).append(path)
+    levels = _MOST_LEVELS
+    while True:
+        columns = [field for path in children.get((), ()) for field in _fields_of(path, kinds, children, levels)]
+        if len(columns) <= _MOST_COLUMNS or levels <= 1:
+            return columns
+        levels = min(levels, max(len(field.path) for field in columns)) - 1
 
 
 def _look(document: Mapping[str, Any], above: FieldPath, kinds: dict[FieldPath, set[str]]) -> None:
@@ -151,10 +161,13 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(first, _TEXT if first.startswith("$") else _NESTED)
 
 
-def _fields_of(path: FieldPath, kinds: Mapping[FieldPath, set[str]]) -> list[Field]:
-    below = [other for other in kinds if len(other) == len(path) + 1 and other[:-1] == path]
-    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS and len(path) < _MOST_LEVELS:
-        return [field for each in below for field in _fields_of(each, kinds)]
+def _fields_of(
+    path: FieldPath, kinds: Mapping[FieldPath, set[str]], children: Mapping[FieldPath, list[FieldPath]], levels: int
+) -> list[Field]:
+    """The columns of a field. children: the paths of the fields of each document. levels: how deep to unfold."""
+    below = children.get(path, [])
+    if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS and len(path) < levels:
+        return [field for each in below for field in _fields_of(each, kinds, children, levels)]
     return [Field(path, _merged(kinds[path]))]
 
 

@@ -50,7 +50,11 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
 
 def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
     selected = collection_catalog.list_collections(client, source)
-    left = [each for each in selected if each.kind and each.full_name not in source.collections]
+    left = [
+        each
+        for each in selected
+        if each.kind and each.full_name not in source.collections and each.full_name not in needed
+    ]
     tables = [each for each in selected if each not in left]
     usable = []
     for each in tables:

@@ -63,7 +63,7 @@ def staging_models(
     by_name = {table.table_name: table for table in tables}
     shorts = {name: (_short(table),) for name, table in by_name.items()}
     models = []
-    for model, name in model_names(source.name, shorts, record.tables).items():
+    for model, name in model_names(source.name, shorts, record.names).items():
         table = by_name[name]
         named = column_names([(column.name,) for column in table.columns], record.columns(model))
         casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}

@@ -274,7 +274,7 @@ def _replica_identity(rows: _CatalogRows) -> tuple[str, tuple[str, ...] | None, 
 
 
 def _build_table(rows: _CatalogRows, sizes: dict[int, tuple[int, int]]) -> CatalogTable:
-    oid, schema, name, _kind, _, readable, owned, persistence, attributes, generated, shared, dropped, role = rows.root
+    oid, schema, name, kind, _, readable, owned, persistence, attributes, generated, shared, dropped, role = rows.root
     partitions, columns = rows.partitions, tuple(rows.columns)
     identity, key, differ = _replica_identity(rows)
     quoted = f"{eligibility.quote_identifier(schema)}.{eligibility.quote_identifier(name)}"
@@ -296,6 +296,8 @@ def _build_table(rows: _CatalogRows, sizes: dict[int, tuple[int, int]]) -> Catal
         identity,
         key,
         differ=differ,
+        full_fails=generated,
+        is_partitioned=kind == "p",
     )
     named = tuple(
         Partition(partition.oid, f"{partition.schema}.{partition.name}", partition.storage, partition.attached)

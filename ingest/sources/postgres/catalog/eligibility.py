@@ -16,27 +16,34 @@ def table_problem(
     key: Sequence[str] | None,
     *,
     differ: bool,
+    full_fails: bool,
+    is_partitioned: bool,
 ) -> str:
     """The problem of a table as a whole; empty: none.
 
     All names are quoted. unreadable: schema and name of the relations that the role may not read: the table or
     partitions. partitions: the table's partitions, or the table itself, where the replica identity is set. unlogged,
     foreign: the partitions that are so; unlogged may contain the table itself. identity: the letter of the partitions,
-    or of the table if it has none. differ: the partitions differ in identity or key.
+    or of the table if it has none. differ: the partitions differ in identity or key. full_fails: it has generated
+    columns, on a server where updates of such a table fail under REPLICA IDENTITY FULL.
     """
     if unreadable:
         return _unreadable(table, unreadable, role)
     if unlogged:
         which = "it" if unlogged[0] == table else f"its partition {unlogged[0]}"
-        return f"{which} is unlogged, so its changes are in no log; {_each(unlogged, 'SET LOGGED')}"
+        fix = _each(unlogged, "SET LOGGED")
+        if is_partitioned and unlogged[0] == table:  # before 18 the server accepts SET LOGGED, which has no effect
+            fix = "create it again without UNLOGGED"
+        return f"{which} is unlogged, so its changes are in no log; {fix}"
     if foreign:
         return f"its partition {foreign[0]} is a foreign table, whose changes are in no log of this server"
     if differ:
         return "its partitions differ in their replica identity; give all of them the same"
     if identity == "n" or (identity in ("d", "i") and key is None):
+        full = "" if full_fails else f", or {_each(partitions, 'REPLICA IDENTITY FULL')}"
         return (
             "it has no replica identity, so its updates and deletes can't be identified (publishing them "
-            f"would make them fail); add a primary key, or {_each(partitions, 'REPLICA IDENTITY FULL')}"
+            f"would make them fail); add a primary key{full}"
         )
     return ""
 

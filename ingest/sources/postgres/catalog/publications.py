@@ -215,7 +215,8 @@ def column_problem(published: Mapping[int, Published], table: CatalogTable) -> s
     if generated := sorted({name for entry in entries for name in entry.generated}):
         return (
             f"generated columns are published, and are not replicated: {', '.join(generated)}; "
-            "ALTER PUBLICATION ... SET (publish_generated_columns = none), or leave them out of the column list"
+            "leave them out of its column list, or, if it has none, "
+            "ALTER PUBLICATION ... SET (publish_generated_columns = none)"
         )
     return ""
 

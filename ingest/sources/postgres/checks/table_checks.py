@@ -45,6 +45,10 @@ def check_tables(
         yield Finding("ok", f"{usable} of {len(tables)} tables can be read", f"source {source.name}")
     for kind in ("view", "foreign table"):
         left = [name for name, other_kind in others.items() if other_kind == kind and source.selects(name)]
+        for name in (name for name in left if name in needed):
+            what = f"a definition reads it, and a {kind} has no changes in the log"
+            yield Finding("error", what, f"source {source.name}, table {name}", "Read the tables that it shows")
+        left = [name for name in left if name not in needed]
         if left:
             what = f"{len(left)} {kind}{'s' if len(left) > 1 else ''} left out: {shown(left)}"
             yield Finding("ok", what, f"source {source.name}")
