@@ -3,6 +3,8 @@
 import contextlib
 import json
 import random
+import re
+import shlex
 import threading
 import time
 from collections import Counter
@@ -13,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ingest.cli.main import cli
 from ingest.commands import status, tail
 from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
@@ -33,10 +37,12 @@ from ingest.sources.postgres.writers.writer_reset import start_over_writers
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.stream_writer import StreamWriter
 from tests.conftest import Database
+from tests.harness.commands import write_sources
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.pgbench import pgbench, pgbench_tables
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
+from tests.harness.project_copy import ROOT
 
 TABLES = ("public.a", "public.b", "public.c")
 
@@ -273,8 +279,9 @@ def test_a_removed_writer_that_is_killed_goes_on_where_it_was(
 
 
 def test_another_number_is_refused_while_a_stream_runs(
-    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
+    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Then the streams are refused until the command that the message names was run."""
     settle(jobs)
     before = owners(jobs)
     monkeypatch.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
@@ -287,10 +294,16 @@ def test_another_number_is_refused_while_a_stream_runs(
             change_writers(jobs, 3)
     assert jobs.lake.next_writers(jobs.source.name) is None
     assert owners(jobs) == before
-    with pytest.raises(Failure, match=r"writers: 3, but the lake has 2.* run `tidemark set-writers .*`writers: 2`"):
+    with pytest.raises(Failure, match=r"writers: 3, but the lake has 2.*, or configure `writers: 2`") as refused:
         open_jobs(jobs.lake, jobs.source, jobs.settings)
-    jobs.source = jobs.source.model_copy(update={"writers": 2})
+    command, _ = re.findall("`(?:tidemark )?(.*?)`", str(refused.value))
+    write_sources(tmp_path, jobs.source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DBT_PROFILES_DIR", str(ROOT / "profiles"))
+    done = CliRunner().invoke(cli, shlex.split(command))
+    assert (done.exit_code, done.stdout) == (0, f"{jobs.source.name}: writers: 3\n"), done.output
     stream(jobs)
+    assert set(owners(jobs).values()) == {1, 2, 3}
 
 
 @pytest.mark.slow(reason="a transaction that stays open; that tables move and lose nothing is in CI")

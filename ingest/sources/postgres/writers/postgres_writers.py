@@ -7,7 +7,7 @@ Each writer has a slot, a publication and stored positions. The source's positio
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ def open_writers(
     """
     waiting = partial(_check_cancelled, wait)
     exported: ExportedSnapshot | None = None
-    with exclusive_connections(source, settings, wait) as (connection, replication):
+    with ExitStack() as opened, exclusive_connections(source, settings, wait) as (connection, replication):
         active = lake.active_writers(source.name)
         check_number(lake, source, active)
         positions = check_writers(lake, source, connection, replication, active, running)
@@ -73,12 +73,13 @@ def open_writers(
             # No writer is active until all have stored a position: a first start that was killed is repeated.
             lake.set_active_writers(source.name, ())
             numbers, queued = range(1, source.writers + 1), _queued_tables(lake, source, connection, usable)
-            exported = create_writers(lake, source, settings, connection, replication, numbers, queued, waiting)
+            exported = create_writers(lake, source, settings, connection, replication, numbers, opened, queued, waiting)
             lake.set_active_writers(source.name, numbers)
             stored = stored_positions(lake, source)
             positions = {writer: stored[writer] for writer in numbers}
         drop_removed_writers(connection, lake, source)
         _log_unused_slots(lake, source, connection, positions)
+        opened.pop_all()  # the caller closes the snapshot
     _log_positions(source, positions)
     return positions, exported
 
@@ -133,13 +134,15 @@ def create_writers(
     connection: Connection,
     replication: Connection,
     writers: Iterable[int],
+    opened: ExitStack,
     queued: Mapping[str, int] | None = None,
     waiting: Callable[[], None] | None = None,
 ) -> ExportedSnapshot:
     """Creates the slots of inactive writers, at least one, and stores their positions; the last slot's snapshot.
 
     A slot of that name belongs to a removed writer, or to a process that was killed before it stored a position: it is
-    created again. Raises Failure if it is another source's. queued, waiting: see `replication_slots.create_slot`.
+    created again. Raises Failure if it is another source's. opened: closes the snapshot. queued, waiting: see
+    `replication_slots.create_slot`.
     """
     server = replication_slots.identify_server(replication)
     other_slots = _slots_of_other_sources(lake, source, server.system_id)
@@ -157,10 +160,10 @@ def create_writers(
                 _log.warning("source %s: slot %s was of no writer of this lake; it is recreated", source.name, slot)
         for name in {slot, before.slot if before else slot} - other_slots.keys():
             replication_slots.drop_slot(connection, name, source.name)
-        if exported is not None:
-            exported.close()
         dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
         exported = replication_slots.create_slot(dsn, slot, queued or {}, waiting, seconds)
+        opened.close()  # only the last snapshot is used
+        opened.callback(exported.close)
         if before:
             lake.store_position(before.advanced_to(exported.lsn))  # it had no table in between
         store_first_position(lake, source, server, writer, exported.lsn)

@@ -28,6 +28,7 @@ is dropped.
 import logging
 import time
 from collections.abc import Collection
+from contextlib import ExitStack
 
 import psycopg
 from psycopg import sql
@@ -80,7 +81,8 @@ def _set_writers(
     lake.set_active_writers(source.name, before, source.writers)
     publications.create_empty(connection, {writer: source.publication_of(writer) for writer in after})
     if new := after - before:
-        postgres_writers.create_writers(lake, source, settings, connection, replication, new).close()
+        with ExitStack() as opened:
+            postgres_writers.create_writers(lake, source, settings, connection, replication, new, opened)
     lake.set_active_writers(source.name, before | after, source.writers)
     _move_tables(connection, lake, source, before | after)
     _check_empty(connection, source, before - after)
