@@ -424,7 +424,7 @@ def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="one kind of key; the rule is in test_lacking_values")
+@pytest.mark.slow(reason="one kind of key; the rule is in test_incomplete_rows")
 def test_rows_with_a_key_of_a_domain_type_are_read_again(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
