@@ -45,6 +45,10 @@ test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k 
 test-all: setup-servers ## All tests: also variants, races and costs, which are marked slow
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
+.PHONY: coverage
+coverage: setup-servers ## Branch coverage of ingest/ by `make test`
+	@$(PYTEST) $(PARALLEL) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+
 .PHONY: test-unit
 test-unit: setup ## The tests that start no server
 	@$(PYTEST) tests/unit $(ARGS)
@@ -65,8 +69,10 @@ soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (
 mutants: setup-servers ## Insert faults one by one: does a test fail? (ARGS="P1 --all-tests" selects those of a rule)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
 
-.PHONY: lint lint-format lint-rules lint-types lint-sql lint-tree lint-words
-lint: lint-format lint-rules lint-types lint-sql lint-tree lint-words ## Formatting, rules, types, SQL, words (-k continues)
+LINTS := lint-sql lint-samples lint-types lint-format lint-rules lint-tree lint-words
+.PHONY: lint $(LINTS)
+lint: setup ## Formatting, rules, types, SQL, words, two at a time (-k continues)
+	@$(MAKE) --no-print-directory --jobs 2 $(LINTS)
 lint-format: setup
 	@$(BIN)/ruff format --check
 lint-rules: setup
@@ -75,6 +81,7 @@ lint-types: setup
 	@$(BIN)/mypy
 lint-sql: setup
 	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
+lint-samples: setup
 	@$(BIN)/python scripts/lint_samples.py README.md $(wildcard docs/*.md docs/*/*.md)
 lint-tree:
 	@scripts/check-tree

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from bench.resource_usage import Run, stopwatch
-from ingest.sources.source_jobs import SourceJobs, Stream
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.stream_feed import Feed
 

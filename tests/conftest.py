@@ -1,8 +1,8 @@
-"""Real Postgres servers for the tests: one for the session, a database of its own for each test.
+"""Postgres servers for the tests: one per session, and one database per test.
 
-`--postgres 18|15|all` picks versions. By default every test runs on the embedded one, and those
-marked `both_versions` also on Debian's, if it is installed. TIDEMARK_TEST_POSTGRES_DSN names
-another server instead (its user has to be allowed to create databases and replication slots).
+`--postgres 18|15|all` selects versions. By default every test runs on the embedded server; tests marked `both_versions`
+also run on Debian's server if it is installed. TIDEMARK_TEST_POSTGRES_DSN selects another server instead (its user
+needs the rights to create databases and replication slots).
 """
 
 import contextlib
@@ -24,21 +24,21 @@ from psycopg.conninfo import make_conninfo
 from ingest.devservers.embedded_servers import PostgresServer, installed_postgres
 from ingest.sources.postgres.slots import replication_slots
 
-# How long an example takes says how busy the machine is.
+# The duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile(
-    "unhurried", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "no_deadline", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
-hypothesis.settings.load_profile("unhurried")
+hypothesis.settings.load_profile("no_deadline")
 
 DSN_VARIABLE = "TIDEMARK_TEST_POSTGRES_DSN"
 EMBEDDED = "18"
-# The machine may lose what it was told; the tests kill processes, not machines.
+# No fsync: the tests kill processes, not machines.
 TEST_SETTINGS = {"fsync": "off", "max_connections": "200", "log_min_messages": "warning"}
 
 
 @dataclass(frozen=True)
 class Database:
-    """A database of one test: connection string (superuser), name, server's major version."""
+    """The database of one test: connection string (superuser), name, the server's major version."""
 
     dsn: str
     name: str
@@ -46,32 +46,32 @@ class Database:
 
     @contextlib.contextmanager
     def connect(self, *, autocommit: bool = True) -> Iterator[psycopg.Connection[tuple[Any, ...]]]:
-        """A connection, closed at the end."""
+        """A connection, closed at the end of the context."""
         with psycopg.connect(self.dsn, autocommit=autocommit) as connection:
             yield connection
 
     def execute(
         self, query: str | sql.SQL | sql.Composed, parameters: Sequence[Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """The rows of a statement (of several, without parameters) in a connection of its own."""
+        """The rows of a statement (of several, without parameters), executed in a new connection."""
         with self.connect() as connection:
             statement = query.encode() if isinstance(query, str) else query
             cursor = connection.execute(statement, parameters)
-            # Not by its description: `select from` has rows without columns.
+            # Not by the cursor's description: rows of `select from` have no columns.
             has_rows = cursor.pgresult is not None and cursor.pgresult.status == psycopg.pq.ExecStatus.TUPLES_OK
             return cursor.fetchall() if has_rows else []
 
     def slot_released(self, slot: str) -> None:
-        """Waits until nobody reads a replication slot: a server notices late that a reader is gone."""
+        """Waits until a replication slot has no reader: a server notices the end of a reader late."""
         with self.connect() as connection:
             replication_slots.wait_until_free(connection, slot, self.name)
 
     def lock_awaited(self, table: str) -> None:
-        """Waits until somebody waits for a lock on `table`."""
+        """Waits until a session waits for a lock on `table`."""
         self.awaited("select from pg_locks where relation = %s::regclass and not granted", [table])
 
     def awaited(self, query: str, parameters: Sequence[Any] | None = None) -> None:
-        """Waits until a query gives rows."""
+        """Waits until a query returns rows."""
         deadline = time.monotonic() + 60
         while not self.execute(query, parameters):
             assert time.monotonic() < deadline
@@ -87,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--postgres",
         default="default",
-        help="Postgres version to test on: 18 (embedded), 15 (Debian's), or all that are there",
+        help="Postgres version to test on: 18 (embedded), 15 (Debian's), or all that are installed",
     )
     parser.addoption("--seeds", default="1-2", help="Seeds of the random tests: 17, or 1-200")
 
@@ -95,28 +95,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "postgres_server" not in metafunc.fixturenames:
         return
-    wanted = metafunc.config.getoption("--postgres")
-    both = metafunc.definition.get_closest_marker("both_versions") is not None
-    metafunc.parametrize("postgres_server", _versions(wanted, both), indirect=True, scope="session")
+    requested = metafunc.config.getoption("--postgres")
+    on_both = metafunc.definition.get_closest_marker("both_versions") is not None
+    metafunc.parametrize("postgres_server", _versions(requested, on_both), indirect=True, scope="session")
 
 
-def _versions(wanted: str, both: bool) -> list[str]:
+def _versions(requested: str, on_both: bool) -> list[str]:
     if os.environ.get(DSN_VARIABLE):
         return ["dsn"]
     available = [EMBEDDED, *map(str, sorted(installed_postgres(), reverse=True))]
     available = list(dict.fromkeys(available))
-    if wanted == "default":
-        return available if both else [EMBEDDED]
-    if wanted == "all":
+    if requested == "default":
+        return available if on_both else [EMBEDDED]
+    if requested == "all":
         return available
-    if wanted not in available:
-        raise pytest.UsageError(f"Postgres {wanted} is not here, only {', '.join(available)}")
-    return [wanted]
+    if requested not in available:
+        raise pytest.UsageError(f"Postgres {requested} is not installed, only {', '.join(available)}")
+    return [requested]
 
 
 @pytest.fixture(scope="session")
 def postgres_server(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The connection string of a server with wal_level=logical, of the version asked for."""
+    """The connection string of a server of the requested version with wal_level=logical."""
     if request.param == "dsn":
         yield os.environ[DSN_VARIABLE]
         return
@@ -132,7 +132,7 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def database(postgres_server: str) -> Iterator[Database]:
-    """A new database, dropped afterwards with its replication slots."""
+    """A new database, dropped afterwards together with its replication slots."""
     name = f"tidemark_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(postgres_server, autocommit=True) as admin:
         admin.execute(sql.SQL("create database {}").format(sql.Identifier(name)))
@@ -144,9 +144,9 @@ def database(postgres_server: str) -> Iterator[Database]:
 
 
 def _drop_slots(admin: psycopg.Connection[Any], database: str) -> None:
-    """Drops the slots of `database`, ending whoever still reads them."""
-    mine = "from pg_replication_slots where database = %s and not temporary"
-    while slots := admin.execute(f"select slot_name, active_pid {mine}", [database]).fetchall():
+    """Drops the slots of `database` and ends their readers."""
+    own_slots = "from pg_replication_slots where database = %s and not temporary"
+    while slots := admin.execute(f"select slot_name, active_pid {own_slots}", [database]).fetchall():
         for name, reader in slots:
             if reader is not None:
                 admin.execute("select pg_terminate_backend(%s, 10000)", [reader])

@@ -24,9 +24,9 @@ def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None
     from ingest.commands.check import check_all
     from ingest.common import findings
 
-    found = check_all(load(sources), target)
-    for line in [each.to_json() for each in found] if as_json else findings.format_findings(found):
+    all_findings = check_all(load(sources), target)
+    for line in [each.to_json() for each in all_findings] if as_json else findings.format_findings(all_findings):
         click.echo(line)
     failing = {"error", "warning"} if strict else {"error"}
-    if any(each.level in failing for each in found):
+    if any(each.level in failing for each in all_findings):
         sys.exit(1)

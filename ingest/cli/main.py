@@ -22,6 +22,7 @@ from ingest.cli.plan_command import plan
 from ingest.cli.prune_command import prune
 from ingest.cli.resnapshot_command import resnapshot
 from ingest.cli.run_command import run
+from ingest.cli.set_writers_command import set_writers
 from ingest.cli.snapshot_command import snapshot
 from ingest.cli.status_command import status
 from ingest.cli.stream_command import stream
@@ -46,8 +47,8 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
-        if found := _find_spark_exit() or _environment_error(error):
-            _end(str(found), found.exit_code)
+        if known_error := _find_spark_exit() or _environment_error(error):
+            _end(str(known_error), known_error.exit_code)
         logging.getLogger(__name__).exception("unexpected error")
         _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
 
@@ -67,6 +68,7 @@ for _command in (
     snapshot,
     stream,
     resnapshot,
+    set_writers,
     run,
     status,
     verify,

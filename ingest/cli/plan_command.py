@@ -19,11 +19,11 @@ def plan(target: str | None, as_json: bool) -> None:
     """
     from ingest.project.definition_plan import make_plan, render_plan
 
-    found = make_plan(open_lake(target).spark, target)
+    steps = make_plan(open_lake(target).spark, target)
     if as_json:
-        for step in found:
+        for step in steps:
             click.echo(step.to_json())
     else:
-        render_plan(found)
-    if any(step.state == "invalid" for step in found):
+        render_plan(steps)
+    if any(step.state == "invalid" for step in steps):
         sys.exit(1)

@@ -16,8 +16,8 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
     from ingest.commands.status import read_status, render_status
 
     settings = load(sources)
-    found = read_status(open_lake(target), settings)
+    report = read_status(open_lake(target), settings)
     if as_json:
-        click.echo(found.to_json())
+        click.echo(report.to_json())
     else:
-        render_status(found, settings)
+        render_status(report, settings)

@@ -88,7 +88,7 @@ def _text_values(meta: Any) -> dict[str, str]:
 
 def parse_columns(text: str) -> dict[str, FieldPath]:
     """By name of a view's column: the column or field of `row_state`, for those that show exactly one."""
-    found: dict[str, FieldPath] = {}
+    paths: dict[str, FieldPath] = {}
     seen: set[FieldPath] = set()
     for item in _ITEMS.finditer(text.replace(JINJA_BRACE, "{")):
         if read := item["column"] or item["path"]:
@@ -96,6 +96,6 @@ def parse_columns(text: str) -> dict[str, FieldPath]:
             seen.add(tuple(re.sub(r"\\(.)", r"\1", each[1:-1], flags=re.DOTALL) for each in strings))
         elif name := item["name"]:
             if len(seen) == 1:
-                found.setdefault(name[1:-1].replace("``", "`") if name[0] == "`" else name, *seen)
+                paths.setdefault(name[1:-1].replace("``", "`") if name[0] == "`" else name, *seen)
             seen.clear()
-    return found
+    return paths

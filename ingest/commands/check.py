@@ -33,11 +33,11 @@ def check_all(settings: Settings, target: str | None = None, folder: Path | str 
     """The findings about all sources and the project."""
     needed: set[str] = set()
     of_project = check_project(settings, target, folder, needed)
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     for name, source in settings.sources.items():
         names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}
-        found += findings.with_source(name, source_kinds.check(source, settings.settings, names))
-    return found + of_project
+        all_findings += findings.with_source(name, source_kinds.check(source, settings.settings, names))
+    return all_findings + of_project
 
 
 def check_project(

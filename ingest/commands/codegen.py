@@ -30,16 +30,18 @@ class Codegen:
 
     def write(self, source: Source, settings: JobSettings) -> WriteResult:
         """Writes the views of a source's replicable tables; the result has lines to print."""
-        found, record = self._list_views(source, settings)
-        done = staging_files.write_views(found.views, record, self.problem, self.folder, force=self.force)
-        done.lines += [f"skipped {name}: {why}" for name, why in found.problems.items()]
-        done.lines.append(f"{source.name}: {len(found.views)} {found.noun}, {done.unchanged} files unchanged")
+        source_views, record = self._list_views(source, settings)
+        done = staging_files.write_views(source_views.views, record, self.problem, self.folder, force=self.force)
+        done.lines += [f"skipped {name}: {why}" for name, why in source_views.problems.items()]
+        done.lines.append(
+            f"{source.name}: {len(source_views.views)} {source_views.noun}, {done.unchanged} files unchanged"
+        )
         return done
 
     def diff(self, source: Source, settings: JobSettings) -> Iterator[str]:
         """What overwriting all differing files would change, as lines of a unified diff; writes nothing."""
-        found, record = self._list_views(source, settings)
-        yield from staging_files.diff_views(found.views, record, self.folder)
+        source_views, record = self._list_views(source, settings)
+        yield from staging_files.diff_views(source_views.views, record, self.folder)
 
     def check_tables_exist(self) -> None:
         """Raises UsageError if a given table matches none of the sources read so far."""
@@ -49,10 +51,10 @@ class Codegen:
 
     def _list_views(self, source: Source, settings: JobSettings) -> tuple[SourceViews, Record]:
         record = staging_record.read_record(self.folder)
-        found = source_kinds.views(source, settings, record)
-        views = [view for view in found.views if self._selects(view.table)]
-        problems = {name: why for name, why in found.problems.items() if self._selects(name)}
-        return SourceViews(views, problems, found.noun), record
+        source_views = source_kinds.read_staging_views(source, settings, record)
+        views = [view for view in source_views.views if self._selects(view.table)]
+        problems = {name: why for name, why in source_views.problems.items() if self._selects(name)}
+        return SourceViews(views, problems, source_views.noun), record
 
     def _selects(self, table: str) -> bool:
         matching = {each for each in self.tables if table == each or fnmatchcase(table, each)}

@@ -30,9 +30,9 @@ def make_bucket_name(definition: str, values: str) -> str:
     if not isinstance(parsed, list):
         parsed = [values]
     texts = [value if value is None or isinstance(value, str) else json.dumps(value) for value in parsed]
-    found = json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
+    bucket_values = json.dumps(texts, separators=(",", ":"), ensure_ascii=False)
     # Spark writes control characters with capital letters.
-    return definition + _CONTROL.sub(lambda match: match[1] + "\\u" + match[2].upper(), found)
+    return definition + _CONTROL.sub(lambda match: match[1] + "\\u" + match[2].upper(), bucket_values)
 
 
 def read_ops(spark: SparkSession, definition: str, bucket: str, after: int) -> Iterator[str]:

@@ -29,9 +29,9 @@ def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None
     Raises Failure while a stream runs.
     """
     lines = []
-    for one in select_sources(settings, source):
-        source_kinds.start_over(lake, one, settings.settings)
-        lines += [f"{one.name}: {name} is queued" for name in replicated_tables(lake, one.name)]
+    for each_source in select_sources(settings, source):
+        source_kinds.reset_source(lake, each_source, settings.settings)
+        lines += [f"{each_source.name}: {name} is queued" for name in replicated_tables(lake, each_source.name)]
     return lines
 
 
@@ -46,8 +46,10 @@ def resnapshot_writers(
     names = list(settings.sources)
     if source is None and len(names) > 1:
         raise UsageError(
-            "--source is required (several sources are configured)", "sources.yml", f"Choose one of {', '.join(names)}"
+            "--source is required (several sources are configured)",
+            "sources.yml",
+            f"Choose one of {', '.join(names)}",
         )
-    one = settings.source(source or names[0])
-    queued = source_kinds.start_over_writers(lake, one, settings.settings, writers)
-    return [f"{one.name}: {name} is queued" for name in queued]
+    chosen = settings.source(source or names[0])
+    queued = source_kinds.reset_writers(lake, chosen, settings.settings, writers)
+    return [f"{chosen.name}: {name} is queued" for name in queued]

@@ -23,7 +23,6 @@ from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position, current_epochs
 from ingest.positions.writer_lag import UnreachedChanges, lag_seconds
 from ingest.sources import source_kinds
-from ingest.sources.source_log import asked, stored_positions
 
 
 @dataclass(frozen=True)
@@ -32,10 +31,7 @@ class SourceStatus:
 
     writers: the active ones, each with its position, its number of tables, and for how many seconds it has held back
     the minimum (held_seconds, see `writer_lag`); 0 if it does not.
-    retained_bytes: size of the log that the server retains for the slowest slot.
-    lag_bytes: size of the log between the position and the server's current one (Postgres).
-    lag_seconds: time since the commit of the oldest change that is not in the lake, or an upper bound; 0 if there is
-    none. MongoDB: time between the deployment's newest operation and the position.
+    retained_bytes, lag_bytes, lag_seconds: see `LogStatus`. Bytes are known of Postgres only.
     unpublished_seconds: time since the commit of the oldest change that is in the lake but not in `core.row_state`.
     problem: the error of the jobs, of the slots, or of the connection to the source.
     """
@@ -147,10 +143,11 @@ def _state_text(definition: Mapping[str, Any]) -> str:
     return f"{definition['state']} since {definition['since']:%F %T}: {printable(definition['reason'])}"
 
 
-def _evaluation_text(found: Mapping[str, Any] | None) -> str:
-    if found is None:
+def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
+    if evaluation is None:
         return ""
-    return f"{found['at']:%F %T} {found['kind']} ({found['why']}), PUT {found['put']:,}, REMOVE {found['removed']:,}"
+    changes = f"PUT {evaluation['put']:,}, REMOVE {evaluation['removed']:,}"
+    return f"{evaluation['at']:%F %T} {evaluation['kind']} ({evaluation['why']}), {changes}"
 
 
 def _read_watermarks(lake: Lake) -> list[dict[str, Any]]:
@@ -169,7 +166,7 @@ def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str
     checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
     persisted = lake.persisted_position(name)
     modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
-    found = asked(lake, settings, name)
+    log = source_kinds.read_log_status(lake, settings.sources[name], settings.settings)
     return SourceStatus(
         name,
         persisted,
@@ -179,7 +176,10 @@ def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str
         else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
         tables=tables,
         writers=_read_writers(lake, name),
-        **{**found, "problem": _join_problems(_read_failure(lake, name), found.get("problem", ""))},
+        retained_bytes=log.retained_bytes,
+        lag_bytes=log.lag_bytes,
+        lag_seconds=log.lag_seconds,
+        problem=_join_problems(_read_failure(lake, name), log.problem),
     )
 
 
@@ -190,8 +190,8 @@ def _join_problems(failure: str, problem: str) -> str:
 
 def _read_failure(lake: Lake, name: str) -> str:
     """The stored error of the source's jobs."""
-    found = lake.read_error(name)
-    return f"Its jobs have failed since {found[1]:%Y-%m-%d %H:%M:%S} UTC: {found[0]}" if found else ""
+    error = lake.read_error(name)
+    return f"Its jobs have failed since {error[1]:%Y-%m-%d %H:%M:%S} UTC: {error[0]}" if error else ""
 
 
 def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:
@@ -206,33 +206,33 @@ def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     counting = {writer for writer in lake.active_writers(name) if (name, writer) in stored}
     if not counting:
         return []
-    at = {writer: stored[name, writer] for writer in sorted(counting)}
+    epochs = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held = lag_seconds(
+    held_seconds = lag_seconds(
         time.time(),
-        stored_positions(lake, name, at),
-        _read_unreached_changes(lake, at),
+        lake.read_position_samples(name, epochs),
+        _read_unreached_changes(lake, epochs),
         _read_snapshot_ends(lake, name),
     )
     return [
         {
             "writer": writer,
-            "position": one.position,
+            "position": epoch.position,
             "tables": owners[writer],
-            "held_seconds": held[writer],
+            "held_seconds": held_seconds[writer],
         }
-        for writer, one in at.items()
+        for writer, epoch in epochs.items()
     ]
 
 
 def _read_unreached_changes(lake: Lake, writers: Mapping[int, Position]) -> dict[int, UnreachedChanges]:
     """By writer: the changes committed by other writers that it has not reached."""
-    minimum = min(one.position for one in writers.values())
-    at = ", ".join(f"({literal(one.source)}, {writer}, {one.position})" for writer, one in writers.items())
+    minimum = min(epoch.position for epoch in writers.values())
+    positions = ", ".join(f"({literal(epoch.source)}, {writer}, {epoch.position})" for writer, epoch in writers.items())
     rows = lake.spark.sql(
         f"""
         SELECT w.writer, unix_micros(min(e.commit_ts)) / 1e6D AS first, unix_micros(max(e.commit_ts)) / 1e6D AS last
-        FROM VALUES {at} AS w (source, writer, position)
+        FROM VALUES {positions} AS w (source, writer, position)
         JOIN {EVENTS} e
         ON e.source = w.source AND e.commit_lsn >= {minimum} AND e.commit_lsn >= w.position AND e.writer <> w.writer
         GROUP BY w.writer"""
@@ -254,4 +254,4 @@ def _position_text(settings: Settings, name: str, position: int | None) -> str:
     source = settings.sources.get(name)
     if position is None:
         return "none yet"
-    return str(position) if source is None else source_kinds.position_text(source, position)
+    return str(position) if source is None else source_kinds.format_position(source, position)

@@ -21,7 +21,9 @@ def replicated_tables(lake: Lake, source: str) -> list[str]:
 
 def locate_tables(lake: Lake, settings: Settings, names: Sequence[str], source: str | None) -> dict[str, list[str]]:
     """Table names by source. Raises UsageError for a name that no source or more than one has."""
-    known = {one.name: replicated_tables(lake, one.name) for one in select_sources(settings, source)}
+    known = {
+        each_source.name: replicated_tables(lake, each_source.name) for each_source in select_sources(settings, source)
+    }
     names_by_source: dict[str, list[str]] = {}
     for name in names:
         sources = [source_name for source_name, tables in known.items() if name in tables]

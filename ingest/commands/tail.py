@@ -128,7 +128,7 @@ def _read_positions(lake: Lake, source: str) -> tuple[list[Position], frozenset[
 
 
 def _current_positions(stored: Iterable[Position]) -> dict[int, int]:
-    return {writer: one.position for (_, writer), one in current_epochs(stored).items()}
+    return {writer: epoch.position for (_, writer), epoch in current_epochs(stored).items()}
 
 
 def _current_token(ends: Mapping[int, int], counting: Collection[int]) -> Token:
@@ -147,13 +147,13 @@ def _check_token_reached(source: str, token: Token, ends: Mapping[int, int]) -> 
 
 def _find_gaps(stored: Sequence[Position], place: _TailCursor) -> dict[int, tuple[int, int]]:
     """By writer: the next range `[from, to)` of its log that was lost, because a new epoch started after it."""
-    found: dict[int, tuple[int, int]] = {}
+    gaps: dict[int, tuple[int, int]] = {}
     for before, after in pairwise(latest_per_epoch(stored)):
         writer = after.writer
         is_gap = before.writer == writer and before.position < after.start_position
         if is_gap and place.position_of(writer) < after.start_position:
-            found.setdefault(writer, (before.position, after.start_position))
-    return found
+            gaps.setdefault(writer, (before.position, after.start_position))
+    return gaps
 
 
 def _gap_error(source: str, lost: Mapping[int, tuple[int, int]], beyond: Token) -> Failure:
@@ -220,12 +220,15 @@ def _deduplicate(rows: Iterator[Row]) -> Iterator[Row]:
 
 def _mark_transaction_ends(rows: Iterator[Row]) -> Iterator[tuple[Row, bool]]:
     """Each row, and whether it is the last one of its transaction by its writer."""
-    held = next(rows, None)
-    while held is not None:
+    pending = next(rows, None)
+    while pending is not None:
         following = next(rows, None)
-        same = following is not None and (following.writer, following.commit_lsn) == (held.writer, held.commit_lsn)
-        yield held, not same
-        held = following
+        same = following is not None and (following.writer, following.commit_lsn) == (
+            pending.writer,
+            pending.commit_lsn,
+        )
+        yield pending, not same
+        pending = following
 
 
 def _format_line(row: Row, token: Token | None) -> str:

@@ -70,24 +70,28 @@ def verify_tables(
     """
     patience = ProgressTimeout(wait_seconds)
     named = locate_tables(lake, settings, table_names, source)
-    for one in select_sources(settings, source):
-        if one.name in named or not table_names:
-            tables = source_kinds.tables(lake, one, settings.settings)
+    for each_source in select_sources(settings, source):
+        if each_source.name in named or not table_names:
+            tables = source_kinds.open_snapshot_source(lake, each_source, settings.settings)
             try:
-                yield from verify_source(lake, tables, one, patience, named.get(one.name, ()))
+                yield from verify_source(lake, tables, each_source, patience, named.get(each_source.name, ()))
             finally:
                 tables.close()
 
 
 def verify_source(
-    lake: Lake, source: SnapshotSource, of: SourceConfig, patience: ProgressTimeout, table_names: Collection[str] = ()
+    lake: Lake,
+    source: SnapshotSource,
+    config: SourceConfig,
+    patience: ProgressTimeout,
+    table_names: Collection[str] = (),
 ) -> Iterator[TableComparison]:
     """Compares tables (none named: all) of a source.
 
     Raises Failure if a snapshot is pending, if a table can't be read, or if the models make no progress before they
     reach the position at which the source was read.
     """
-    name = of.name
+    name = config.name
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.sync_catalog()
@@ -96,7 +100,7 @@ def verify_source(
         _log.warning("source %s: there is no table to compare", name)
     else:
         committed = lake.persisted_position(name)
-        wait_for_stream(lake, of, committed, source.watermark(), patience)
+        wait_for_stream(lake, config, committed, source.watermark(), patience)
     plans = source.plan(wanted) if wanted else []
     if len(plans) < len(wanted):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
@@ -117,7 +121,7 @@ def verify_source(
         source.release_resources()
         if plans:
             done = max(table.complete_lsn or 0 for table in wanted)
-            wait_for_models(lake, of, source.watermark(), done, patience)
+            wait_for_models(lake, config, source.watermark(), done, patience)
         for plan in plans:
             table = tables[plan.table.table_id]
             yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
@@ -161,49 +165,49 @@ def _read_source_rows(
 
 
 def _remove_files(files: dict[str, list[DataFile]]) -> None:
-    for found in files.values():
-        for file in found:
+    for data_file in files.values():
+        for file in data_file:
             file.remove()
 
 
 def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> TableComparison:
     """Compares the files of a table with its rows in core.row_state."""
     shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
-    theirs = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
-    theirs.createOrReplaceTempView("tidemark_verify")
+    source_rows = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
+    source_rows.createOrReplaceTempView("tidemark_verify")
     # The lake's rows may have columns that the source no longer has; documents have no fixed fields.
     names = ", ".join(literal(column.name) for column in table.columns)
     differs = f"exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name])"
     if not names:
         differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
-    mine = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
+    is_this_table = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
     # A row that was inserted and deleted between two runs, and a truncate, are only in the events.
-    later = f"FROM core.events WHERE {mine} AND commit_lsn >= {table.snapshot_lsn}"
-    found = spark.sql(
+    later = f"FROM core.events WHERE {is_this_table} AND commit_lsn >= {table.snapshot_lsn}"
+    row = spark.sql(
         f"""
         WITH now AS (
             SELECT row_key, columns, multiplicity, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
-            FROM core.row_state WHERE {mine}
+            FROM core.row_state WHERE {is_this_table}
         ),
         later AS (
             SELECT DISTINCT row_key {later} AND op <> 'truncate'
         ),
-        theirs AS (
+        source_rows AS (
             SELECT row_key, first(columns) AS columns, count(*) AS multiplicity FROM tidemark_verify GROUP BY row_key
         ),
         compared AS (
             SELECT
-                coalesce(theirs.row_key, now.row_key) AS row_key,
+                coalesce(source_rows.row_key, now.row_key) AS row_key,
                 coalesce(now.is_changed, false)
                     OR later.row_key IS NOT NULL
                     OR now.row_key IS NULL AND (SELECT count(*) > 0 {later} AND op = 'truncate') AS is_changed,
                 now.row_key IS NULL OR now.deleted AS only_source,
-                theirs.row_key IS NULL AS only_lake,
-                NOT theirs.multiplicity <=> now.multiplicity
+                source_rows.row_key IS NULL AS only_lake,
+                NOT source_rows.multiplicity <=> now.multiplicity
                     OR {differs} AS differs
-            FROM theirs FULL OUTER JOIN now ON theirs.row_key = now.row_key
-            LEFT JOIN later ON later.row_key = coalesce(theirs.row_key, now.row_key)
-            WHERE theirs.row_key IS NOT NULL OR NOT now.deleted
+            FROM source_rows FULL OUTER JOIN now ON source_rows.row_key = now.row_key
+            LEFT JOIN later ON later.row_key = coalesce(source_rows.row_key, now.row_key)
+            WHERE source_rows.row_key IS NOT NULL OR NOT now.deleted
         )
         SELECT
             count_if(NOT is_changed) AS rows,
@@ -219,5 +223,5 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> T
     ).collect()[0]
     spark.catalog.dropTempView("tidemark_verify")
     return TableComparison(
-        source=table.source, table=table.table_name, **{**found.asDict(), "examples": tuple(found.examples)}
+        source=table.source, table=table.table_name, **{**row.asDict(), "examples": tuple(row.examples)}
     )

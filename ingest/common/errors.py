@@ -38,7 +38,7 @@ def printable(text: str) -> str:
 
     For text that is logged or printed. Letters of any script are unchanged. JSON escapes by itself.
     """
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def one_line(text: str) -> str:

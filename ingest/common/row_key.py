@@ -55,15 +55,15 @@ def _escape(values: pa.Array) -> pa.Array:
         return values
     offsets = np.frombuffer(offsets_buffer, np.int32, len(values) + 1, values.offset * 4)
     data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    at = np.flatnonzero(_SPECIAL[data])
-    if not at.size:
+    special = np.flatnonzero(_SPECIAL[data])
+    if not special.size:
         return values
-    found = np.flatnonzero(np.bincount(data[at], minlength=256))
+    escaped_bytes = np.flatnonzero(np.bincount(data[special], minlength=256))
     touched = np.zeros(len(values), dtype=np.bool_)
-    touched[np.searchsorted(offsets, at + offsets[0], side="right") - 1] = True
+    touched[np.searchsorted(offsets, special + offsets[0], side="right") - 1] = True
     mask = pa.array(touched)
     fixed = values.filter(mask)
     for code, escape in _ESCAPES.items():
-        if code in found:
+        if code in escaped_bytes:
             fixed = pc.replace_substring(fixed, chr(code), escape)
     return pc.replace_with_mask(values, mask, fixed)

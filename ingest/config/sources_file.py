@@ -144,8 +144,8 @@ class PostgresSource(_Model):
     def _defaults(cls, values: Any) -> Any:
         if not isinstance(values, dict):  # another kind of source
             return values
-        ours = f"tidemark_{values.get('name', '')}"
-        return {"slot": ours, "publication": ours, **values}
+        default_name = f"tidemark_{values.get('name', '')}"
+        return {"slot": default_name, "publication": default_name, **values}
 
     @model_validator(mode="after")
     def _numbered_names_fit(self) -> "PostgresSource":
@@ -300,6 +300,6 @@ def _validate(file: YamlDocument, keys: KeyPath, model: type[M], values: dict[st
         raise UsageError(f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ...")
     if first["type"] == "too_short":
         raise UsageError("the list is empty", file.where((*keys, *location)), "Add an entry to it")
-    at = keys[:2] if location == ("name",) else (*keys, *location)
+    place = keys[:2] if location == ("name",) else (*keys, *location)
     message = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
-    raise UsageError(message[:1].lower() + message[1:], file.where(at), "Change the value")
+    raise UsageError(message[:1].lower() + message[1:], file.where(place), "Change the value")

@@ -63,6 +63,6 @@ class Lease:
                     if self._chunks:
                         self._chunks = self._table.renew(self._chunks, self._seconds)
                 except Exception as error:  # noqa: BLE001  # the lease expires, and another process may claim
-                    found = unavailable(error, "the lake")
-                    why = found.what if found else one_line(str(error))[:300]
+                    known_error = unavailable(error, "the lake")
+                    why = known_error.what if known_error else one_line(str(error))[:300]
                     self._repeats.occurred(f"source {self._source}: a lease could not be renewed ({why})", key="lease")

@@ -78,8 +78,8 @@ class ChunkTable:
         if not wanted:
             return []
         rows = self._spark.sql(f"SELECT {', '.join(_FIELDS)} FROM {CHUNKS} WHERE snapshot_id IN ({wanted})").collect()
-        found = [_parse_chunk(row.asDict()) for row in rows]
-        return sorted(found, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
+        chunks = [_parse_chunk(row.asDict()) for row in rows]
+        return sorted(chunks, key=lambda chunk: (chunk.snapshot_id, chunk.chunk))
 
     def insert(self, chunks: Sequence[Chunk]) -> None:
         """Adds those of `chunks` that do not exist yet, in one commit."""
@@ -170,9 +170,9 @@ def _now_literal() -> str:
     return literal(datetime.now(timezone.utc))
 
 
-def _parse_chunk(found: dict[str, Any]) -> Chunk:
-    lease = found["lease_until"]
+def _parse_chunk(values: dict[str, Any]) -> Chunk:
+    lease = values["lease_until"]
     # Spark returns naive timestamps in the local time zone of the process.
-    found["lease_until"] = None if lease is None else lease.astimezone(timezone.utc)
-    found["row_keys"] = None if found["row_keys"] is None else tuple(found["row_keys"])
-    return Chunk(**found)
+    values["lease_until"] = None if lease is None else lease.astimezone(timezone.utc)
+    values["row_keys"] = None if values["row_keys"] is None else tuple(values["row_keys"])
+    return Chunk(**values)

@@ -193,12 +193,12 @@ class Committer:
 def table_folder(spark: SparkSession, table: str) -> Folder:
     """The folder for new data files of `table`."""
     rows = spark.sql(f"DESCRIBE TABLE EXTENDED {table}").collect()
-    found = [row.data_type for row in rows if row.col_name == "Location"]
-    if not found:
+    locations = [row.data_type for row in rows if row.col_name == "Location"]
+    if not locations:
         raise Failure("the table has no location", table, "Use an Iceberg catalog with a warehouse")
     heap = heap_bytes(spark)
     return replace(
-        folder_of_location(found[0]).subfolder("data"), largest_row=None if heap is None else largest_row(heap)
+        folder_of_location(locations[0]).subfolder("data"), largest_row=None if heap is None else largest_row(heap)
     )
 
 

@@ -1,7 +1,7 @@
 """`Lake`: one job's access to the raw tables: commits, positions and housekeeping."""
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from ingest.lake.parquet_files import DataFile, Folder, write_file
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import Position, current_epochs, latest_per_epoch, min_position
+from ingest.positions.writer_lag import PositionSample
 
 # After so many commits of this process to a table, its old Iceberg snapshots are expired; recent ones are kept for
 # readers. This bounds the metadata that each commit rewrites.
@@ -79,21 +80,31 @@ class Lake:
         return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
     def active_writers(self, source: str) -> frozenset[int]:
-        """The writers whose minimum is the source's position. In a lake of an older version: all with a position."""
+        """The writers whose minimum is the source's position: those that were set, else all with a position."""
         rows = self.spark.sql(f"SELECT writers FROM {raw_schema.SOURCES} WHERE source = {literal(source)}").collect()
         if rows and rows[0].writers is not None:
             return frozenset(rows[0].writers)
         return frozenset(writer for _, writer in current_epochs(self.positions(source)))
 
-    def set_active_writers(self, source: str, writers: Collection[int]) -> None:
-        """Stores which writers are active from now on. The caller holds a lock: see `postgres_writers`."""
+    def next_writers(self, source: str) -> int | None:
+        """The number of writers that an incomplete `tidemark set-writers` changes to; None: there is none."""
+        query = f"SELECT next_writers FROM {raw_schema.SOURCES} WHERE source = {literal(source)}"
+        return next((row.next_writers for row in self.spark.sql(query).collect()), None)
+
+    def set_active_writers(self, source: str, writers: Collection[int], next_writers: int | None = None) -> None:
+        """Stores which writers are active from now on, and `next_writers`. The caller holds a lock: see
+        `postgres_writers`.
+        """
+        active, following = literal(sorted(writers)), literal(next_writers)
         statement = f"""
             MERGE INTO {raw_schema.SOURCES} t
-            USING (SELECT {literal(source)} AS source, {literal(sorted(writers))} AS writers) s
+            USING (SELECT {literal(source)} AS source, CAST({active} AS ARRAY<INT>) AS writers,
+                CAST({following} AS INT) AS next_writers) s
             ON t.source = {literal(source)} AND t.source = s.source
-            WHEN MATCHED THEN UPDATE SET writers = s.writers, updated_at = current_timestamp()
-            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, updated_at)
-                VALUES (s.source, NULL, s.writers, current_timestamp())"""
+            WHEN MATCHED THEN UPDATE SET
+                writers = s.writers, next_writers = s.next_writers, updated_at = current_timestamp()
+            WHEN NOT MATCHED THEN INSERT (source, snapshot_hold, writers, next_writers, updated_at)
+                VALUES (s.source, NULL, s.writers, s.next_writers, current_timestamp())"""
         retry_on_conflict(lambda: self.spark.sql(statement))
 
     def purged_positions(self, source: str) -> dict[int, int]:
@@ -147,6 +158,28 @@ class Lake:
             f"FROM {raw_schema.POSITIONS} {where} GROUP BY {names}"
         ).collect()
         return latest_per_epoch(Position(**row.asDict()) for row in rows)
+
+    def read_position_samples(self, source: str, epochs: Mapping[int, Position]) -> list[PositionSample]:
+        """The positions that writers have stored in these epochs, as far as they are kept. epochs: by writer."""
+        wanted = {(writer, epoch.slot, epoch.start_position) for writer, epoch in epochs.items()}
+        rows = self.spark.sql(
+            "SELECT writer, slot, start_position, position, unix_micros(updated_at) / 1e6D AS stored_at "
+            f"FROM {raw_schema.POSITIONS} WHERE source = {literal(source)}"
+        ).collect()
+        return [
+            PositionSample(row.writer, row.position, row.stored_at)
+            for row in rows
+            if (row.writer, row.slot, row.start_position) in wanted
+        ]
+
+    def read_last_commit_time(self, position: Position) -> datetime | None:
+        """The commit time of the newest event of a writer below `position`; None if there is none."""
+        where = f"source = {literal(position.source)} AND writer = {position.writer}"
+        micros = self.spark.sql(
+            f"SELECT unix_micros(max(commit_ts)) FROM {raw_schema.EVENTS} "
+            f"WHERE {where} AND commit_lsn < {position.position}"
+        ).collect()[0][0]
+        return None if micros is None else datetime.fromtimestamp(micros / 1e6, timezone.utc)
 
     def register_start_position(self, position: Position, after: int) -> None:
         """Stores a writer's first position, unless another process has registered one with a start above `after`."""

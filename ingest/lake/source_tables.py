@@ -55,9 +55,8 @@ class SourceTable:
 
     Only for Postgres: attributes: highest column number ever assigned. key_id: oid of the primary key, which changes
     when the key is recreated. published_id: oid of the publication entry, which changes when the table is removed and
-    added again; moving_id: its value after Tidemark moved the table to another writer; moved_lsn: a position past the
-    last move, the maximum until it is known. dropped: names of columns dropped since the snapshot, whose values older
-    rows still have. unlogged: whether the table was unlogged, in part or as a whole, since the snapshot.
+    added again. dropped: names of columns dropped since the snapshot, whose values older rows still have. unlogged:
+    whether the table was unlogged, in part or as a whole, since the snapshot.
     """
 
     source: str
@@ -79,8 +78,6 @@ class SourceTable:
     attributes: int | None = None
     key_id: int | None = None
     published_id: int | None = None
-    moving_id: int | None = None
-    moved_lsn: int | None = None
     dropped: tuple[str, ...] | None = None
     unlogged: bool | None = None
     rev: int = 1

@@ -87,31 +87,31 @@ def read_settings(target: str | None = None, profiles_dir: Path | str | None = N
             f"target {name!r} has no Spark session", str(path), "The jobs need an output with `method: session`"
         )
     parameters = _get_mapping(output, "server_side_parameters", path)
-    found = {key: str(_render(value, path)) for key, value in parameters.items()}
-    return {key: value for key, value in found.items() if key not in _DBT_ONLY}
+    settings = {key: str(_render(value, path)) for key, value in parameters.items()}
+    return {key: value for key, value in settings.items() if key not in _DBT_ONLY}
 
 
-def has_lake(found: Mapping[str, str]) -> bool:
+def has_lake(settings: Mapping[str, str]) -> bool:
     """Whether a lake may exist, by the settings of a target: false if the file of a local catalog is missing."""
-    files = [_catalog_file(value) for key, value in found.items() if key.endswith(".uri")]
+    files = [_catalog_file(value) for key, value in settings.items() if key.endswith(".uri")]
     return all(file.exists() for file in files if file)
 
 
 def lake_location(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
     """The folder or address of the lake's files, by the settings of `target`, for messages."""
     try:
-        found = read_settings(target, profiles_dir)
+        settings = read_settings(target, profiles_dir)
     except UsageError:
         return "the lake"  # another kind of connection, or an invalid profile, which dbt reports
-    catalog = found.get("spark.sql.defaultCatalog")
-    return found.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
+    catalog = settings.get("spark.sql.defaultCatalog")
+    return settings.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
 
 
 def _get_mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
-    found = within.get(name) if isinstance(within, dict) else None
-    if not isinstance(found, dict):
+    mapping = within.get(name) if isinstance(within, dict) else None
+    if not isinstance(mapping, dict):
         raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "profiles/profiles.yml shows one")
-    return found
+    return mapping
 
 
 def open_session(
@@ -121,18 +121,18 @@ def open_session(
 
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
     """
-    found = read_settings(target, profiles_dir)
+    settings = read_settings(target, profiles_dir)
     # Every error is raised as an exception too. A second copy with the JVM's stack would hide other log lines.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
-        spark = _connect_remote(found) if "spark.remote" in found else _start_local(found, Path(log))
+        spark = _connect_remote(settings) if "spark.remote" in settings else _start_local(settings, Path(log))
         for key in _DBT_ONLY:
             spark.conf.unset(key)
         for key, value in _JOB_SETTINGS.items():
             spark.conf.set(key, value)
     except (PySparkException, OSError) as error:
-        where = found.get("spark.remote", found.get("spark.master", ""))
-        hint = "" if "spark.remote" in found else f"; see {log} for details"
+        where = settings.get("spark.remote", settings.get("spark.master", ""))
+        hint = "" if "spark.remote" in settings else f"; see {log} for details"
         raise Failure(
             f"Spark can't be started ({_first_line(error)})",
             where,
@@ -141,14 +141,14 @@ def open_session(
     return spark
 
 
-def _start_local(found: Mapping[str, str], log: Path) -> SparkSession:
-    _make_catalog_folder(found)
+def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
+    _make_catalog_folder(settings)
     if SparkContext._active_spark_context is None:  # noqa: SLF001
         # The executors run on this machine: they use the same Python, with the same packages.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         log.parent.mkdir(parents=True, exist_ok=True)
         launch = SparkConf(loadDefaults=False)
-        for key, value in found.items():
+        for key, value in settings.items():
             if _LAUNCH_SETTINGS.match(key):
                 launch.set(key, value)
         with log.open("ab") as sink:
@@ -159,7 +159,7 @@ def _start_local(found: Mapping[str, str], log: Path) -> SparkSession:
         _started.append(_Java(gateway.proc, log, offset))
         SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # there is no public API
     builder = SparkSession.builder.appName("tidemark")
-    for key, value in found.items():
+    for key, value in settings.items():
         builder = builder.config(key, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     return builder.getOrCreate().newSession()
@@ -190,21 +190,21 @@ def exit_failure(status: int, *, is_out_of_memory: bool, log: Path) -> Failure:
     return Failure(f"Spark's Java process has ended ({how})", str(log), fix)
 
 
-def _connect_remote(found: Mapping[str, str]) -> SparkSession:
+def _connect_remote(settings: Mapping[str, str]) -> SparkSession:
     from pyspark.sql.connect.session import SparkSession as Remote  # loads gRPC
 
     # dbt sets spark.sql.catalogImplementation on every server; a remote server does not allow it.
     warnings.filterwarnings("ignore", message="Failed to set spark.sql.catalogImplementation")
-    spark = Remote.builder.remote(found["spark.remote"]).create()
-    for key, value in found.items():
+    spark = Remote.builder.remote(settings["spark.remote"]).create()
+    for key, value in settings.items():
         if key.startswith("spark.sql."):
             spark.conf.set(key, value)
     return spark  # type: ignore[return-value]  # the same methods, another class
 
 
-def _make_catalog_folder(found: Mapping[str, str]) -> None:
+def _make_catalog_folder(settings: Mapping[str, str]) -> None:
     """Creates the folder of a catalog on SQLite, which creates only its file."""
-    for key, value in found.items():
+    for key, value in settings.items():
         if key.endswith(".uri") and (file := _catalog_file(value)):
             file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -220,7 +220,7 @@ def _render(value: Any, path: Path) -> Any:
         return value
     jinja = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
     for name in ("as_number", "as_native", "as_bool", "as_text"):
-        jinja.filters[name] = lambda found: found
+        jinja.filters[name] = lambda text: text
     try:
         return jinja.from_string(value).render(env_var=_env_var, invocation_id=str(uuid.uuid4()))
     except jinja2.TemplateError as error:
@@ -228,10 +228,10 @@ def _render(value: Any, path: Path) -> Any:
 
 
 def _env_var(name: str, default: str | None = None) -> str:
-    found = os.environ.get(name, default)
-    if found is None:
+    text = os.environ.get(name, default)
+    if text is None:
         raise jinja2.UndefinedError(f"the environment variable {name} is not set")
-    return found
+    return text
 
 
 def _first_line(error: Exception) -> str:

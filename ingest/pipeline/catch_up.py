@@ -55,21 +55,21 @@ class ProgressTimeout:
     _pause: float = POLL_SECONDS
     _log_interval: float = _LOG_SECONDS
 
-    def wait(self, found: WaitReason) -> None:
+    def wait(self, reason: WaitReason) -> None:
         """Sleeps until the next poll, and logs the reason from time to time. Raises Failure without progress."""
         now = time.monotonic()
-        if found.where != self._where:
-            self._where, self._state, self._started, self._last_progress = found.where, found.state, now, now
+        if reason.where != self._where:
+            self._where, self._state, self._started, self._last_progress = reason.where, reason.state, now, now
             self._pause, self._log_interval = POLL_SECONDS, _LOG_SECONDS
-            self._log_line(now, f"{found.where}: waiting, as {found.what}")
-        elif found.state != self._state:
-            self._state, self._last_progress = found.state, now
+            self._log_line(now, f"{reason.where}: waiting, as {reason.what}")
+        elif reason.state != self._state:
+            self._state, self._last_progress = reason.state, now
         if (still := now - self._last_progress) >= self.seconds:
-            raise Failure(f"no progress for {still:.0f} s; {found.what}", found.where, found.fix)
+            raise Failure(f"no progress for {still:.0f} s; {reason.what}", reason.where, reason.fix)
         if now - self._last_logged >= self._log_interval:
             self._log_interval = min(2 * self._log_interval, _LONGEST_LOG_SECONDS)
             waited = f"waiting for {now - self._started:.0f} s, last progress {still:.0f} s ago"
-            self._log_line(now, f"{found.where}: {waited}, as {found.what}")
+            self._log_line(now, f"{reason.where}: {waited}, as {reason.what}")
         time.sleep(min(self._pause, self.seconds - still))
         self._pause = min(1.5 * self._pause, _LONGEST_POLL_SECONDS)
 
@@ -97,12 +97,12 @@ def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeou
         if committed is None or committed <= position:
             timeout.wait(_stream_reason(lake, source, position, committed))
             continue
-        at = _core_positions(lake.spark, source.name)
-        if _has_caught_up(lake.spark, source.name, at.get("row_state"), position, done):
+        positions = _core_positions(lake.spark, source.name)
+        if _has_caught_up(lake.spark, source.name, positions.get("row_state"), position, done):
             timeout.reset()
             return
-        runs.refresh(tuple(sorted(at.items())))
-        timeout.wait(_models_reason(source, max(position, done), at, runs))
+        runs.refresh(tuple(sorted(positions.items())))
+        timeout.wait(_models_reason(source, max(position, done), positions, runs))
 
 
 def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
@@ -110,8 +110,8 @@ def _stream_reason(lake: Lake, source: Source, position: int, committed: int | N
     active = lake.active_writers(source.name)
     slowest = [
         w
-        for (_, w), at in current_epochs(lake.positions(source.name)).items()
-        if w in active and at.position == committed
+        for (_, w), epoch in current_epochs(lake.positions(source.name)).items()
+        if w in active and epoch.position == committed
     ]
     what = f"the stream {_distance(source, committed, position, absent='has no position yet')}"
     where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
@@ -122,8 +122,8 @@ def _distance(source: Source, reached: int | None, position: int, absent: str) -
     """The distance from the position reached to `position`. absent: the text if no position was reached."""
     if reached is None:
         return absent
-    at, to = (source_kinds.position_text(source, each) for each in (reached, position))
-    return f"is at {at}, not past {to}"
+    start, to = (source_kinds.format_position(source, each) for each in (reached, position))
+    return f"is at {start}, not past {to}"
 
 
 def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
@@ -144,8 +144,8 @@ def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, positio
     )
 
 
-def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_StagedRuns") -> WaitReason:
-    modelled = at.get("row_state")
+def _models_reason(source: Source, position: int, positions: dict[str, int], runs: "_StagedRuns") -> WaitReason:
+    modelled = positions.get("row_state")
     what = f"it {_distance(source, modelled, position, absent='is not built yet')}, and "
     if runs.are_failing:
         what += "the runs of the models fail to publish"
@@ -156,7 +156,7 @@ def _models_reason(source: Source, position: int, at: dict[str, int], runs: "_St
     else:
         what += "no run of the models has staged anything"
         fix = "Run `tidemark run` at the same time"
-    state = (tuple(at.items()), tuple(runs.staged.items()))
+    state = (tuple(positions.items()), tuple(runs.staged.items()))
     return WaitReason(state, what, f"source {source.name}, model row_state", fix)
 
 
@@ -186,17 +186,17 @@ class _StagedRuns:
         except PySparkException:  # a table was dropped between the two queries
             return
         self._seen |= dict.fromkeys(name for name, _ in branches if name not in self._seen)
-        there = {name for name, _ in branches}
-        newest = next((name for name in reversed(list(self._seen)[:_RUNS]) if name in there), None)
+        staged_now = {name for name, _ in branches}
+        newest = next((name for name in reversed(list(self._seen)[:_RUNS]) if name in staged_now), None)
         self.staged = {table: snapshot for (branch, table), snapshot in branches.items() if branch == newest}
 
     def _tables(self) -> list[str]:
         """The tables that runs stage, in the order of a run."""
-        found = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
+        tables = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
         if self.spark.catalog.databaseExists("buckets"):
             names = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN buckets").collect()}
-            found += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]
-        return found
+            tables += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]
+        return tables
 
     def _branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
         """By branch of a run and table: the Iceberg snapshot."""
@@ -205,5 +205,5 @@ class _StagedRuns:
         query = " UNION ALL ".join(
             f"SELECT name, '{table}' AS of, snapshot_id FROM {table}.refs WHERE name LIKE 'run_%'" for table in tables
         )
-        found = {(row["name"], row["of"]): row["snapshot_id"] for row in self.spark.sql(query).collect()}
-        return {key: found[key] for key in sorted(found, key=lambda key: tables.index(key[1]))}
+        branches = {(row["name"], row["of"]): row["snapshot_id"] for row in self.spark.sql(query).collect()}
+        return {key: branches[key] for key in sorted(branches, key=lambda key: tables.index(key[1]))}

@@ -18,7 +18,7 @@ from ingest.lake.source_tables import SourceTable
 from ingest.pipeline.supervisor import Job, Supervisor, describe_unexpected
 from ingest.snapshot.snapshotter import Snapshotter
 from ingest.sources import source_kinds
-from ingest.sources.source_jobs import SourceJobs
+from ingest.sources.interface.source_jobs import SourceJobs
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.open_batch import Batch
 from ingest.stream.stream_writer import StreamWriter
@@ -44,7 +44,7 @@ class _Opened:
 class Jobs:
     """Streams and snapshots of the sources in `settings`; either kind may be left out.
 
-    writers: the numbers of the stream writers to run here (None: all); writers to be removed run with writer 1.
+    writers: the numbers of the stream writers to run here (None: all).
     on_stored: called by a writer's thread with each batch whose position is stored.
     on_over: called when `is_over` has become true.
     """
@@ -169,9 +169,9 @@ class Jobs:
 
     def catch_up_targets(self) -> dict[str, int]:
         """By source: a position past everything committed so far. Unreachable sources are missing."""
-        found: dict[str, int] = {}
-        self._add_targets(found)
-        return found
+        targets: dict[str, int] = {}
+        self._add_targets(targets)
+        return targets
 
     def _add_targets(self, targets: dict[str, int]) -> None:
         for name, opened in list(self._opened.items()):
@@ -179,7 +179,7 @@ class Jobs:
                 try:
                     targets[name] = opened.source.watermark()
                 except Exception as error:
-                    if not isinstance(error, TidemarkError) and source_kinds.unavailable(error, name) is None:
+                    if not isinstance(error, TidemarkError) and source_kinds.as_unavailable(error, name) is None:
                         raise
                     _log.debug("source %s: can't read its current position: %s", name, error)
 
@@ -191,8 +191,8 @@ class Jobs:
         try:
             return self._have_reached(targets)
         except Exception as error:
-            if found := source_kinds.unavailable(error, self._location):
-                self._repeats.occurred(f"{found} Retrying.", key=found.what)
+            if known_error := source_kinds.as_unavailable(error, self._location):
+                self._repeats.occurred(f"{known_error} Retrying.", key=known_error.what)
                 return False
             raise
 
@@ -224,20 +224,21 @@ class Jobs:
         if supervisor.error is not None:
             return [f"source {source}: {_text(supervisor.error)}"]
         if target is None:
-            holders = source_kinds.holders(self._settings.sources[source], self._settings.settings)
+            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
             return [f"source {source}: its jobs have not started{_waiting_for(holders)}"]
         lines = []
         queued = self._pending_tables(source, self._lake.tables.read(source).values())
         if queued:
-            holders = source_kinds.holders(self._settings.sources[source], self._settings.settings)
+            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
             names = ", ".join(sorted(table.table_name for table in queued))
             lines.append(f"source {source}: snapshots not complete: {names}{_waiting_for(holders)}")
         committed = self.committed_position(source)
         if committed is not None and committed <= target:
-            at, to = (
-                source_kinds.position_text(self._settings.sources[source], position) for position in (committed, target)
+            start, to = (
+                source_kinds.format_position(self._settings.sources[source], position)
+                for position in (committed, target)
             )
-            lines.append(f"source {source}: committed up to {at} of {to}")
+            lines.append(f"source {source}: committed up to {start} of {to}")
         return lines
 
     def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
@@ -255,14 +256,14 @@ class Jobs:
 
     def committed_position(self, source: str) -> int | None:
         """The minimum position of a source's writers that run here; None if none runs here."""
-        return min((w.progress.position.position for w in self._active_writers(source)), default=None)
+        return min((w.progress.position.position for w in self._writers(source)), default=None)
 
-    def _active_writers(self, source: str) -> list[StreamWriter]:
-        return [w for w in self._opened[source].writers if not w.has_left] if source in self._opened else []
+    def _writers(self, source: str) -> tuple[StreamWriter, ...]:
+        return self._opened[source].writers if source in self._opened else ()
 
     def _make_supervisor(self, source: Source) -> Supervisor:
         def explain(error: BaseException) -> Unavailable | None:
-            return source_kinds.unavailable(error, self._location)
+            return source_kinds.as_unavailable(error, self._location)
 
         return Supervisor(source.name, lambda: self._open_jobs(source), explain, self._on_change)
 
@@ -270,7 +271,7 @@ class Jobs:
         """Creates the jobs of a source from the stored state."""
         self._lake.upsert_source(described.name, described.snapshot_hold)
         running = self._numbers if self._kinds[0] else ()
-        source = source_kinds.jobs(
+        source = source_kinds.open_jobs(
             self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait
         )
         try:
@@ -288,8 +289,7 @@ class Jobs:
         writers = []
         for source_stream in source.streams if stream else ():
             position = source_stream.position
-            number = 1 if source_stream.departure else position.writer
-            if self._numbers is None or number in self._numbers:
+            if self._numbers is None or position.writer in self._numbers:
                 writer = source.writer(source_stream, CommitHooks(after_store=self._on_writer_stored), snapshotter)
                 writers.append(writer)
                 jobs.append(Job(f"stream {source.name} {position.writer}", writer.run, writer.stop))
@@ -302,7 +302,7 @@ class Jobs:
     def _on_writer_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. The batch is visible once all other writers, including idle ones, reach it."""
         if batch.rows:
-            for writer in self._active_writers(batch.position.source):
+            for writer in self._writers(batch.position.source):
                 writer.request_position()
         self._on_stored(batch)
 
@@ -344,5 +344,5 @@ def _text(error: BaseException) -> str:
 
 
 def _waiting_for(holders: Iterable[str]) -> str:
-    held = ", ".join(holders)
-    return f", waiting for open transactions: {held}" if held else ""
+    open_transactions = ", ".join(holders)
+    return f", waiting for open transactions: {open_transactions}" if open_transactions else ""

@@ -32,8 +32,8 @@ def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iter
         expired = lake.expire_snapshots(settings.iceberg_snapshot_retention_seconds)
         folders = lake.remove_empty_folders()
     except (PySparkException, Py4JJavaError, OSError) as error:
-        if found := unavailable(error, lake.location):
-            raise found from error
+        if known_error := unavailable(error, lake.location):
+            raise known_error from error
         raise Failure(
             f"maintenance failed ({one_line(first_message_line(str(error)))[:500]})", "the raw tables"
         ) from error

@@ -180,7 +180,7 @@ class Pipeline:
         except Failure as error:
             failure = error
         except Exception as error:
-            if not (failure := source_kinds.unavailable(error, self._lake.location)):
+            if not (failure := source_kinds.as_unavailable(error, self._lake.location)):
                 raise
         if failure is None:
             self._failed_runs = 0
@@ -201,7 +201,7 @@ class Pipeline:
             try:
                 self._awaits_position = self._has_pending_snapshots(self._run_positions)
             except Exception as error:
-                if source_kinds.unavailable(error, self._lake.location) is None:
+                if source_kinds.as_unavailable(error, self._lake.location) is None:
                     raise
                 self._awaits_position = True
 
@@ -209,12 +209,12 @@ class Pipeline:
         """Called in a writer's thread. A position without rows causes a run only if something waits for it: a snapshot,
         a new or dropped table, rows of another writer, or own rows past the stored position.
         """
-        at = batch.position
+        position = batch.position
         if batch.rows:
-            self._committed[at.source, at.writer] = at.position + batch.has_events_past_position
-        unseen = max((p for (source, _), p in list(self._committed.items()) if source == at.source), default=0)
+            self._committed[position.source, position.writer] = position.position + batch.has_events_past_position
+        unseen = max((p for (source, _), p in list(self._committed.items()) if source == position.source), default=0)
         if (
-            unseen > self._run_positions.get(at.source, 0)
+            unseen > self._run_positions.get(position.source, 0)
             or self._awaits_position
             or self._tables_version() != self._run_tables_version
         ):

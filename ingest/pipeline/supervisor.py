@@ -108,14 +108,14 @@ class Supervisor:
                     self._set_error(None)
                 return
             tries = 1 if time.monotonic() - began >= self._steady_seconds else tries + 1
-            found = self._explain(error)
-            self._adapt_steady_seconds(found or error)
+            explained = self._explain(error)
+            self._adapt_steady_seconds(explained or error)
             pause = MANUAL_ACTION_SECONDS
-            if found is not None:
+            if explained is not None:
                 pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
             if not self._stopping.is_set():
-                self._log_failure(found or error)
-            self._set_error(found or error)
+                self._log_failure(explained or error)
+            self._set_error(explained or error)
             self._stopping.wait(pause)
 
     def _adapt_steady_seconds(self, failure: BaseException) -> None:

@@ -90,11 +90,11 @@ class Project:
         self._options = ["--project-dir", str(folder), "--profiles-dir", self._profiles]
         if target:
             self._options += ["--target", target]
-        found = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
-        if not isinstance(found.result, Manifest):
+        parsed = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
+        if not isinstance(parsed.result, Manifest):
             what, where = "the dbt project can't be parsed", "dbt_project.yml"
-            raise _make_failure(str(found.exception), what, where, _error_line(found), lake=self._lake_location)
-        self.manifest = found.result
+            raise _make_failure(str(parsed.exception), what, where, _error_line(parsed), lake=self._lake_location)
+        self.manifest = parsed.result
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""

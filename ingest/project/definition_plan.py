@@ -94,16 +94,16 @@ def render_plan(steps: list[PlannedChange]) -> None:
 def find_deleted(spark: SparkSession, project: Project) -> dict[str, str]:
     """The definitions that the lake has, published or not, and the project no longer has: the reason by name."""
     definitions = project.definitions
-    found: set[str] = set()
+    deleted: set[str] = set()
     if spark.catalog.tableExists("core.model_watermarks"):
         rows = spark.sql("SELECT DISTINCT model FROM core.model_watermarks WHERE definition_hash IS NOT NULL").collect()
-        found |= {row["model"] for row in rows}
+        deleted |= {row["model"] for row in rows}
     if spark.catalog.databaseExists("buckets"):
         tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
         logged = {table.removesuffix("__ops") for table in tables if table.endswith("__ops")}.difference(definitions)
-        found |= {name for name in logged if "superseded_by" in spark.table(f"buckets.{name}__ops").columns}
+        deleted |= {name for name in logged if "superseded_by" in spark.table(f"buckets.{name}__ops").columns}
     others = {node.name for node in project.manifest.nodes.values()}
     return {
         name: "its model is no longer a definition" if name in others else "its model no longer exists"
-        for name in sorted(found.difference(definitions))
+        for name in sorted(deleted.difference(definitions))
     }

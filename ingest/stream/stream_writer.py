@@ -12,7 +12,6 @@ unfinished transaction may be committed earlier; they are not visible until the 
 import threading
 import time
 from dataclasses import replace
-from typing import Protocol
 
 from ingest.common.errors import Failure
 from ingest.common.records import EventBatch
@@ -29,23 +28,8 @@ from ingest.stream.stream_feed import Feed
 READ_SECONDS, DRAIN_SECONDS = 0.05, 0.3
 
 
-class ExitCondition(Protocol):
-    """Ends a stream writer that is being removed."""
-
-    def target(self) -> int | None:
-        """The position that the writer has to pass before it ends, None while that is not known. Called in every step
-        of the loop.
-        """
-
-    def leave(self) -> None:
-        """The writer has passed the target: remove it."""
-
-
 class StreamWriter:
-    """One writer of a source. `run` it once, in any thread; `stop` it from any other.
-
-    position: the stored one. has_left: whether the writer was removed by its exit condition.
-    """
+    """One writer of a source. `run` it once, in any thread; `stop` it from any other. position: the stored one."""
 
     def __init__(
         self,
@@ -54,13 +38,10 @@ class StreamWriter:
         position: Position,
         settings: JobSettings,
         hooks: CommitHooks | None = None,
-        exit_condition: ExitCondition | None = None,
     ) -> None:
-        self.has_left = False
         self._lake = lake
         self._feed = feed
         self._settings = settings
-        self._exit_condition = exit_condition
         self._committer = BatchCommitter(lake, feed.acknowledge, position, hooks or CommitHooks())
         self._batch = self._new_batch(position)
         self._position_queued_at = time.monotonic()
@@ -81,15 +62,12 @@ class StreamWriter:
         self._position_queued_at = 0.0
 
     def run(self, until: int | None = None) -> Progress:
-        """Stream until `stop`, or until the stored position is past `until` or past the exit condition's target.
-
-        Raises what ended it.
-        """
+        """Stream until `stop`, or until the stored position is past `until`. Raises what ended it."""
         self._committer.start()
         self._feed.start()
         try:
-            while not self._is_over(target := self._target(until)):
-                self._step(target)
+            while not self._is_over(until):
+                self._step(until)
             self._feed.finish()
             self._drain(until)
             self._committer.finish()
@@ -99,27 +77,19 @@ class StreamWriter:
             raise
         finally:
             self._feed.stop()
-        if self._exit_condition is not None and self._has_passed(self._exit_condition.target()):
-            self._exit_condition.leave()
-            self.has_left = True
         return self.progress
 
-    def _target(self, until: int | None) -> int | None:
-        return until if self._exit_condition is None else self._exit_condition.target()
+    def _is_over(self, until: int | None) -> bool:
+        has_passed = until is not None and self.progress.position.position > until
+        return self._stop.is_set() or has_passed or self._committer.failure is not None
 
-    def _has_passed(self, target: int | None) -> bool:
-        return target is not None and self.progress.position.position > target
-
-    def _is_over(self, target: int | None) -> bool:
-        return self._stop.is_set() or self._has_passed(target) or self._committer.failure is not None
-
-    def _step(self, target: int | None) -> None:
+    def _step(self, until: int | None) -> None:
         received = self._feed.read(READ_SECONDS)
         if isinstance(received, StreamReset):
             self._restart(received)
         elif received is not None:
             self._add(received)
-        self._flush_if_due(target, is_position_requested=isinstance(received, EventBatch) and received.reply_requested)
+        self._flush_if_due(until, is_position_requested=isinstance(received, EventBatch) and received.reply_requested)
 
     def _drain(self, until: int | None) -> None:
         """Commit what is read; after `stop` also what the feed has read and not yet returned."""
@@ -135,13 +105,13 @@ class StreamWriter:
         self.progress.transactions += received.transactions
         self._batch.add(received)
 
-    def _flush_if_due(self, target: int | None, *, is_position_requested: bool) -> None:
+    def _flush_if_due(self, until: int | None, *, is_position_requested: bool) -> None:
         batch = self._batch
         state = FlushState(
             size=batch.size,
             age=batch.age(),
             has_advanced=batch.has_advanced,
-            crosses_target=batch.crosses(target),
+            crosses_target=batch.crosses(until),
             is_position_requested=is_position_requested,
             position_age=time.monotonic() - self._position_queued_at,
             is_committer_idle=self._committer.is_idle,

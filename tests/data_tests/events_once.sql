@@ -1,4 +1,4 @@
--- No record of the log twice among the events of each source's newest checkpoint.
+-- No raw event twice among the events of the newest checkpoint of each source.
 -- depends_on: {{ ref('events') }}
 {%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}

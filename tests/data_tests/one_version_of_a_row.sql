@@ -1,4 +1,4 @@
--- No row twice among those that each source's newest checkpoint changed: older versions are deleted by the same keys.
+-- No row twice among the rows that the newest checkpoint of each source changed: a run deletes older versions by key.
 -- depends_on: {{ ref('row_state') }}
 {%- set tested = tidemark.tested_positions('row_state') %}
 {%- if not tested %}

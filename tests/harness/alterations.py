@@ -1,4 +1,4 @@
-"""Alterations of tables, one table each: the statements, and what the lake is to make of them.
+"""DDL on tables, one table for each case: the statements, and the expected state of the lake.
 
 `{t}` in a statement is the table's name, `{publication}` that of the source's publication.
 """
@@ -13,22 +13,22 @@ Check = Callable[[PostgresJobs, str], None]
 
 
 class Outcome(Enum):
-    """What a step makes of the table, which then equals the source's, unless said otherwise."""
+    """The effect of a step on the table. The table then equals the source's, unless stated otherwise."""
 
-    EQUAL = "whatever it took"
-    SAME = "the stream is enough: no new snapshot"
-    ANEW = "a new snapshot of the same generation"
-    GENERATION = "another generation; the one before has ended"
-    FIRST = "the generation of the beginning again, with a new snapshot"
-    ENDED = "its rows leave, and nothing has its name"
-    KEPT = "as it was, though the source's is another by now"
-    LEFT_OUT = "not in the lake"
-    UNASKED = "nothing is said of it"
+    EQUAL = "equal to the source's, by stream or snapshot"
+    SAME = "equal by the stream alone, without a new snapshot"
+    RESNAPSHOT = "a new snapshot of the same generation"
+    NEW_GENERATION = "a new generation; the previous one has ended"
+    FIRST_GENERATION = "the first generation again, with a new snapshot"
+    ENDED = "its rows are deleted, and no table has its name"
+    KEPT = "unchanged, although the source's table has changed"
+    EXCLUDED = "not in the lake"
+    UNCHECKED = "not checked"
 
 
 @dataclass(frozen=True)
 class Step:
-    """Statements while nobody looks, each committed by itself; then stream and snapshots catch up."""
+    """Statements, each committed by itself before the next catalog poll; then stream and snapshots catch up."""
 
     statements: tuple[str, ...]
     outcome: Outcome
@@ -37,17 +37,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Alteration:
-    """What befalls one table.
+    """The case of one table.
 
-    created: statements before the source is first looked at. said: what the log of the jobs has in the end. first:
-    what the table is before the first step.
+    created: statements before the source is read for the first time. expected_log: a message in the log of the jobs.
+    first_outcome: the state of the table before the first step.
     """
 
     name: str
     created: tuple[str, ...]
     steps: tuple[Step, ...] = ()
-    said: str = ""
-    first: Outcome = Outcome.EQUAL
+    expected_log: str = ""
+    first_outcome: Outcome = Outcome.EQUAL
 
 
 ORDERS = (
@@ -64,12 +64,14 @@ PARTS = (
 )
 
 
-def between(ddl: str, outcome: Outcome, created: tuple[str, ...] = ORDERS) -> Alteration:
-    """It is altered between two changes of its rows."""
-    first, last = "update {t} set n = n + 1 where id = 1", "update {t} set n = n + 1 where id = 2"
+def alter_between_updates(ddl: str, outcome: Outcome, created: tuple[str, ...] = ORDERS) -> Alteration:
+    """The table is altered between two changes of its rows."""
+    first, second = "update {t} set n = n + 1 where id = 1", "update {t} set n = n + 1 where id = 2"
     name = ddl.format(t="t") + (" with identity full" if created == FULL else "")
-    return Alteration(name, created, (Step((first, ddl, last, "delete from {t} where id = 3"), outcome),))
+    return Alteration(name, created, (Step((first, ddl, second, "delete from {t} where id = 3"), outcome),))
 
 
-def once(name: str, statements: tuple[str, ...], outcome: Outcome, created: tuple[str, ...] = ORDERS) -> Alteration:
+def alter_once(
+    name: str, statements: tuple[str, ...], outcome: Outcome, created: tuple[str, ...] = ORDERS
+) -> Alteration:
     return Alteration(name, created, (Step(statements, outcome),))

@@ -1,6 +1,6 @@
 """Columns that are added, dropped, renamed or retyped."""
 
-from tests.harness.alterations import ORDERS, Alteration, Check, Outcome, Step, between, once
+from tests.harness.alterations import ORDERS, Alteration, Check, Outcome, Step, alter_between_updates, alter_once
 from tests.harness.postgres_jobs import PostgresJobs
 
 NUMBERS = (*ORDERS, "alter table {t} alter note type int using n")
@@ -16,7 +16,7 @@ def _is_dropped(*names: str) -> Check:
 
 COLUMNS = (
     *(
-        between(ddl, Outcome.SAME)
+        alter_between_updates(ddl, Outcome.SAME)
         for ddl in (
             "alter table {t} add extra text",
             "alter table {t} drop note",
@@ -29,7 +29,7 @@ COLUMNS = (
         )
     ),
     *(
-        between(ddl, Outcome.ANEW)
+        alter_between_updates(ddl, Outcome.RESNAPSHOT)
         for ddl in (
             "alter table {t} add extra text default 'x'",
             "alter table {t} add extra timestamptz default clock_timestamp()",
@@ -42,7 +42,7 @@ COLUMNS = (
         )
     ),
     Alteration(
-        "a column renamed and back in one transaction is read anew only if rows were changed in it",
+        "a column renamed back in one transaction is read again only if rows changed in it",
         ORDERS,
         (
             Step(
@@ -59,12 +59,12 @@ COLUMNS = (
                         "alter table {t} rename m to n; commit"
                     ),
                 ),
-                Outcome.ANEW,
+                Outcome.RESNAPSHOT,
             ),
         ),
     ),
     *(
-        once(f"columns {name}", statements, Outcome.EQUAL, NUMBERS)
+        alter_once(f"columns {name}", statements, Outcome.EQUAL, NUMBERS)
         for name, statements in {
             "added twice": (
                 "alter table {t} add more int default 5",
@@ -95,7 +95,7 @@ COLUMNS = (
         }.items()
     ),
     Alteration(
-        "the values of a column that nobody saw are not those of a later one",
+        "values of a column dropped before the poll are not those of a later column",
         ORDERS,
         (
             Step(("alter table {t} add more int; update {t} set more = 5; alter table {t} drop more",), Outcome.EQUAL),
@@ -103,7 +103,7 @@ COLUMNS = (
         ),
     ),
     Alteration(
-        "a name that a dropped column had",
+        "a column gets the name of a dropped column",
         ORDERS,
         (
             Step(("alter table {t} drop n; insert into {t} values (77, 'x')",), Outcome.EQUAL),
@@ -117,7 +117,7 @@ COLUMNS = (
         ),
     ),
     Alteration(
-        "a column that comes back long after it was dropped is empty",
+        "a column added again long after its drop is empty",
         (*ORDERS, "alter table {t} add extra text; update {t} set extra = 'old'"),
         (
             Step(
@@ -141,23 +141,23 @@ COLUMNS = (
         tuple(
             Step(
                 (f"alter table {{t}} {alteration}", "delete from {t} where ctid = (select min(ctid) from {t})"),
-                Outcome.ANEW,
+                Outcome.RESNAPSHOT,
             )
             for alteration in ("add c text", "drop b", "rename c to d")
         ),
     ),
     *(
         Alteration(
-            f"views are told of: {told}",
+            f"views are reported: {message}",
             ORDERS,
             (
                 Step(("alter table {t} add added varchar(20)",), Outcome.SAME),
                 Step(("alter table {t} alter added type text",), Outcome.SAME),
                 Step((alteration,), Outcome.EQUAL),
             ),
-            said="{t}: " + told,
+            expected_log="{t}: " + message,
         )
-        for alteration, told in {
+        for alteration, message in {
             "alter table {t} alter n type numeric(12, 4)": "column n is now of type numeric(12,4), before of integer",
             "alter table {t} rename n to m": "column n is no longer published under this name",
             "alter table {t} drop n": "column n is no longer published under this name",

@@ -1,8 +1,8 @@
-"""Keys, replica identities and names that are others, or others for a while."""
+"""Changes of keys, replica identities and names, permanent and temporary."""
 
-from tests.harness.alterations import FULL, ORDERS, Alteration, Outcome, Step, between, once
+from tests.harness.alterations import FULL, ORDERS, Alteration, Outcome, Step, alter_between_updates, alter_once
 
-_ANOTHER = tuple(
+_CHANGED_IDENTITIES = tuple(
     Alteration(
         name,
         ORDERS,
@@ -13,7 +13,7 @@ _ANOTHER = tuple(
                     ddl,
                     "update {t} set note = 'after' where id > 3; delete from {t} where id = 1",
                 ),
-                Outcome.GENERATION,
+                Outcome.NEW_GENERATION,
             ),
             Step(("update {t} set note = 'last' where id = 5",), Outcome.SAME),
         ),
@@ -30,18 +30,22 @@ _ANOTHER = tuple(
 
 
 IDENTITIES = (
-    *_ANOTHER,
+    *_CHANGED_IDENTITIES,
     Alteration(
-        "identity switched to and fro, each time seen",
+        "identity switched and switched back, with a poll after each",
         ORDERS,
         (
-            Step(("alter table {t} replica identity full",), Outcome.GENERATION),
-            Step(("delete from {t} where id = 1", "alter table {t} replica identity default"), Outcome.FIRST),
+            Step(("alter table {t} replica identity full",), Outcome.NEW_GENERATION),
+            Step(
+                ("delete from {t} where id = 1", "alter table {t} replica identity default"), Outcome.FIRST_GENERATION
+            ),
         ),
     ),
     *(
-        once(f"{what} switched to and fro unseen", (there, inserted, back), Outcome.ANEW)
-        for what, there, inserted, back in (
+        alter_once(
+            f"{subject} switched and switched back between two polls", (change, inserted, back), Outcome.RESNAPSHOT
+        )
+        for subject, change, inserted, back in (
             (
                 "identity",
                 "alter table {t} replica identity full",
@@ -68,8 +72,8 @@ IDENTITIES = (
             ),
         )
     ),
-    once(
-        "a key swapped step by step unseen",
+    alter_once(
+        "a key swapped in several steps between two polls",
         (
             "alter table {t} drop constraint {t}_pkey; insert into {t} values (77, 'x', 1)",
             "alter table {t} replica identity full; update {t} set n = 5 where id = 77",
@@ -77,8 +81,8 @@ IDENTITIES = (
         ),
         Outcome.EQUAL,
     ),
-    once(
-        "duplicates that came and went without a key take no row with them",
+    alter_once(
+        "duplicates inserted and deleted without a key delete no other row",
         (
             "alter table {t} drop constraint {t}_pkey",
             "insert into {t} values (1, 'loaded twice', 0)",
@@ -89,7 +93,7 @@ IDENTITIES = (
         FULL,
     ),
     *(
-        between(ddl, Outcome.SAME, FULL)
+        alter_between_updates(ddl, Outcome.SAME, FULL)
         for ddl in ("vacuum full {t}", "reindex table {t}", "reindex table concurrently {t}")
     ),
 )

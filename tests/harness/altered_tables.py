@@ -1,6 +1,6 @@
-"""Tables that come, go, are renamed, partitioned, or can't be replicated; and values that the log leaves out."""
+"""Tables that are created, dropped, renamed, partitioned or can't be replicated; and values that the log omits."""
 
-from tests.harness.alterations import ORDERS, PARTS, Alteration, Check, Outcome, Step, once
+from tests.harness.alterations import ORDERS, PARTS, Alteration, Check, Outcome, Step, alter_once
 from tests.harness.postgres_jobs import PostgresJobs
 
 
@@ -8,7 +8,7 @@ def _events(jobs: PostgresJobs, table: str) -> list[dict[str, object]]:
     return jobs.events(jobs.table(table).table_id)
 
 
-def _under_the_root(jobs: PostgresJobs, table: str) -> None:
+def _has_root_name(jobs: PostgresJobs, table: str) -> None:
     events = _events(jobs, table)
     assert {event["table_name"] for event in events} == {table}
     assert len({event["partition_id"] for event in events}) == 2
@@ -21,44 +21,44 @@ def _is_partial(expected: bool) -> Check:
     return check
 
 
-def _without_generated(jobs: PostgresJobs, table: str) -> None:
+def _has_no_generated_column(jobs: PostgresJobs, table: str) -> None:
     assert {frozenset(event["columns"]) for event in _events(jobs, table)} == {frozenset({"id", "n"})}  # type: ignore[call-overload]
 
 
-def _as_written(jobs: PostgresJobs, table: str) -> None:
+def _has_literal_names(jobs: PostgresJobs, table: str) -> None:
     assert [column.name for column in jobs.table(table).columns] == ["${env:HOME}", "${spark.app.name}"]
 
 
-def _left_out(name: str, created: tuple[str, ...], change: str, said: str = "") -> Alteration:
-    return Alteration(name, created, (Step((change,), Outcome.LEFT_OUT),), said, Outcome.LEFT_OUT)
+def _excluded(name: str, created: tuple[str, ...], change: str, expected_log: str = "") -> Alteration:
+    return Alteration(name, created, (Step((change,), Outcome.EXCLUDED),), expected_log, Outcome.EXCLUDED)
 
 
 NAMES = (
-    once(
+    alter_once(
         "a table dropped and created again",
         (
             "drop table {t}; create table {t} (id int primary key, other date)",
             "insert into {t} values (1, '2026-01-01')",
         ),
-        Outcome.GENERATION,
+        Outcome.NEW_GENERATION,
     ),
-    once("a table dropped", ("drop table {t}",), Outcome.ENDED),
-    once(
-        "a table renamed away",
+    alter_once("a table dropped", ("drop table {t}",), Outcome.ENDED),
+    alter_once(
+        "a table renamed to an unselected name",
         ("alter table {t} rename to hidden_{t}; update hidden_{t} set n = 0",),
         Outcome.ENDED,
     ),
     Alteration(
-        "a table renamed in",
+        "a table renamed from an unselected name",
         ("create table hidden_{t} (id int primary key); insert into hidden_{t} values (1)",),
         (
             Step(("alter table hidden_{t} rename to {t}; insert into {t} values (2)",), Outcome.EQUAL),
             Step(("insert into {t} values (3)",), Outcome.SAME),
         ),
-        first=Outcome.LEFT_OUT,
+        first_outcome=Outcome.EXCLUDED,
     ),
     Alteration(
-        "a table renamed to another name that is selected",
+        "a table renamed to another selected name",
         ("create table {t}_old (id int primary key); insert into {t}_old values (1)",),
         (
             Step(
@@ -67,20 +67,20 @@ NAMES = (
             ),
             Step(("insert into {t} values (3)",), Outcome.SAME),
         ),
-        first=Outcome.LEFT_OUT,
+        first_outcome=Outcome.EXCLUDED,
     ),
-    once(
-        "a table renamed away without a key leaves its name to its successor",
+    alter_once(
+        "a renamed table without a key is replaced by a new table of its name",
         (
             (
                 "begin; alter table {t} rename to {t}_old; alter table {t}_old drop constraint {t}_pkey;"
                 "create table {t} (id int primary key, note text); insert into {t} values (3, 'new'); commit"
             ),
         ),
-        Outcome.GENERATION,
+        Outcome.NEW_GENERATION,
     ),
-    once(
-        "changed under a name that is not selected, and renamed back",
+    alter_once(
+        "changed under an unselected name and renamed back",
         (
             "alter table {t} rename to hidden_{t}; insert into hidden_{t} values (77, 'x', 7)",
             "alter table hidden_{t} rename to {t}",
@@ -88,22 +88,22 @@ NAMES = (
         Outcome.EQUAL,
     ),
     Alteration(
-        "a table made later",
+        "a table created later",
         (),
         (
             Step(("create table {t} (id int primary key); insert into {t} values (1)",), Outcome.EQUAL),
             Step(("insert into {t} values (2)",), Outcome.SAME),
         ),
-        first=Outcome.LEFT_OUT,
+        first_outcome=Outcome.EXCLUDED,
     ),
     Alteration(
-        "taken out of the publication and put in again",
+        "dropped from the publication and added again",
         ORDERS,
         (
             Step(('alter publication "{publication}" drop table {t}', "delete from {t} where id = 1"), Outcome.KEPT),
-            Step(('alter publication "{publication}" add table {t}',), Outcome.ANEW),
+            Step(('alter publication "{publication}" add table {t}',), Outcome.RESNAPSHOT),
         ),
-        said="{t} is left out: it is not in publication",
+        expected_log="{t} is left out: it is not in publication",
     ),
     Alteration(
         "names and keys that look like variables",
@@ -111,32 +111,32 @@ NAMES = (
             'create table {t} ("${{env:HOME}}" text primary key, "${{spark.app.name}}" text)',
             "insert into {t} values ('${{env:HOME}}', '${{spark.app.name}}')",
         ),
-        (Step((), Outcome.SAME, _as_written),),
+        (Step((), Outcome.SAME, _has_literal_names),),
     ),
 )
 
-LEFT_OUT = (
+EXCLUDED = (
     Alteration(
-        "two tables whose names are written alike",
+        "two tables with the same unquoted name",
         (
             'create schema "public.{t}"; create table "public.{t}".b (id int primary key)',
             'create table "{t}.b" (id int primary key)',
         ),
-        said="public.{t}.b is left out: another table has the same unquoted name",
-        first=Outcome.LEFT_OUT,
+        expected_log="public.{t}.b is left out: another table has the same unquoted name",
+        first_outcome=Outcome.EXCLUDED,
     ),
-    _left_out(
-        "a deferrable key is no identity",
+    _excluded(
+        "a deferrable key is no replica identity",
         ("create table {t} (id int primary key deferrable); insert into {t} values (1)",),
         "update {t} set id = 2",
     ),
-    _left_out(
+    _excluded(
         "a table without columns",
         ("create table {t} (); alter table {t} replica identity full",),
         "insert into {t} default values",
     ),
-    _left_out(
-        "a key that is generated",
+    _excluded(
+        "a generated key",
         (
             "create table {t} (n int, g int generated always as (n * 2) stored primary key)",
             "insert into {t} values (1)",
@@ -144,16 +144,16 @@ LEFT_OUT = (
         "update {t} set n = 3",
     ),
     Alteration(
-        "identity full with a generated column",  # left out on 18, without it before
+        "identity full with a generated column",  # excluded on 18; before, the column is ignored
         (
             "create table {t} (id int primary key, n int, g int generated always as (n * 2) stored)",
             "alter table {t} replica identity full; insert into {t} values (1, 1)",
         ),
-        (Step(("update {t} set n = 3; delete from {t}",), Outcome.UNASKED),),
-        first=Outcome.UNASKED,
+        (Step(("update {t} set n = 3; delete from {t}",), Outcome.UNCHECKED),),
+        first_outcome=Outcome.UNCHECKED,
     ),
-    _left_out(
-        "partitions whose identities have other keys",
+    _excluded(
+        "partitions whose replica identities have different keys",
         (
             *PARTS,
             "create unique index {t}_e on {t}_eu (id); create unique index {t}_u on {t}_us (id, region)",
@@ -163,8 +163,8 @@ LEFT_OUT = (
         "update {t} set n = -n",
         "{t} is left out: its partitions differ in their replica identity",
     ),
-    _left_out(
-        "partitions whose keys are not their root's",  # a row of one may have the key of another's
+    _excluded(
+        "partitions with a key that their root does not have",  # rows of two partitions may have equal keys
         (
             "create table {t} (id int not null, region text) partition by list (region)",
             *(
@@ -182,7 +182,7 @@ LEFT_OUT = (
 
 PARTITIONS = (
     Alteration(
-        "partitions land under their root; one is truncated, a row moves",
+        "partitions are stored under their root; one is truncated, a row moves",
         PARTS,
         (
             Step(
@@ -191,12 +191,12 @@ PARTITIONS = (
                     "truncate {t}_eu; insert into {t} values (100, 'eu', 1)",
                 ),
                 Outcome.SAME,
-                _under_the_root,
+                _has_root_name,
             ),
         ),
     ),
-    once(
-        "partitions have an identity that their root does not",
+    alter_once(
+        "partitions with a replica identity that their root does not have",
         ("update {t} set n = -n; update {t} set region = 'us' where id = 2; delete from {t} where id = 4",),
         Outcome.SAME,
         (
@@ -220,7 +220,7 @@ PARTITIONS = (
                     "create table {t}_as (like {t} including all); insert into {t}_as values (50, 'as', 1);"
                     "alter table {t} attach partition {t}_as for values in ('as')"
                 ),
-                Outcome.ANEW,
+                Outcome.RESNAPSHOT,
             ),
             (
                 "detached, changed and attached",
@@ -228,37 +228,37 @@ PARTITIONS = (
                     "alter table {t} detach partition {t}_eu; update {t}_eu set n = -n;"
                     "alter table {t} attach partition {t}_eu for values in ('eu')"
                 ),
-                Outcome.ANEW,
+                Outcome.RESNAPSHOT,
             ),
-            ("detached", "alter table {t} detach partition {t}_eu", Outcome.ANEW),
-            ("dropped", "drop table {t}_us", Outcome.ANEW),
+            ("detached", "alter table {t} detach partition {t}_eu", Outcome.RESNAPSHOT),
+            ("dropped", "drop table {t}_us", Outcome.RESNAPSHOT),
         )
     ),
     Alteration(
-        "a partition is unlogged for a while",
+        "a partition is temporarily unlogged",
         PARTS,
         (
             Step(("alter table {t}_eu set unlogged; update {t} set n = -n",), Outcome.KEPT),
-            Step(("alter table {t}_eu set logged",), Outcome.ANEW),
+            Step(("alter table {t}_eu set logged",), Outcome.RESNAPSHOT),
         ),
-        said='{t} is left out: its partition "public"."{t}_eu" is unlogged',
+        expected_log='{t} is left out: its partition "public"."{t}_eu" is unlogged',
     ),
-    once(
+    alter_once(
         "a partitioned table without partitions",
         ("create table {t}_1 partition of {t} default; insert into {t} values (1)",),
         Outcome.EQUAL,
         ("create table {t} (id int primary key) partition by range (id)",),
     ),
     Alteration(
-        "a partitioned table made later, without partitions",
+        "a partitioned table created later, without partitions",
         (),
         (
             Step(("create table {t} (id int primary key) partition by range (id)",), Outcome.EQUAL),
             Step(("create table {t}_1 partition of {t} default; insert into {t} values (1)",), Outcome.EQUAL),
         ),
-        first=Outcome.LEFT_OUT,
+        first_outcome=Outcome.EXCLUDED,
     ),
-    once(
+    alter_once(
         "partitions with columns in another order, without a key",
         (
             "delete from {t} where ctid = (select min(ctid) from {t})",
@@ -309,6 +309,6 @@ VALUES = (
             "create table {t} (id int primary key, n int, twice int generated always as (n * 2) stored)",
             "insert into {t} values (1, 1)",
         ),
-        (Step(("insert into {t} values (2, 2)",), Outcome.SAME, _without_generated),),
+        (Step(("insert into {t} values (2, 2)",), Outcome.SAME, _has_no_generated_column),),
     ),
 )

@@ -1,4 +1,4 @@
-"""What an app keeps of one bucket, op by op, as docs/reading-buckets.md says it."""
+"""The state that an app keeps of one bucket, updated op by op as docs/reading-buckets.md describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from tests.harness.pipeline import Row
 
 @dataclass
 class BucketClient:
-    """Its rows' data, the op that it is at, and the checksum of what it has read."""
+    """The data of the bucket's rows, the last op id, and the checksum of the applied ops."""
 
     rows: dict[Row, str] = field(default_factory=dict)
-    after: int = 0
+    last_op_id: int = 0
     checksum: int = 0
 
     def apply(self, op: Mapping[str, Any]) -> None:
-        assert op["op_id"] > self.after
+        assert op["op_id"] > self.last_op_id
         key = (op.get("object_type"), op.get("object_id"), op.get("row_key"))
         if op["op"] == "CLEAR":
             self.rows, self.checksum = {}, 0
@@ -24,4 +24,4 @@ class BucketClient:
             self.rows[key] = op["data"]
         elif op["op"] == "REMOVE":
             self.rows.pop(key, None)
-        self.after, self.checksum = op["op_id"], (self.checksum + op["checksum"]) % (1 << 32)
+        self.last_op_id, self.checksum = op["op_id"], (self.checksum + op["checksum"]) % (1 << 32)

@@ -1,4 +1,4 @@
-"""Processes as people and schedulers start them, with a `sources.yml` of a test's own."""
+"""Processes as users and schedulers start them, with a `sources.yml` of the test."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ TIDEMARK = (sys.executable, "-c", "from ingest.cli.main import main; main()")
 
 
 def write_sources(folder: Path, source: PostgresSource, settings: Mapping[str, object] | None = None) -> Path:
-    """A sources.yml in `folder` with this source alone; gives its path."""
+    """Writes a sources.yml with this one source into `folder`; returns its path."""
     postgres = {**source.model_dump(mode="json", exclude={"name"}), "dsn": source.dsn.get_secret_value()}
     file = folder / "sources.yml"
     file.write_text(
@@ -24,8 +24,8 @@ def write_sources(folder: Path, source: PostgresSource, settings: Mapping[str, o
     return file
 
 
-def finished(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process in `folder`, when it has ended, with what it said."""
+def run_command(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in `folder` until it ends; returns its exit code and output."""
     return subprocess.run(
         command,
         cwd=folder,

@@ -1,4 +1,6 @@
-"""Models of `core` rendered without dbt, over views that a test makes: what a model selects, by Spark alone."""
+"""Models of `core` rendered without dbt over views that a test creates: the rows that a model selects, with Spark
+alone.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,8 @@ FILES = [
 
 
 class CoreModels:
-    """The macros of the project as `macros`, with Spark behind `run_query`. built: the views that count as tables that
-    are there. Other macros are replaced by setting them.
+    """The project's macros as `macros`, with Spark behind `run_query`. built: the views that count as existing tables.
+    A test replaces other macros by setting them.
     """
 
     macros: Any
@@ -33,13 +35,15 @@ class CoreModels:
             load_relation=lambda relation: relation if relation in built else None,
             execute=True,
             graph={},
-            invocation_id="one",
+            invocation_id="first",
             target=SimpleNamespace(schema="core"),
             selected_resources=[],
         )
 
     def select(self, model: str, this: str | None = None) -> list[Row]:
-        """The rows that a model selects. Its inputs are the views of their names; this: the view that is its table."""
+        """The rows that a model selects. Its inputs are the views of their names; this: the view in place of its own
+        table.
+        """
         text = (ROOT / f"models/core/{model}.sql").read_text()
         query = (
             Environment(autoescape=False, extensions=["jinja2.ext.do"])
@@ -58,5 +62,5 @@ class CoreModels:
         return rows
 
     def view(self, name: str, columns: str, *rows: tuple[Any, ...]) -> None:
-        """Makes a view of rows with these columns."""
+        """Creates a view of rows with these columns."""
         self._spark.createDataFrame(list(rows), columns).createOrReplaceTempView(name)

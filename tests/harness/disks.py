@@ -39,21 +39,21 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[Disk]:
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     mount = f'mount -t tmpfs -o size={megabytes}m none "$0" && echo ready && exec sleep infinity'
     command = ["unshare", *user, "--mount", "sh", "-c", mount, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as holder:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as mount_process:
         try:
-            assert holder.stdout is not None
-            yield _Tmpfs(folder, holder.pid) if holder.stdout.readline() == "ready\n" else _Limits(folder)
+            assert mount_process.stdout is not None
+            yield _Tmpfs(folder, mount_process.pid) if mount_process.stdout.readline() == "ready\n" else _Limits(folder)
         finally:
-            holder.kill()
+            mount_process.kill()
 
 
 class _Tmpfs:
-    def __init__(self, folder: Path, holder: int) -> None:
+    def __init__(self, folder: Path, mount_process: int) -> None:
         enter = ["--mount"] if os.geteuid() == 0 else ["--user", "--preserve-credentials", "--mount"]
-        self._enter = ("nsenter", f"--target={holder}", *enter)
+        self._enter = ("nsenter", f"--target={mount_process}", *enter)
         self.command: Sequence[str] = (*self._enter, "env", f"--chdir={folder}")
         self.folder = folder
-        self.outside = Path(f"/proc/{holder}/root{folder}")
+        self.outside = Path(f"/proc/{mount_process}/root{folder}")
 
     def fill(self) -> None:
         with suppress(OSError), (self.outside / "filler").open("wb", buffering=0) as filler:
@@ -65,8 +65,8 @@ class _Tmpfs:
 
     def set_read_only(self, read_only: bool) -> None:
         # A disk with files open for writing can't be remounted read-only, so a read-only bind mount covers it.
-        above = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"' if read_only else 'umount --lazy "$0"'
-        subprocess.run([*self._enter, "sh", "-c", above, str(self.folder)], check=True)
+        script = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"' if read_only else 'umount --lazy "$0"'
+        subprocess.run([*self._enter, "sh", "-c", script, str(self.folder)], check=True)
 
 
 class _Limits:
@@ -87,5 +87,5 @@ class _Limits:
     def _limit(size: int) -> None:
         for process in psutil.Process().children(recursive=True):
             if process.name().startswith(("python", "java")):
-                _, most = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
-                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, most))
+                _, hard_limit = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, hard_limit))

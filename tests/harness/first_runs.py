@@ -1,8 +1,8 @@
-"""What people try first in a new lake: a run before there is anything to read, one of a part, one while nothing is
-landed; then `tidemark run --until-caught-up`.
+"""The first commands in a new lake: a run before any source was read, a run of one model, a run before the first
+batch; then `tidemark run --until-caught-up`.
 
-python -m tests.harness.first_runs QUERY: writes what the refused ones say, and the first column of what the query
-gives in the end.
+python -m tests.harness.first_runs QUERY: writes the messages of the refused commands, and the first column of the
+query's result.
 """
 
 import sys
@@ -16,11 +16,11 @@ from ingest.project.dbt_project import Project
 
 
 def main(query: str) -> None:
-    """Run, then go on until all is caught up with."""
+    """Runs the commands until all sources are caught up."""
     spark = open_session()
-    refused("build")
+    assert_refused("build")
     lake = Lake(spark)
-    refused("run", "--select", "checkpoints")
+    assert_refused("run", "--select", "checkpoints")
     pipeline = Pipeline(lake, load(), Project())
     pipeline.model()
     with pipeline.running():
@@ -28,8 +28,8 @@ def main(query: str) -> None:
     sys.stdout.write(f"{[row[0] for row in spark.sql(query).collect()]}\n")
 
 
-def refused(*command: str) -> None:
-    """A dbt command that has to fail."""
+def assert_refused(*command: str) -> None:
+    """Runs a dbt command that has to fail."""
     try:
         Project().invoke(*command)
     except Failure as failure:

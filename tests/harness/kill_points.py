@@ -1,6 +1,6 @@
-"""Points at which a job or a run of dbt is killed, or at which something else is done meanwhile.
+"""Points at which a job or a run of dbt is killed, or at which the test does something else.
 
-Jobs call hooks; dbt's statements are looked at before they are executed.
+Jobs call hooks; dbt's statements are intercepted before they are executed.
 """
 
 import threading
@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 
 
 class Killed(BaseException):
-    """Raised by a hook: the job ends there as if it had been killed."""
+    """Raised by a hook: the job ends as if it had been killed."""
 
 
 def call_once(work: Callable[[], object]) -> Callable[[object], None]:
-    """A hook that does `work` when it is first called."""
+    """A hook that calls `work` the first time."""
     done = threading.Event()
 
     def hook(_: object) -> None:
@@ -31,24 +31,24 @@ def call_once(work: Callable[[], object]) -> Callable[[object], None]:
 
 
 def kill(_: object) -> None:
-    """A hook that ends its job at once."""
+    """A hook that ends its job."""
     raise Killed
 
 
 class StatementKilled(Exception):
-    """Raised in place of a statement, and of all after it."""
+    """Raised in place of a statement and of all later ones."""
 
 
 @contextmanager
-def watched(look: Callable[[str], None]) -> Iterator[None]:
-    """`look` gets every statement of dbt's before it happens; what it raises happens in its place."""
+def intercept_statements(on_statement: Callable[[str], None]) -> Iterator[None]:
+    """Calls `look` with every statement of dbt before its execution; an error of `look` replaces the execution."""
     execute = Cursor.execute
 
-    def looked_at(cursor: Cursor, sql: str, *parameters: Any) -> None:
-        look(sql)
+    def intercepted(cursor: Cursor, sql: str, *parameters: Any) -> None:
+        on_statement(sql)
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = looked_at  # type: ignore[method-assign, assignment]
+    Cursor.execute = intercepted  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
@@ -56,47 +56,47 @@ def watched(look: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def killed_at(pattern: Callable[[str], bool]) -> Iterator[None]:
-    """dbt dies before the first statement that matches: none of its statements happen from there on."""
-    dead: list[str] = []
+def kill_at_statement(pattern: Callable[[str], bool]) -> Iterator[None]:
+    """Kills dbt before the first statement that matches: neither it nor any later statement is executed."""
+    killed: list[str] = []
 
-    def look(sql: str) -> None:
-        if dead or pattern(sql):
-            dead.append(sql)
+    def on_statement(sql: str) -> None:
+        if killed or pattern(sql):
+            killed.append(sql)
             raise StatementKilled(sql)
 
-    with watched(look):
+    with intercept_statements(on_statement):
         yield
-    assert dead, "no statement matched"
+    assert killed, "no statement matched"
 
 
 @contextmanager
-def meanwhile(text: str, work: Callable[[], object]) -> Iterator[None]:
-    """`work` is done before dbt's first statement with `text`."""
+def run_before_statement(text: str, work: Callable[[], object]) -> Iterator[None]:
+    """Calls `work` before dbt's first statement with `text`."""
     done: list[str] = []
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if text in sql and not done:
             done.append(sql)
-            with another_dbt():
+            with isolated_dbt():
                 work()
 
-    with watched(look):
+    with intercept_statements(on_statement):
         yield
     assert done, "no statement matched"
 
 
 @contextmanager
-def during(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
-    """`work` is done while dbt's first statement with `text` is under way: after it has planned, before it commits.
+def run_during_statement(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
+    """Calls `work` while dbt's first statement with `text` is in progress: after its planning, before its commit.
 
-    Gives a list that gets the error of the statement, if it fails.
+    Yields a list that gets the error of the statement if it fails.
     """
     done: list[str] = []
     errors: list[str] = []
     session: Any = SparkSession.builder.getOrCreate()
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if text not in sql or done:
             return
         done.append(sql)
@@ -110,14 +110,14 @@ def during(text: str, work: Callable[[], object]) -> Iterator[list[str]]:
             errors.append(str(error))
             raise
 
-    with watched(look):
+    with intercept_statements(on_statement):
         yield errors
     assert done, "no statement matched"
 
 
 @contextmanager
-def another_dbt() -> Iterator[None]:
-    """A dbt inside of another leaves to that what it had: the adapter with its connections, and the branch."""
+def isolated_dbt() -> Iterator[None]:
+    """Keeps the state of an outer dbt while another one runs: the adapter with its connections, and the branch."""
     spark = SparkSession.builder.getOrCreate()
     adapters, branch = FACTORY.adapters, spark.conf.get("spark.wap.branch", "")
     FACTORY.adapters = {}

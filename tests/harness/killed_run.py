@@ -1,4 +1,4 @@
-"""`tidemark run --until-caught-up`, killed by itself with SIGKILL: python -m tests.harness.killed_run PLACE."""
+"""`tidemark run --until-caught-up` that kills itself with SIGKILL: python -m tests.harness.killed_run KILL_POINT."""
 
 import os
 import signal
@@ -13,30 +13,30 @@ from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
-# Before a statement of dbt's, or before a call of the lake's.
+# Before a statement of dbt, or before a method call of the lake.
 STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('lake.core.events'"}
-CALLS = {"landing": "add", "storing": "store"}
+CALLS = {"committing": "add", "storing": "store_position"}
 
 
-def main(place: str) -> None:
-    """Run until killed."""
+def main(kill_point: str) -> None:
+    """Runs until the process is killed."""
 
-    def die(*_: Any, **__: Any) -> None:
+    def kill(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     execute = Cursor.execute
 
-    def until_then(cursor: Cursor, sql: str, *parameters: Any) -> None:
-        if STATEMENTS.get(place, "never") in sql:
-            die()
+    def execute_or_kill(cursor: Cursor, sql: str, *parameters: Any) -> None:
+        if STATEMENTS.get(kill_point, "never") in sql:
+            kill()
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = until_then  # type: ignore[method-assign, assignment]
+    Cursor.execute = execute_or_kill  # type: ignore[method-assign, assignment]
     lake = Lake(open_session())
     pipeline = Pipeline(lake, load(), Project())
     with pipeline.running():
-        if place in CALLS:
-            setattr(lake, CALLS[place], die)
+        if kill_point in CALLS:
+            setattr(lake, CALLS[kill_point], kill)
         pipeline.loop(until_caught_up=True)
 
 

@@ -1,7 +1,7 @@
-"""Rows that are large for the heap, in a process with a small one: python -m tests.harness.large_rows.
+"""Rows that are large for a process with a small heap: python -m tests.harness.large_rows.
 
-Prints as JSON: the error of the source after a row that is too large; and the rows of the models (table, key, n, bytes)
-before that, and after the tables with such rows are excluded.
+Prints as JSON: the source's error after a row that is too large; the rows of the models (table, key, n, bytes) before
+it, and after the tables with such rows are excluded.
 """
 
 import json
@@ -37,44 +37,48 @@ ROWS = """
 
 
 def main() -> None:
-    """Snapshots, an update beside a large value, a row that is too large, and how to continue after it."""
+    """Snapshots, an update without its large value, a row that is too large, and the recovery from it."""
     settings = load()
     (source,) = settings.sources.values()
     assert isinstance(source, PostgresSource)
     lake = Lake(open_session())
-    most = lake.folder(EVENTS).largest_row
-    assert most is not None
+    largest_row = lake.folder(EVENTS).largest_row
+    assert largest_row is not None
 
     def execute(*statements: str) -> None:
         with psycopg.connect(source.dsn.get_secret_value()) as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
-    execute(TABLES, INSERT.format("kept", int(most * LARGE)), INSERT.format("left_out", int(most * TOO_LARGE)))
-    caught_up(lake, settings)
+    execute(
+        TABLES, INSERT.format("kept", int(largest_row * LARGE)), INSERT.format("left_out", int(largest_row * TOO_LARGE))
+    )
+    run_until_caught_up(lake, settings)
     execute("update kept set n = 2")
-    caught_up(lake, settings)
-    found: dict[str, object] = {"before": rows(lake), "largest": most}
-    execute("insert into small values (2, 2)", INSERT.format("grown", int(most * TOO_LARGE)), "update kept set n = 3")
+    run_until_caught_up(lake, settings)
+    output: dict[str, object] = {"before": rows(lake), "largest": largest_row}
+    execute(
+        "insert into small values (2, 2)", INSERT.format("grown", int(largest_row * TOO_LARGE)), "update kept set n = 3"
+    )
     try:
-        caught_up(lake, settings)
+        run_until_caught_up(lake, settings)
     except Failure as failure:
-        found["failure"] = str(failure)
-    without = source.model_copy(update={"tables": (*source.tables, "!public.left_out", "!public.grown")})
-    caught_up(lake, settings.model_copy(update={"sources": {source.name: without}}))
-    found["after"] = rows(lake)
-    sys.stdout.write(f"\n{json.dumps(found)}\n")
+        output["failure"] = str(failure)
+    reduced = source.model_copy(update={"tables": (*source.tables, "!public.left_out", "!public.grown")})
+    run_until_caught_up(lake, settings.model_copy(update={"sources": {source.name: reduced}}))
+    output["after"] = rows(lake)
+    sys.stdout.write(f"\n{json.dumps(output)}\n")
 
 
-def caught_up(lake: Lake, settings: Settings) -> None:
-    """`tidemark run --until-caught-up`."""
+def run_until_caught_up(lake: Lake, settings: Settings) -> None:
+    """Runs `tidemark run --until-caught-up`."""
     pipeline = Pipeline(lake, settings, Project())
     with pipeline.running():
         pipeline.loop(until_caught_up=True)
 
 
 def rows(lake: Lake) -> list[list[object]]:
-    """What the models show."""
+    """The rows of the models."""
     return [list(row) for row in lake.spark.sql(ROWS).collect()]
 
 

@@ -1,6 +1,6 @@
-"""What the lake says a collection holds, folded document by document, and what the source says.
+"""The documents of a collection by the lake, folded from snapshot and events, and by the source.
 
-The source's documents are put into canonical Extended JSON by PyMongo, not by what the lake's were.
+The source's documents are converted to canonical Extended JSON by PyMongo, independently of the lake's.
 """
 
 import json
@@ -33,8 +33,8 @@ Document = tuple[tuple[str, str | None], ...]
 
 def canonical(document: dict[str, Any]) -> Document:
     """A document as sorted (field, JSON), None for null."""
-    found = json.loads(json_util.dumps(document, json_options=_CANONICAL))
-    return tuple(sorted((name, None if value is None else _text(value)) for name, value in found.items()))
+    fields = json.loads(json_util.dumps(document, json_options=_CANONICAL))
+    return tuple(sorted((name, None if value is None else _text(value)) for name, value in fields.items()))
 
 
 def _text(value: Any) -> str:
@@ -43,7 +43,7 @@ def _text(value: Any) -> str:
 
 @dataclass
 class MongoJobs(postgres_jobs.PostgresJobs):
-    """A source's stream writer and snapshotter, made anew for each run as a process would."""
+    """A source's stream writer and snapshot worker, created for each run as in a new process."""
 
     source: MongoSource  # type: ignore[assignment]
 
@@ -58,11 +58,11 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         return open_writer(self.lake, self.source, self.settings)
 
     def open(self) -> None:
-        """From here on what is committed is streamed."""
+        """Registers the position from which changes are streamed."""
         self.position()
 
     def resnapshot(self) -> None:
-        """What `tidemark resnapshot --all` does."""
+        """Does the same as `tidemark resnapshot --all`."""
         start_over(self.lake, self.source, self.settings)
 
     def writer(self, hooks: CommitHooks | None = None, writer: int = 1) -> StreamWriter:
@@ -76,7 +76,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         return Snapshotter(self.lake, collections, self.source.name, self.settings, hooks)
 
     def lake_documents(self, name: str) -> Counter[Document]:
-        """The collection's documents as snapshot and stream have them."""
+        """The collection's documents by snapshot and stream."""
         table = self.table(name)
         assert table.state == DONE, f"{name} is {table.state}: {table.note}"
         position = min_position(self.lake.positions(self.source.name), self.source.name)
@@ -99,10 +99,10 @@ class MongoJobs(postgres_jobs.PostgresJobs):
 
     def source_documents(self, client: Client, name: str) -> Counter[Document]:
         database, _, collection = name.partition(".")
-        found = client[database].get_collection(collection, codec_options=_EXACT).find()
-        return Counter(canonical(document) for document in found)
+        documents = client[database].get_collection(collection, codec_options=_EXACT).find()
+        return Counter(canonical(document) for document in documents)
 
-    def assert_same(self, client: Client, *names: str) -> None:
+    def assert_documents_equal(self, client: Client, *names: str) -> None:
         """Lake and source have the same documents."""
         for name in names:
             lake, source = self.lake_documents(name), self.source_documents(client, name)

@@ -1,4 +1,4 @@
-"""pgbench as a workload: what its tables' balances add up to is the same for all four after every transaction."""
+"""pgbench as a workload: the balances of its four tables have the same sum after every transaction."""
 
 import subprocess
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ _PROGRAM = str(embedded_postgres() / "pgbench")
 
 
 def pgbench_tables(database: Database) -> None:
-    """Makes and fills them."""
+    """Creates and fills the tables of pgbench."""
     subprocess.run([_PROGRAM, "-i", "-q", database.dsn], check=True, capture_output=True)
     database.execute("alter table pgbench_history replica identity full")
 
 
 @contextmanager
 def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
-    """With clients that do so many transactions a second together."""
+    """Runs clients that make `rate` transactions a second in total."""
     running = subprocess.Popen(
         [_PROGRAM, "-n", "-c", str(clients), "-R", str(rate), "-T", "1500", database.dsn],
         stdout=subprocess.DEVNULL,
@@ -34,7 +34,7 @@ def pgbench(database: Database, clients: int, rate: int) -> Iterator[None]:
 
 
 def balances(pipeline: SourcePipeline) -> dict[str, int]:
-    """What branches, tellers, accounts and the history's deltas add up to, at the published checkpoint."""
+    """The sums of branches, tellers, accounts and the history's deltas, at the published checkpoint."""
     sums = " union all ".join(
         f"select '{table}', sum(cast(columns['{column}'] as bigint) * multiplicity) from core.row_state "
         f"where source = '{pipeline.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
@@ -43,21 +43,21 @@ def balances(pipeline: SourcePipeline) -> dict[str, int]:
     return {row[0]: row[1] or 0 for row in pipeline.spark.sql(sums).collect()}
 
 
-def are_ready(pipeline: SourcePipeline, tables: int) -> bool:
-    """Whether the snapshots of so many tables are admitted."""
-    found = pipeline.rows(
+def have_ready_snapshots(pipeline: SourcePipeline, tables: int) -> bool:
+    """Whether the snapshots of this number of tables are admitted."""
+    statuses = pipeline.rows(
         "select max_by(status, checkpoint_id) from core.table_status "
         f"where source = '{pipeline.source.name}' group by table_id"
     )
-    return found == [("ready",)] * tables
+    return statuses == [("ready",)] * tables
 
 
 def assert_pgbench_equals(pipeline: SourcePipeline, database: Database) -> None:
-    """The lake's rows are the source's."""
+    """The lake's rows equal the source's."""
     assert len(set(balances(pipeline).values())) == 1
     for table, (key, balance) in TABLES.items():
-        found = pipeline.rows(
+        rows = pipeline.rows(
             f"select int(columns['{key}']), int(columns['{balance}']) from core.row_state "
             f"where source = '{pipeline.source.name}' and table_name = 'public.pgbench_{table}' and not deleted"
         )
-        assert sorted(found) == sorted(database.execute(f"select {key}, {balance} from pgbench_{table}"))
+        assert sorted(rows) == sorted(database.execute(f"select {key}, {balance} from pgbench_{table}"))

@@ -1,4 +1,4 @@
-"""A source and its pipeline, for tests: landed by the real jobs, modelled by the real dbt project.
+"""A source and its pipeline: ingested by the real jobs, modelled by the real dbt project.
 
 The project is a copy of this one with the test's own staging views and definitions.
 """
@@ -22,16 +22,18 @@ Row = tuple[Any, ...]
 
 
 class SourcePipeline:
-    """One source on its way through a lake. `sync` brings all that is committed to the outputs."""
+    """One source, its lake and its models. `sync` brings all committed changes to the outputs."""
 
     def __init__(
         self, lake: Lake, source: PostgresSource, settings: JobSettings, folder: Path, *others: Source
     ) -> None:
-        """others: sources beside the one that views are of."""
+        """others: sources without views of their own."""
         self.source = source
         self.lake = lake
         self.spark: SparkSession = lake.spark
-        self.settings = Settings(sources={each.name: each for each in (source, *others)}, settings=settings)
+        self.settings = Settings(
+            sources={each_source.name: each_source for each_source in (source, *others)}, settings=settings
+        )
         self.folder = folder
         self._project: Project | None = None
         copy_project(folder)
@@ -39,7 +41,7 @@ class SourcePipeline:
             lake.prepare(folder)
 
     def view(self, table: str, columns: Mapping[str, str]) -> str:
-        """Adds a staging view of `public.<table>`, columns cast to types; gives its name."""
+        """Adds a staging view of `public.<table>` that casts columns to types; returns its name."""
         name = f"stg_{self.source.name}__{table}"
         casts = "".join(f",\n    cast(columns['{c}'] as {t}) as {c}" for c, t in columns.items())
         return self.write(
@@ -51,12 +53,12 @@ class SourcePipeline:
         )
 
     def definition(self, name: str, query: str, **meta: Any) -> str:
-        """Adds, or replaces, a definition; its table's name is unique to the source."""
+        """Adds or replaces a definition; returns its full name, which includes the source."""
         full = f"{name}_{self.source.name}"
         return self.write(f"models/buckets/{full}.sql", f"{{{{ config(meta={meta!r}) }}}}\n{query}\n")
 
     def write(self, path: str, text: str) -> str:
-        """A file of the project; gives its stem."""
+        """Writes a file of the project; returns its stem."""
         file = self.folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
@@ -70,45 +72,45 @@ class SourcePipeline:
 
     @property
     def project(self) -> Project:
-        """Parsed when it was changed."""
+        """The project, parsed again after changes."""
         if self._project is None:
             self._project = Project(folder=self.folder)
         return self._project
 
-    def land(self) -> None:
-        """Land all that is committed, snapshots included."""
+    def ingest(self) -> None:
+        """Commits all changes of the sources to the lake, snapshots included."""
         jobs = self.jobs()
         with jobs.running():
             jobs.wait(until_caught_up=True)
 
     def jobs(self) -> Jobs:
-        """The streams and snapshotters of its sources."""
+        """The stream writers and snapshot workers of its sources."""
         return Jobs(self.lake, self.settings)
 
     def model(self, *arguments: str) -> dict[str, NodeResult]:
-        """Run dbt: `build`, without unit tests, or with the arguments given."""
-        chosen = arguments or ("build", "--exclude", "resource_type:unit_test")
-        return {outcome.name: outcome for outcome in self.project.invoke(*chosen)}
+        """Runs dbt: `build` without unit tests, or the given command."""
+        command = arguments or ("build", "--exclude", "resource_type:unit_test")
+        return {outcome.name: outcome for outcome in self.project.invoke(*command)}
 
     def sync(self) -> dict[str, NodeResult]:
-        """`land`, then `model`."""
-        self.land()
+        """`ingest`, then `model`."""
+        self.ingest()
         return self.model()
 
     def run_loop(self) -> Pipeline:
-        """The warm loop over it."""
+        """The run loop over this pipeline."""
         return Pipeline(self.lake, self.settings, self.project)
 
     def rows(self, query: str) -> list[Row]:
         """Sorted rows of a query on the lake."""
-        return in_order(tuple(row) for row in self.spark.sql(query).collect())
+        return sort_rows(tuple(row) for row in self.spark.sql(query).collect())
 
     def bucket(self, definition: str, columns: str) -> list[Row]:
         """Sorted (bucket, *columns) of a definition's rows."""
         return self.rows(f"select bucket, {columns} from buckets.{definition}")
 
     def replayed(self, definition: str) -> list[Row]:
-        """Sorted (bucket, object_id, row_key, data) of a definition's log, applied op by op."""
+        """Sorted (bucket, object_id, row_key, data) after applying a definition's log op by op."""
         state: dict[Row, str] = {}
         targets: set[int] = set()
         cleared: set[str] = set()
@@ -118,7 +120,7 @@ class SourcePipeline:
             if op.op == "PUT":
                 state[key] = op.data
             elif op.op == "REMOVE":
-                # A REMOVE of what is not there is a fault, unless that PUT is a MOVE now, or in a CLEAR.
+                # A REMOVE of a missing row is an error, unless its PUT is a MOVE now, or in a CLEAR.
                 assert state.pop(key, None) is not None or op.op_id in targets or op.bucket in cleared
             elif op.op == "MOVE":
                 targets.add(op.superseded_by)
@@ -127,23 +129,23 @@ class SourcePipeline:
                 cleared.add(op.bucket)
                 assert all(before.bucket != op.bucket for before in ops[:number])
         assert len({op.op_id for op in ops}) == len(ops)
-        return in_order((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
+        return sort_rows((bucket, oid, key, data) for (bucket, _, oid, key), data in state.items())
 
     def logged_rows(self, definition: str) -> list[Row]:
-        """The same of its rows: each as the op that wrote it has it."""
+        """The same from the definition's rows: each with the data of the op that wrote it."""
         return self.rows(
             f"select r.bucket, r.object_id, r.row_key, o.data from buckets.{definition} r "
             f"left join buckets.{definition}__ops o on r._op_id = o.op_id and r._checksum = o.checksum"
         )
 
     def snapshot_ids(self, *tables: str) -> dict[str, int]:
-        """The Iceberg snapshot that each table's main is at."""
+        """The Iceberg snapshot of each table's main branch."""
         return {
             table: self.spark.sql(f"select snapshot_id from {table}.refs where name = 'main'").collect()[0][0]
             for table in tables
         }
 
 
-def in_order(rows: Iterable[Row]) -> list[Row]:
-    """Rows of any types, NULLs first, in an order that both sides can be brought in."""
+def sort_rows(rows: Iterable[Row]) -> list[Row]:
+    """Sorts rows of any types, NULLs first, in the same order for lake and source."""
     return sorted(rows, key=lambda row: tuple((value is not None, str(value)) for value in row))

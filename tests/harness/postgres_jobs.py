@@ -1,6 +1,6 @@
-"""What the lake says a table holds, folded row by row, and what the source says.
+"""The rows of a table by the lake, folded from snapshot and events, and by the source.
 
-They have to be equal.
+The two must be equal.
 """
 
 import threading
@@ -31,14 +31,14 @@ Row = tuple[str | None, ...]
 
 @dataclass
 class PostgresJobs:
-    """A source's stream writer and snapshotter, made anew for each run as a process would."""
+    """A source's stream writer and snapshot worker, created for each run as in a new process."""
 
     lake: Lake
     source: PostgresSource
     settings: JobSettings
-    held: ExportedSnapshot | None = field(default=None, repr=False)
+    exported_snapshot: ExportedSnapshot | None = field(default=None, repr=False)
 
-    # What a replay may bring otherwise.
+    # Columns that may differ in a replay.
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at",)
 
     def watermark(self) -> int:
@@ -46,32 +46,32 @@ class PostgresJobs:
             return catalog_tables.emit_marker(connection)
 
     def open(self) -> None:
-        """Make slot and publication, so that what is committed from here on is streamed."""
+        """Creates slot and publication, so that later changes are streamed."""
         self.positions()
 
     def positions(self) -> dict[int, Position]:
-        """Where each writer goes on."""
-        positions, held = open_writers(self.lake, self.source, self.settings)
-        self.held = held or self.held
+        """The position at which each writer resumes."""
+        positions, snapshot = open_writers(self.lake, self.source, self.settings)
+        self.exported_snapshot = snapshot or self.exported_snapshot
         return positions
 
     def close(self) -> None:
-        """Let go of the snapshot at hand, if it was not used."""
-        if self.held is not None:
-            self.held.close()
-            self.held = None
+        """Releases the current exported snapshot, if it is unused."""
+        if self.exported_snapshot is not None:
+            self.exported_snapshot.close()
+            self.exported_snapshot = None
 
     def resnapshot(self) -> None:
-        """What `tidemark resnapshot --all` does."""
+        """Does the same as `tidemark resnapshot --all`."""
         self.close()
         start_over(self.lake, self.source, self.settings)
 
     def queue(self, *table_names: str) -> None:
-        """What `tidemark resnapshot TABLE` does."""
+        """Does the same as `tidemark resnapshot TABLE`."""
         assert self.lake.tables.queue_snapshots(self.source.name, "asked for", table_names) == list(table_names)
 
     def landed(self) -> int:
-        """How many rows of the stream are in the lake, seen or not."""
+        """The number of events in the lake, visible or not."""
         query = f"SELECT count(*) FROM raw.wal_events WHERE source = '{self.source.name}'"
         return int(self.lake.spark.sql(query).collect()[0][0])
 
@@ -81,24 +81,24 @@ class PostgresJobs:
         return StreamWriter(self.lake, feed, position, self.settings, hooks)
 
     def stream(self, hooks: CommitHooks | None = None) -> Progress:
-        """Stream all that is committed by now."""
+        """Streams all changes committed so far."""
         writer = self.writer(hooks)
         return writer.run(until=self.watermark())
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         self.positions()
-        held, self.held = self.held, None
-        tables = PostgresTables(self.lake, self.source, self.settings, held)
+        snapshot, self.exported_snapshot = self.exported_snapshot, None
+        tables = PostgresTables(self.lake, self.source, self.settings, snapshot)
         return Snapshotter(self.lake, tables, self.source.name, self.settings, hooks)
 
     def snapshot(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
-        """Take all snapshots that are due."""
+        """Takes all queued snapshots."""
         snapshotter = self.snapshotter(hooks)
         snapshotter.run(until_done=True)
         return snapshotter
 
     def settle(self) -> None:
-        """Stream and take snapshots until the lake has all that is committed by now."""
+        """Streams and takes snapshots until the lake has all changes committed so far."""
         self.stream()
         with self.streaming():
             self.snapshot()
@@ -106,7 +106,7 @@ class PostgresJobs:
 
     @contextmanager
     def streaming(self, hooks: CommitHooks | None = None) -> Iterator[StreamWriter]:
-        """With the stream running in a thread; what ends it before is raised."""
+        """Runs the stream in a thread; raises its error at the end of the context."""
         writer = self.writer(hooks)
         failures: list[BaseException] = []
 
@@ -127,31 +127,31 @@ class PostgresJobs:
             raise failure
 
     def table(self, table_name: str) -> SourceTable:
-        """The generation of a table that is there now."""
+        """The active generation of a table."""
         tables = self.lake.tables.read(self.source.name).values()
-        (found,) = [t for t in tables if t.table_name == table_name and t.state != ENDED]
-        return found
+        (table,) = [t for t in tables if t.table_name == table_name and t.state != ENDED]
+        return table
 
     def events(self, table_id: str | None = None) -> list[dict[str, Any]]:
-        """What may be read of the stream, each record once, in order."""
+        """The visible events of the stream, each once, in order."""
         stored = self.lake.positions(self.source.name)
         intervals = {w: readable_ranges(stored, self.source.name, w) for _, w in current_epochs(stored)}
-        found: dict[tuple[int, int, int], dict[str, Any]] = {}
+        events_by_key: dict[tuple[int, int, int], dict[str, Any]] = {}
         query = f"SELECT * FROM raw.wal_events WHERE source = '{self.source.name}'"
         for row in self.lake.spark.sql(query).collect():
             event = row.asDict()
-            at = event["commit_lsn"]
-            if not any(low <= at < high for low, high in intervals.get(event["writer"], [])):
+            commit_lsn = event["commit_lsn"]
+            if not any(low <= commit_lsn < high for low, high in intervals.get(event["writer"], [])):
                 continue
-            key = (event["writer"], at, event["commit_index"])
-            first = found.setdefault(key, event)
+            key = (event["writer"], commit_lsn, event["commit_index"])
+            first = events_by_key.setdefault(key, event)
             same = event.keys() - set(self.VARYING)
-            assert all(first[name] == event[name] for name in same), "a replay gave a record another pair"
-        events = sorted(found.values(), key=lambda e: (e["commit_lsn"], e["change_lsn"], e["commit_index"]))
+            assert all(first[name] == event[name] for name in same), "a replay gave an event another key"
+        events = sorted(events_by_key.values(), key=lambda e: (e["commit_lsn"], e["change_lsn"], e["commit_index"]))
         return [e for e in events if table_id is None or e["table_id"] == table_id]
 
     def lake_rows(self, table_name: str) -> Counter[Row]:
-        """The table's rows as snapshot and stream have them, values in column order."""
+        """The table's rows by snapshot and stream, values in column order."""
         table = self.table(table_name)
         assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
         position = self.lake.persisted_position(self.source.name)
@@ -161,11 +161,11 @@ class PostgresJobs:
         return fold(table, self.snapshot_rows(table), self.events(table.table_id))
 
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
-        """The rows of a table's snapshot that count."""
+        """The rows of a table's snapshot from attempts that are marked done."""
         return self.rows_of_snapshots(f"r.snapshot_id = '{table.snapshot_id}'")
 
     def rows_of_snapshots(self, condition: str) -> list[dict[str, Any]]:
-        """The rows that count of the snapshots that a condition picks."""
+        """The rows, from attempts that are marked done, of the snapshots that match a condition."""
         query = f"""
             SELECT r.*, c.row_keys IS NOT NULL AS again FROM raw.snapshot_rows r JOIN raw.snapshot_chunks c
             ON r.snapshot_id = c.snapshot_id AND r.chunk = c.chunk AND r.attempt = c.attempt
@@ -174,7 +174,7 @@ class PostgresJobs:
         return [row.asDict() for row in self.lake.spark.sql(query).collect()]
 
     def source_rows(self, table_name: str) -> Counter[Row]:
-        """The table's rows as SQL on the source has them."""
+        """The table's rows by SQL on the source."""
         names = ", ".join('"' + c.name.replace('"', '""') + '"' for c in self.table(table_name).columns)
         schema, _, name = table_name.partition(".")
         quoted = f'"{schema}"."{name}"'.replace('"' + name + '"', '"' + name.replace('"', '""') + '"')
@@ -191,49 +191,49 @@ class PostgresJobs:
 
 
 def fold(table: SourceTable, snapshot: list[dict[str, Any]], events: list[dict[str, Any]]) -> Counter[Row]:
-    """The rows that a table's snapshot and events make, values in column order."""
-    counted = table.key_columns is None
+    """The rows that result from a table's snapshot and events, values in column order."""
+    is_counted = table.key_columns is None
     rows: dict[str, tuple[dict[str, Any], int, int]] = {}
-    again: dict[str, tuple[int, dict[str, Any]]] = {}
-    twice: set[str] = set()
+    reread: dict[str, tuple[int, dict[str, Any]]] = {}
+    duplicates: set[str] = set()
     for row in snapshot:
         if row["again"]:
-            if row["read_lsn"] > again.get(row["row_key"], (0, {}))[0]:
-                again[row["row_key"]] = (row["read_lsn"], row["columns"])
+            if row["read_lsn"] > reread.get(row["row_key"], (0, {}))[0]:
+                reread[row["row_key"]] = (row["read_lsn"], row["columns"])
             continue
-        if not counted and row["row_key"] in rows:
-            twice.add(row["row_key"])
-        multiplicity = rows[row["row_key"]][1] if counted and row["row_key"] in rows else 0
+        if not is_counted and row["row_key"] in rows:
+            duplicates.add(row["row_key"])
+        multiplicity = rows[row["row_key"]][1] if is_counted and row["row_key"] in rows else 0
         rows[row["row_key"]] = (row["columns"], multiplicity + 1, row["partition_id"])
     for event in events:
         if event["commit_lsn"] >= (table.snapshot_lsn or 0):
-            twice.discard(event["row_key"])
-            _fold(rows, event, counted)
-            at, columns = again.get(event["row_key"], (0, {}))
-            if event["is_partial"] and at > event["commit_lsn"] and event["row_key"] in rows:
-                had = rows[event["row_key"]]
-                rows[event["row_key"]] = ({**columns, **had[0]}, *had[1:])
-    assert not twice, "rows were read by two chunks, though the log does not say that they moved between them"
+            duplicates.discard(event["row_key"])
+            _fold(rows, event, is_counted)
+            read_lsn, columns = reread.get(event["row_key"], (0, {}))
+            if event["is_partial"] and read_lsn > event["commit_lsn"] and event["row_key"] in rows:
+                row_before = rows[event["row_key"]]
+                rows[event["row_key"]] = ({**columns, **row_before[0]}, *row_before[1:])
+    assert not duplicates, "rows were read in two chunks, although the log has no move between them"
     names = [column.name for column in table.columns]
-    found: Counter[Row] = Counter()
+    counted_rows: Counter[Row] = Counter()
     for columns, multiplicity, _ in rows.values():
-        found[tuple(columns.get(name) for name in names)] += multiplicity
-    return +found
+        counted_rows[tuple(columns.get(name) for name in names)] += multiplicity
+    return +counted_rows
 
 
-def _fold(rows: dict[str, tuple[dict[str, Any], int, int]], event: dict[str, Any], counted: bool) -> None:
+def _fold(rows: dict[str, tuple[dict[str, Any], int, int]], event: dict[str, Any], is_counted: bool) -> None:
     key, op = event["row_key"], event["op"]
     if op == "truncate":
         for row in [k for k, v in rows.items() if event["partition_id"] in (None, v[2])]:
             del rows[row]
     elif op == "delete":
-        columns, multiplicity, leaf = rows.get(key, (event["columns"], 0, event["partition_id"]))
-        rows[key] = (columns, multiplicity - 1 if counted else 0, leaf)
+        columns, multiplicity, partition_id = rows.get(key, (event["columns"], 0, event["partition_id"]))
+        rows[key] = (columns, multiplicity - 1 if is_counted else 0, partition_id)
     else:
-        before = rows.get(event["old_row_key"] or key, ({}, 0, 0))
-        columns = {**before[0], **event["columns"]} if event["is_partial"] else event["columns"]
+        row_before = rows.get(event["old_row_key"] or key, ({}, 0, 0))
+        columns = {**row_before[0], **event["columns"]} if event["is_partial"] else event["columns"]
         added = op == "insert" or event["old_row_key"] is not None
-        multiplicity = rows.get(key, ({}, 0, 0))[1] + added if counted else 1
+        multiplicity = rows.get(key, ({}, 0, 0))[1] + added if is_counted else 1
         rows[key] = (columns, multiplicity, event["partition_id"])
 
 
@@ -247,7 +247,7 @@ def _value(text: str) -> str | None:
     return "".join(_ESCAPES.get(n := next(parts), n) if c == "\\" else c for c in parts)
 
 
-def in_chunks(settings: JobSettings, size: int, workers: int = 1, **others: Any) -> JobSettings:
-    """Snapshots in chunks of `size` bytes, claimed, read and landed one by one by each worker."""
-    given = {"snapshot_chunk_bytes": size, "snapshot_batch_bytes": workers * size, "snapshot_workers": workers}
-    return settings.model_copy(update={**given, **others})
+def chunk_settings(settings: JobSettings, size: int, workers: int = 1, **changes: Any) -> JobSettings:
+    """Settings for chunks of `size` bytes; each worker claims, reads and commits one chunk at a time."""
+    options = {"snapshot_chunk_bytes": size, "snapshot_batch_bytes": workers * size, "snapshot_workers": workers}
+    return settings.model_copy(update={**options, **changes})

@@ -1,4 +1,4 @@
-"""Random definitions, in words that Spark and Postgres both understand, so that the source can say what they give."""
+"""Random definitions in SQL that Spark and Postgres both understand: the source can compute the expected rows."""
 
 import json
 import random
@@ -7,7 +7,7 @@ from typing import Any
 
 from ingest.commands import op_log
 from tests.conftest import Database
-from tests.harness.pipeline import Row, SourcePipeline, in_order
+from tests.harness.pipeline import Row, SourcePipeline, sort_rows
 
 FILTERS = [
     "true",
@@ -23,7 +23,7 @@ TYPES_OF_TOTAL = ["int", "bigint", "decimal(12, 0)"]
 
 @dataclass(frozen=True)
 class Query:
-    """A definition's query, with {orders} and {customers} for its inputs, and what its `meta` says."""
+    """A definition's query, with {orders} and {customers} for its inputs, and its `meta`."""
 
     text: str
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ def rows_query(draw: random.Random) -> Query:
     )
 
 
-def whole_query(draw: random.Random) -> Query:
+def aggregate_query(draw: random.Random) -> Query:
     """An aggregate, a window, or a join."""
     where = f"where {draw.choice(FILTERS)}"
     return draw.choice(
@@ -74,12 +74,12 @@ def whole_query(draw: random.Random) -> Query:
 
 
 class Definitions:
-    """Definitions and lookups of a pipeline, drawn and drawn again; views of `orders` and `customers` below them."""
+    """The randomly changed definitions and lookups of a pipeline, over views of `orders` and `customers`."""
 
     def __init__(self, draw: random.Random, pipeline: SourcePipeline) -> None:
         self._draw, self._pipeline = draw, pipeline
-        self._present: dict[str, Query] = {}
-        # Of a definition: the column by which its lookup says who sees a bucket.
+        self._queries: dict[str, Query] = {}
+        # By definition: the column by which its lookup grants buckets.
         self._lookups: dict[str, str] = {}
         self.known: set[str] = set()
         self._customers = pipeline.view("customers", {"customer_id": "int", "region": "string"})
@@ -87,77 +87,77 @@ class Definitions:
         self._write_view()
 
     @property
-    def present(self) -> list[str]:
-        """Names of the definitions, and of the lookups."""
-        return [*self._present, *map(_lookup, self._lookups)]
+    def names(self) -> list[str]:
+        """The names of the definitions and of the lookups."""
+        return [*self._queries, *map(_lookup, self._lookups)]
 
     def change(self) -> str:
-        """Adds, changes or removes a definition or a lookup, or changes the view below them; says what."""
-        what = self._draw.choice(["define", "define", "define", "remove", "view", "lookup"])
-        if what == "view":
+        """Adds, changes or removes a definition or a lookup, or changes the views; returns a description."""
+        kind = self._draw.choice(["define", "define", "define", "remove", "view", "lookup"])
+        if kind == "view":
             self._status, self._total = self._draw.choice(STATUSES), self._draw.choice(TYPES_OF_TOTAL)
             self._write_view()
             return f"view: {self._status}, {self._total}"
-        if what == "lookup" and self._present:
-            return self._look_up(self._draw.choice(list(self._present)))
-        if what == "remove" and len(self._present) > 1:
-            name = self._draw.choice(list(self._present))
-            del self._present[name]
-            self._pipeline.remove(f"models/buckets/{self.full(name)}.sql")
+        if kind == "lookup" and self._queries:
+            return self._look_up(self._draw.choice(list(self._queries)))
+        if kind == "remove" and len(self._queries) > 1:
+            name = self._draw.choice(list(self._queries))
+            del self._queries[name]
+            self._pipeline.remove(f"models/buckets/{self.table_name(name)}.sql")
             if self._lookups.pop(name, None):
-                self._pipeline.remove(f"models/buckets/{self.full(_lookup(name))}.sql")
+                self._pipeline.remove(f"models/buckets/{self.table_name(_lookup(name))}.sql")
             return f"{name} removed"
         name = f"d{self._draw.randint(1, 3)}"
-        self._present[name] = query = self._draw.choice([rows_query, whole_query])(self._draw)
+        self._queries[name] = query = self._draw.choice([rows_query, aggregate_query])(self._draw)
         text = self._text(query, "rows" if "evaluation" in query.meta else "ref")
         self._pipeline.definition(name, text, **query.meta)
         self.known.add(name)
-        said = f"{name}: {text} {query.meta}"
-        return f"{said}\n{self._look_up(name)}" if name in self._lookups else said
+        description = f"{name}: {text} {query.meta}"
+        return f"{description}\n{self._look_up(name)}" if name in self._lookups else description
 
-    def full(self, name: str) -> str:
+    def table_name(self, name: str) -> str:
         """The name of a definition's table."""
         return f"{name}_{self._pipeline.source.name}"
 
     def expected(self, name: str, database: Database) -> list[Row]:
-        """Sorted (bucket, object_id, *columns), as SQL on the source says."""
-        looked_up = next((each for each in self._lookups if _lookup(each) == name), None)
-        query = self._present[looked_up or name]
+        """Sorted (bucket, object_id, *columns) by SQL on the source."""
+        looked_up = next((definition for definition in self._lookups if _lookup(definition) == name), None)
+        query = self._queries[looked_up or name]
         status = self._status.format("status")
         orders = f"(select id, customer, {status} as status, total from orders) as o"
-        found = []
+        rows = []
         for row in database.execute(query.text.format(row_key="", orders=orders, customers="customers as c")):
             values = dict(zip(query.columns, row, strict=True))
             bucket = self._bucket(looked_up or name, [values[c] for c in query.meta["bucket_by"]])
             if looked_up:
-                who = values[self._lookups[looked_up]]
-                found.append((self._bucket(name, [who]), bucket, who, bucket))
+                grantee = values[self._lookups[looked_up]]
+                rows.append((self._bucket(name, [grantee]), bucket, grantee, bucket))
             else:
                 oid = values[query.meta["object_id"]]
-                found.append((bucket, None if oid is None else str(oid), *row))
-        return in_order(set(found) if looked_up else found)
+                rows.append((bucket, None if oid is None else str(oid), *row))
+        return sort_rows(set(rows) if looked_up else rows)
 
-    def found(self, name: str) -> list[Row]:
-        """The same of the lake."""
-        columns = self._present[name].columns if name in self._present else ("who", "bucket_name")
-        return self._pipeline.bucket(self.full(name), ", ".join(["object_id", *columns]))
+    def actual(self, name: str) -> list[Row]:
+        """The same from the lake."""
+        columns = self._queries[name].columns if name in self._queries else ("who", "bucket_name")
+        return self._pipeline.bucket(self.table_name(name), ", ".join(["object_id", *columns]))
 
     def _look_up(self, name: str) -> str:
-        query = self._present[name]
-        self._lookups[name] = who = self._draw.choice(query.columns)
-        selected = ", ".join([f"{who} as who", *query.meta["bucket_by"]])
-        meta = {"parameters": ["who"], "bucket": self.full(name)}
+        query = self._queries[name]
+        self._lookups[name] = grantee = self._draw.choice(query.columns)
+        selected = ", ".join([f"{grantee} as who", *query.meta["bucket_by"]])
+        meta = {"parameters": ["who"], "bucket": self.table_name(name)}
         self._pipeline.write(
-            f"models/buckets/{self.full(_lookup(name))}.sql",
+            f"models/buckets/{self.table_name(_lookup(name))}.sql",
             f"{{{{ config(materialized='bucket_lookup', meta={meta!r}) }}}}\n"
-            f"-- depends_on: {{{{ ref('{self.full(name)}') }}}}\n"
+            f"-- depends_on: {{{{ ref('{self.table_name(name)}') }}}}\n"
             f"select {selected} from ({self._text(query, 'ref')})\n",
         )
         self.known.add(_lookup(name))
         return f"{_lookup(name)}: {selected}"
 
     def _text(self, query: Query, orders: str) -> str:
-        """The query over the views, with orders by `ref` or `rows`."""
+        """The query over the views; orders by `ref` or `rows`."""
         return query.text.format(
             row_key="_row_key, " if orders == "rows" else "",
             orders=f"{{{{ {orders}('{self._orders}') }}}} as o",
@@ -165,7 +165,9 @@ class Definitions:
         )
 
     def _bucket(self, name: str, values: list[Any]) -> str:
-        return op_log.make_bucket_name(self.full(name), json.dumps([None if v is None else str(v) for v in values]))
+        return op_log.make_bucket_name(
+            self.table_name(name), json.dumps([None if v is None else str(v) for v in values])
+        )
 
     def _write_view(self) -> None:
         source = self._pipeline.source.name

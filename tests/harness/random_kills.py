@@ -1,4 +1,4 @@
-"""PostgresJobs that are killed at random moments, for the random tests."""
+"""Jobs that are killed at random points, for the random tests."""
 
 import random
 import threading
@@ -12,18 +12,18 @@ from tests.harness.postgres_jobs import PostgresJobs
 
 
 class RandomKills:
-    """A context: the stream and a snapshotter or two run, are killed at random hooks, and begin anew."""
+    """A context in which the stream and one or two snapshot workers run, are killed at random hooks, and restart."""
 
-    def __init__(self, jobs: PostgresJobs, randomly: random.Random) -> None:
-        self._jobs, self._randomly = jobs, randomly
-        self._over = threading.Event()
+    def __init__(self, jobs: PostgresJobs, rng: random.Random) -> None:
+        self._jobs, self._rng = jobs, rng
+        self._is_over = threading.Event()
         self._running: list[StreamWriter | Snapshotter] = []
         self._failures: list[BaseException] = []
         makers: list[Callable[[], StreamWriter | Snapshotter]] = [
-            lambda: jobs.writer(CommitHooks(*[self._maybe] * 4)),
-            *[lambda: jobs.snapshotter(SnapshotHooks(*[self._maybe] * 5))] * randomly.randint(1, 2),
+            lambda: jobs.writer(CommitHooks(*[self._kill_at_random] * 4)),
+            *[lambda: jobs.snapshotter(SnapshotHooks(*[self._kill_at_random] * 5))] * rng.randint(1, 2),
         ]
-        self._threads = [threading.Thread(target=self._again_and_again, args=[make]) for make in makers]
+        self._threads = [threading.Thread(target=self._run_repeatedly, args=[make]) for make in makers]
 
     def __enter__(self) -> None:
         self._jobs.open()
@@ -31,24 +31,24 @@ class RandomKills:
             thread.start()
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
-        for one in list(self._running):
-            one.stop()
+        self._is_over.set()
+        for running in list(self._running):
+            running.stop()
         for thread in self._threads:
             thread.join(120)
         for failure in self._failures:
             raise failure
 
-    def _maybe(self, _: object) -> None:
-        if self._randomly.random() < 0.15:
+    def _kill_at_random(self, _: object) -> None:
+        if self._rng.random() < 0.15:
             raise Killed
 
-    def _again_and_again(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:
-        while not self._over.is_set() and not self._failures:
+    def _run_repeatedly(self, make: Callable[[], StreamWriter | Snapshotter]) -> None:
+        while not self._is_over.is_set() and not self._failures:
             try:
                 job = make()
                 self._running.append(job)
-                if self._over.is_set():
+                if self._is_over.is_set():
                     job.stop()
                 job.run()
             except Killed:

@@ -1,6 +1,6 @@
-"""A source that does whatever a production database does, drawn from a seed: tables of all shapes and their changes.
+"""A source with the changes of a production database, drawn from a seed: tables of all shapes and their changes.
 
-The same seed gives the same statements. One that the server refuses (a duplicate key) is rolled back alone.
+The same seed gives the same statements. A statement that the server refuses (a duplicate key) is rolled back alone.
 """
 
 import random
@@ -28,7 +28,7 @@ _VALUES: dict[str, list[str]] = {
     "int[]": ["'{}'", "'{1,NULL,3}'", "'{{1},{2}}'"],
     "int4range": ["'empty'", "'[1,5)'", "'(,)'"],
 }
-# What a key can be: its columns, and how to say row n's (an SQL expression for each).
+# Kinds of keys: their columns, with the SQL expression for each in row n.
 _KEYS: dict[str, dict[str, str]] = {
     "int": {"id": "{n}"},
     "text": {"id": "'k''\"' || {n}"},
@@ -43,7 +43,7 @@ _KEY_TYPES = {
     "composite": {"a": "int", "b": "text"},
     "numeric": {"id": "numeric(10, 2)"},
 }
-# How a table tells its rows apart: which replica identities it can change to, and still do so.
+# How rows are identified: the replica identities that a table can change to without becoming unreplicable.
 _SHAPES = {
     "primary key": ("full", "default"),
     "full": ("full",),
@@ -56,7 +56,7 @@ ROWS = 30
 
 @dataclass
 class Table:
-    """One of the workload's tables, as it is now."""
+    """The current shape of one of the workload's tables."""
 
     name: str
     kind: str
@@ -68,28 +68,28 @@ class Table:
         return {column: expression.format(n=n) for column, expression in _KEYS[self.kind].items()}
 
     def where(self, n: int) -> str:
-        """That a row is row n."""
+        """The condition for row n."""
         return " and ".join(f"{column} = {value}" for column, value in self.key(n).items())
 
 
 @dataclass
 class Workload:
-    """The tables of a database. `change` commits (or rolls back) a transaction, `alter` alters a table's shape."""
+    """The tables of a database. `change` commits (or rolls back) a transaction; `alter` alters a table."""
 
-    randomly: random.Random
+    rng: random.Random
     database: Database
     tables: list[Table] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    made: int = 0
+    statements: list[str] = field(default_factory=list)
+    table_count: int = 0
 
     def create(self, count: int) -> None:
-        """Makes so many tables, with rows."""
+        """Creates this number of tables, with rows."""
         for _ in range(count):
             self.add_table()
 
     def add_table(self) -> None:
-        """Makes a table of random shape."""
-        draw, self.made = self.randomly, self.made + 1
+        """Creates a table of random shape."""
+        draw, self.table_count = self.rng, self.table_count + 1
         kind = draw.choice(list(_KEYS))
         names = [f"c{i}" for i in range(draw.randint(1, 5))]
         columns = {name: draw.choice(list(_VALUES)) for name in names} | {"big": "text"}
@@ -97,7 +97,7 @@ class Workload:
         order = list(types)
         draw.shuffle(order)
         shape = draw.choice(list(_SHAPES))
-        table = Table(f"t{self.made}", kind, columns, shape)
+        table = Table(f"t{self.table_count}", kind, columns, shape)
         key = ", ".join(_KEYS[kind])
         body = ", ".join(f"{name} {types[name]}{' not null' if name in _KEYS[kind] else ''}" for name in order)
         primary = f", primary key ({key})" if shape in ("primary key", "both", "partitions") else ""
@@ -117,24 +117,24 @@ class Workload:
         self.tables.append(table)
         with self.database.connect(autocommit=False) as connection:
             for statement in statements:
-                self._do(connection, statement)
+                self._execute(connection, statement)
             for n in range(1, draw.choice([1, ROWS, ROWS])):
-                self._do(connection, self._insert(table, n))
+                self._execute(connection, self._insert(table, n))
 
     def change(self) -> None:
-        """A transaction of random changes."""
+        """Makes a transaction of random changes."""
         with self.database.connect(autocommit=False) as connection:
-            for _ in range(self.randomly.choice([1, 1, 2, 3, 8])):
-                self._do(connection, self._statement(self.randomly.choice(self.tables)))
-                if self.randomly.random() < 0.1:
+            for _ in range(self.rng.choice([1, 1, 2, 3, 8])):
+                self._execute(connection, self._statement(self.rng.choice(self.tables)))
+                if self.rng.random() < 0.1:
                     connection.execute("savepoint before")
-                    self._do(connection, self._statement(self.randomly.choice(self.tables)))
+                    self._execute(connection, self._statement(self.rng.choice(self.tables)))
                     connection.execute("rollback to before")
-            (connection.rollback if self.randomly.random() < 0.1 else connection.commit)()
+            (connection.rollback if self.rng.random() < 0.1 else connection.commit)()
 
     def alter(self) -> None:
-        """A random alteration of a random table, in a transaction of its own."""
-        draw, table = self.randomly, self.randomly.choice(self.tables)
+        """Makes a random alteration of a random table in its own transaction."""
+        draw, table = self.rng, self.rng.choice(self.tables)
         column = draw.choice(sorted(table.columns))
         alterations = {
             "add": lambda: self._add_column(table, ""),
@@ -152,10 +152,10 @@ class Workload:
         statement = alterations[draw.choice(list(alterations))]()
         if statement:
             with self.database.connect() as connection:
-                self._do(connection, statement)
+                self._execute(connection, statement)
 
     def _statement(self, table: Table) -> str:
-        draw = self.randomly
+        draw = self.rng
         n, m = draw.randint(1, ROWS), draw.randint(1, ROWS)
         column = draw.choice(sorted(table.columns))
         assign = f"{column} = {self._value(table.columns[column])}"
@@ -180,10 +180,10 @@ class Workload:
         return f"insert into {table.name} ({', '.join(values)}) values ({', '.join(values.values())})"
 
     def _value(self, kind: str) -> str:
-        return self.randomly.choice([*_VALUES[kind], "null"])
+        return self.rng.choice([*_VALUES[kind], "null"])
 
     def _add_column(self, table: Table, default: str) -> str:
-        name = f"n{self.randomly.randint(1, 10**6)}"
+        name = f"n{self.rng.randint(1, 10**6)}"
         table.columns[name] = "int"
         return f"alter table {table.name} add {name} int{default}"
 
@@ -215,7 +215,7 @@ class Workload:
     def _identify(self, table: Table) -> str:
         if not _SHAPES[table.shape]:
             return ""
-        identity = self.randomly.choice(_SHAPES[table.shape]).format(table=table.name)
+        identity = self.rng.choice(_SHAPES[table.shape]).format(table=table.name)
         return f"alter table {table.name} replica identity {identity}"
 
     def _replace(self, table: Table) -> str:
@@ -223,14 +223,14 @@ class Workload:
         self.add_table()
         return f"drop table {table.name}"
 
-    def _do(self, connection: Connection, statement: str) -> None:
-        self.said.append(statement)
+    def _execute(self, connection: Connection, statement: str) -> None:
+        self.statements.append(statement)
         if connection.autocommit:
             connection.execute(statement.encode())
             return
-        connection.execute("savepoint one")
+        connection.execute("savepoint statement")
         try:
             connection.execute(statement.encode())
         except psycopg.Error as error:
-            self.said.append(f"-- refused: {error.diag.message_primary}")
-            connection.execute("rollback to one")
+            self.statements.append(f"-- refused: {error.diag.message_primary}")
+            connection.execute("rollback to statement")

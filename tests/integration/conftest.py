@@ -1,4 +1,4 @@
-"""One Spark for all tests of a process; a lake and a source for each test."""
+"""One Spark session for all tests of a process; a lake and a source for each test."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ from tests.harness.postgres_jobs import PostgresJobs
 
 PROJECT = Path(__file__).parents[2]
 
-# py4j leaves a socket per thread to the garbage collector.
+# py4j leaves the sockets of its threads to the garbage collector.
 _PY4J = (
     "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning",
     "ignore:unclosed <socket.socket:ResourceWarning",
@@ -56,9 +56,10 @@ def spark(lake_folder: Path) -> Iterator[SparkSession]:
     os.environ["TIDEMARK_CORES"] = "2"
     path = [str(PROJECT), *filter(None, [before.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(path)
-    started = open_session("local", PROJECT / "profiles", lake_folder / "spark.log")
-    # For the processes that tests start, which are short: the JVM's second compiler costs them more than it saves.
+    # The JVM's second compiler costs the tests more CPU than it saves: three tests of op logs took 83 s of a JVM's CPU
+    # with it, 41 s without.
     os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    started = open_session("local", PROJECT / "profiles", lake_folder / "spark.log")
     yield started
     os.environ.clear()
     os.environ.update(before)
@@ -71,13 +72,13 @@ def lakes(spark: SparkSession, lake_folder: Path, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def lake(lakes: LakeFolder) -> Lake:
-    """A lake without rows."""
+    """A lake with empty raw tables."""
     return lakes.empty()
 
 
 @pytest.fixture
 def settings() -> JobSettings:
-    """Quick: nothing here waits for a time to pass."""
+    """Short intervals, so that no test waits for long."""
     return JobSettings(
         commit_interval_seconds=0.05, idle_position_seconds=0.2, status_interval_seconds=0.5, catalog_poll_seconds=0.5
     )
@@ -85,7 +86,7 @@ def settings() -> JobSettings:
 
 @pytest.fixture
 def new_source(database: Database) -> Callable[..., PostgresSource]:
-    """Makes a source of the test's database, all of whose tables in `public` are replicated."""
+    """Creates a source of the test's database; all tables of the schema `public` are replicated."""
 
     def make(**options: Any) -> PostgresSource:
         name = f"s{uuid.uuid4().hex[:12]}"
@@ -105,7 +106,7 @@ def source(new_source: Callable[..., PostgresSource]) -> PostgresSource:
 
 @pytest.fixture
 def role(database: Database) -> Iterator[str]:
-    """A role that may connect and nothing else; dropped with what it owns and may do here."""
+    """A role with the right to connect and no others; dropped with its objects and privileges in this database."""
     name = f"role_{uuid.uuid4().hex[:8]}"
     database.execute(f"create role {name} login")
     yield name
@@ -114,16 +115,16 @@ def role(database: Database) -> Iterator[str]:
 
 @pytest.fixture
 def jobs(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
-    found = PostgresJobs(lake, source, settings)
-    yield found
-    found.close()
+    postgres_jobs = PostgresJobs(lake, source, settings)
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 @pytest.fixture(scope="session")
 def mongo_server() -> Iterator[str]:
     """The connection string of a replica set."""
-    if given := os.environ.get("TIDEMARK_TEST_MONGODB_URI"):
-        yield given
+    if uri := os.environ.get("TIDEMARK_TEST_MONGODB_URI"):
+        yield uri
         return
     server = MongoServer(Path(tempfile.mkdtemp()) / "mongodb")
     try:
@@ -136,7 +137,7 @@ def mongo_server() -> Iterator[str]:
 
 @pytest.fixture
 def mongo(mongo_server: str) -> Iterator[Client]:
-    """A client, to write with."""
+    """A client for writes."""
     client: Client = MongoClient(mongo_server)
     with client:
         yield client
@@ -144,17 +145,17 @@ def mongo(mongo_server: str) -> Iterator[Client]:
 
 @pytest.fixture
 def new_mongo_source(mongo_server: str, mongo: Client) -> Iterator[Callable[..., MongoSource]]:
-    """Makes a source of a database of its own, named like it, all of whose collections are replicated."""
-    made = []
+    """Creates a source of a database with the source's name; all of its collections are replicated."""
+    databases = []
 
     def make(**options: Any) -> MongoSource:
         name = f"m{uuid.uuid4().hex[:12]}"
-        made.append(name)
+        databases.append(name)
         uri = SecretStr(options.pop("uri", mongo_server))
         return MongoSource(name=name, uri=uri, **{"collections": (f"{name}.*",), **options})
 
     yield make
-    for name in made:
+    for name in databases:
         mongo.drop_database(name)
 
 

@@ -1,4 +1,4 @@
-"""The target `cluster`: the same jobs and models on a Spark Connect server, in a process of its own."""
+"""The target `cluster`: the same jobs and models on a Spark Connect server in another process."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from ingest.devservers.server_process import PATIENCE, POLL
 from ingest.lake import Lake
 from ingest.lake.spark_session import read_settings as spark_settings
 from tests.conftest import Database
-from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.commands import TIDEMARK, run_command, write_sources
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.project_copy import ROOT
 
@@ -26,9 +26,9 @@ _STARTED = re.compile(r"Spark Connect server started at: .*:(\d+)")
 
 @contextmanager
 def connect_server(folder: Path) -> Iterator[str]:
-    """The address of a Spark Connect server with a catalogue of its own in `folder`."""
-    wanted = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
-    options = [part for key, value in wanted.items() for part in ("--conf", f"{key}={value}")]
+    """The address of a Spark Connect server with its own catalog in `folder`."""
+    server_settings = {**spark_settings("local", ROOT / "profiles"), "spark.connect.grpc.binding.port": "0"}
+    options = [part for key, value in server_settings.items() for part in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     server = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
     log = folder / "server.log"
@@ -36,11 +36,11 @@ def connect_server(folder: Path) -> Iterator[str]:
         process = subprocess.Popen([submit, *options, *server], stdout=sink, stderr=sink, cwd=folder)
     try:
         deadline = time.monotonic() + PATIENCE
-        while not (found := _STARTED.search(log.read_text())):
+        while not (match := _STARTED.search(log.read_text())):
             assert process.poll() is None, log.read_text()[-2000:]
             assert time.monotonic() < deadline, "the server did not start"
             time.sleep(POLL)
-        yield f"sc://localhost:{found[1]}"
+        yield f"sc://localhost:{match[1]}"
     finally:
         process.terminate()
         process.wait(PATIENCE)
@@ -73,8 +73,8 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     (tmp_path / "lake").mkdir()
 
-    def tidemark(*arguments: str) -> str:
-        done = finished(tmp_path, *TIDEMARK, *arguments)
+    def run_tidemark(*arguments: str) -> str:
+        done = run_command(tmp_path, *TIDEMARK, *arguments)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
         return done.stdout
@@ -82,11 +82,11 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
     with connect_server(tmp_path) as address:
         monkeypatch.setenv("TIDEMARK_TARGET", "cluster")
         monkeypatch.setenv("TIDEMARK_REMOTE", address)
-        tidemark("run", "--until-caught-up")
-        assert "it supports everything that Tidemark needs" in tidemark("check")
+        run_tidemark("run", "--until-caught-up")
+        assert "it supports everything that Tidemark needs" in run_tidemark("check")
         database.execute("update orders set status = 'shipped' where id <= 10; delete from orders where id > 995")
         database.execute("update orders set id = 2000 where id = 20; update orders set id = 2001 where id = 2000")
-        tidemark("run", "--until-caught-up")
+        run_tidemark("run", "--until-caught-up")
         pipeline.definition(
             "numbers",
             f"select _row_key, id, cast(status as int) as number from {{{{ rows('{view}') }}}}",
@@ -96,8 +96,8 @@ def test_jobs_and_models_run_on_a_spark_connect_server(
             evaluation="incremental",
         )
         database.execute("update orders set status = 'lost' where id = 15")
-        failed = finished(tmp_path, *TIDEMARK, "run", "--until-caught-up")
-        ops = [json.loads(line) for line in tidemark("ops", name, "0").splitlines()]
+        failed = run_command(tmp_path, *TIDEMARK, "run", "--until-caught-up")
+        ops = [json.loads(line) for line in run_tidemark("ops", name, "0").splitlines()]
     put = {op["object_id"] for op in ops if op["op"] == "PUT"}
     removed = {op["object_id"] for op in ops if op["op"] == "REMOVE"}
     assert put - removed == {

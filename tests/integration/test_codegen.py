@@ -1,4 +1,4 @@
-"""The generated expressions on what Postgres really prints: Spark has the source's values."""
+"""Generated staging views over values as Postgres prints them: Spark has the source's values."""
 
 import shutil
 import struct
@@ -37,9 +37,9 @@ from tests.unit.calling import Macros
 
 @dataclass(frozen=True)
 class Typed:
-    """A type with a type of Spark's: values, and the same number or text by SQL on either side.
+    """A Postgres type, its Spark type and sample values. SQL on both sides gives comparable numbers or texts.
 
-    same: makes what Spark gave comparable with what Postgres gave.
+    same: converts Spark's value for the comparison with Postgres's.
     """
 
     type: str
@@ -106,7 +106,7 @@ TYPED = [
     Typed("bytea", ["", r"\x00ff275c0a", r"\x" + "ab" * 5000], "encode({}, 'hex')", "lower(hex({}))"),
 ]
 
-# Types that stay text: as the type's output function prints it.
+# Types that stay text, as the type's output function prints them.
 TEXT = {
     "numeric": ["NaN", "Infinity", "-Infinity", "1" + "0" * 500, "-0." + "0" * 300 + "1", "1.10"],
     "numeric(39,1)": ["1" * 38 + ".5"],
@@ -123,7 +123,7 @@ TEXT = {
     "json": ['{"a":  1e400, "a": null}', "null"],
     "jsonb": ['{"b": 1, "a": "\\n"}', "null"],
     "jsonpath": ["$.a[*] ? (@ > 1)"],
-    "xml": [],  # the embedded server is built without it
+    "xml": [],  # The embedded server is built without it.
     "money": ["-92233720368547758.08"],
     "inet": ["::ffff:1.2.3.4/96", "10.0.0.1"],
     "cidr": ["10.0.0.0/8"],
@@ -181,7 +181,7 @@ TEXT = {
     "mood": ["it's", "ok"],
     "pair": ['(1,"a b")', "(,)"],
 }
-# Types of the catalogue's own, whose input functions refuse everything.
+# Types of the system catalogs, whose input functions reject every value.
 WITHOUT_INPUT = {
     *("gtsvector", "pg_node_tree", "pg_ndistinct", "pg_dependencies", "pg_mcv_list"),
     *("pg_brin_bloom_summary", "pg_brin_minmax_multi_summary"),
@@ -190,7 +190,7 @@ WITHOUT_INPUT = {
 
 @pytest.fixture
 def connection(database: Database) -> Iterator[Connection]:
-    """A session as the jobs have it, on a database whose defaults would print values otherwise."""
+    """A session with the settings of the jobs, in a database with other defaults for printing values."""
     for setting, value in {
         "datestyle": "German, DMY",
         "timezone": "Asia/Kathmandu",
@@ -206,7 +206,7 @@ def connection(database: Database) -> Iterator[Connection]:
 
 
 def make_typed_table(connection: Connection) -> None:
-    """public.typed: a column for each type, each value of it in a row, and a row of NULLs."""
+    """Creates public.typed: a column per type, each of its values in a row, and a row of NULLs."""
     connection.execute("set search_path = public, pg_catalog")
     connection.execute("""
         create type mood as enum ('it''s', 'ok');
@@ -226,18 +226,18 @@ def make_typed_table(connection: Connection) -> None:
     connection.execute("set search_path = pg_catalog")
 
 
-def staged(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
-    """The generated view of each table, on rows as COPY prints them; equal ones counted."""
+def create_views(spark: SparkSession, connection: Connection, source: PostgresSource) -> list[DataFrame]:
+    """Creates each table's generated view over rows as COPY prints them; equal rows are counted."""
     tables = catalog_tables.read_tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
     schema = "source string, table_name string, row_key string, checkpoint_id long, "
     schema += "columns map<string,string>, deleted boolean, multiplicity int"
     spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
-    return [spark.sql(rendered(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
+    return [spark.sql(render_model(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
 
-def rendered(text: str) -> str:
-    """A generated model as SQL."""
+def render_model(text: str) -> str:
+    """The SQL of a generated model."""
     macros = Macros("casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
@@ -260,26 +260,30 @@ def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTabl
 
 
 @pytest.mark.both_versions
-def test_every_type_has_the_values_that_the_source_has(
+def test_every_type_has_the_values_of_the_source(
     spark: SparkSession, connection: Connection, source: PostgresSource
 ) -> None:
     make_typed_table(connection)
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     printed = range(len(TYPED), len(TYPED) + len(TEXT))
-    wanted = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
-    wanted += [f"case when c{number} is distinct from null then format('%s', c{number}) end" for number in printed]
-    got = [f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)]
-    got += [f"c{number}" for number in printed]
-    on_source = connection.execute(f"select {', '.join(wanted)} from public.typed order by n".encode()).fetchall()
-    on_spark = view.selectExpr("n", *got).orderBy("n").drop("n").collect()
+    source_columns = [case.on_source.format(f"c{number}") for number, case in enumerate(TYPED)]
+    source_columns += [
+        f"case when c{number} is distinct from null then format('%s', c{number}) end" for number in printed
+    ]
+    spark_columns = [f"{case.on_spark.format(f'c{number}')} as v{number}" for number, case in enumerate(TYPED)]
+    spark_columns += [f"c{number}" for number in printed]
+    on_source = connection.execute(
+        f"select {', '.join(source_columns)} from public.typed order by n".encode()
+    ).fetchall()
+    on_spark = view.selectExpr("n", *spark_columns).orderBy("n").drop("n").collect()
     assert len(on_spark) == len(on_source) > 100
     converters = [case.same for case in TYPED] + [lambda value: value] * len(TEXT)
     for wanted_row, row in zip(on_source, on_spark, strict=True):
-        found = [value if value is None else same(value) for value, same in zip(row, converters, strict=True)]
-        assert found == list(wanted_row)
+        actual = [value if value is None else same(value) for value, same in zip(row, converters, strict=True)]
+        assert actual == list(wanted_row)
 
 
-def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
+def test_a_value_outside_of_sparks_range_is_null_and_keeps_its_text(
     spark: SparkSession, connection: Connection, source: PostgresSource
 ) -> None:
     connection.execute("""
@@ -289,7 +293,7 @@ def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
             (1, 'infinity', '-infinity', 'infinity', 'NaN'),
             (2, '0044-03-15 BC', '0044-03-15 BC', '0044-03-15 BC', 1.5)
     """)
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     texts = [f"_columns['{name}'] as {name}_text" for name in "dtzn"]
     rows = view.orderBy("id").selectExpr("d", "t", "z", "n", *texts).collect()
     assert [tuple(row) for row in rows] == [
@@ -375,21 +379,21 @@ def test_what_spark_can_not_hold_is_null_and_keeps_its_text(
         ("integer", ["3000000000", "1.5"]),
     ],
 )
-def test_text_that_a_column_of_another_type_has_is_raised_for(spark: SparkSession, kind: str, texts: list[str]) -> None:
-    read = rendered(cast("c", kind, {}).sql)
+def test_a_value_of_another_type_raises_an_error(spark: SparkSession, kind: str, texts: list[str]) -> None:
+    read = render_model(cast("c", kind, {}).sql)
     for text in texts:
         with pytest.raises(PySparkException, match="INVALID|MALFORMED|no such value"):
             spark.sql(f"select {read} as c from (select map('c', {literal(text)}) as columns)").collect()
 
 
-def test_text_that_is_raised_for_is_named_with_its_column_and_what_to_do(spark: SparkSession) -> None:
-    read = rendered(cast("it's", "timestamp with time zone", {}).sql)
-    said = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
-    with pytest.raises(PySparkException, match=said):
+def test_the_error_names_the_value_its_column_and_the_fix(spark: SparkSession) -> None:
+    read = render_model(cast("it's", "timestamp with time zone", {}).sql)
+    message = r"columns\['it\\'s'\] as timestamp: Postgres prints no such value as 22:01:00; edit the view"
+    with pytest.raises(PySparkException, match=message):
         spark.sql(f"select {read} as c from (select map('it\\'s', '22:01:00') as columns)").collect()
 
 
-def test_the_cases_above_are_all_built_in_types(connection: Connection) -> None:
+def test_the_cases_cover_all_built_in_types(connection: Connection) -> None:
     make_typed_table(connection)
     missing = connection.execute("""
         select typname from pg_type
@@ -408,7 +412,7 @@ ODD_NAMES = [
 ]
 
 
-def test_odd_names_and_equal_rows_come_through(
+def test_unusual_names_and_equal_rows_are_kept(
     spark: SparkSession, connection: Connection, source: PostgresSource
 ) -> None:
     table = sql.Identifier("public", "od'd \\ {{ name }}")
@@ -420,7 +424,7 @@ def test_odd_names_and_equal_rows_come_through(
     literals = sql.SQL(", ").join(map(sql.Literal, values))
     connection.execute(insert.format(table, literals))
     connection.execute(sql.SQL("insert into {} default values").format(table))
-    (view,) = staged(spark, connection, source)
+    (view,) = create_views(spark, connection, source)
     rows = view.collect()
     assert len(rows) == 4
     (nulls,) = [row for row in rows if row["id"] is None]
@@ -433,7 +437,7 @@ def test_odd_names_and_equal_rows_come_through(
     assert view.columns[6:] == ODD_NAMES[4:]
 
 
-def test_codegen_tells_what_it_wrote_and_what_it_left(
+def test_codegen_lists_written_and_unchanged_files(
     spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
 ) -> None:
     database.execute("create table a (id int primary key); create table no_key (id int)")
@@ -445,8 +449,8 @@ def test_codegen_tells_what_it_wrote_and_what_it_left(
     assert total == f"{source.name}: 1 tables, 0 files unchanged"
 
     sql_file.write_text(sql_file.read_text().replace("as id", "as a_id"))
-    left, _, total = Codegen(tried, tmp_path).write(source, settings).lines
-    assert left == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
+    unchanged, _, total = Codegen(tried, tmp_path).write(source, settings).lines
+    assert unchanged == f"kept {sql_file}, which differs; `tidemark codegen --force public.a` overwrites it"
     assert total == f"{source.name}: 1 tables, 1 files unchanged"
 
     database.execute("create table b (id int primary key)")
@@ -456,13 +460,13 @@ def test_codegen_tells_what_it_wrote_and_what_it_left(
         f"{source.name}: 1 tables, 1 files unchanged",
     ]
     only_a.check_tables_exist()
-    nobodys = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
-    assert nobodys.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
+    without_tables = Codegen(tried, tmp_path, tables=["public.*", "public.c"])
+    assert without_tables.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
     with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
-        nobodys.check_tables_exist()
+        without_tables.check_tables_exist()
 
 
-def test_spark_takes_every_view_that_is_written(
+def test_spark_accepts_every_view_that_is_written(
     spark: SparkSession, database: Database, source: PostgresSource, settings: JobSettings, tmp_path: Path
 ) -> None:
     kinds = ("text", "date", "numeric(10,2)", "timestamptz", "double precision", "bigint", "bytea", "timestamp")
@@ -492,14 +496,14 @@ def test_spark_takes_every_view_that_is_written(
 @pytest.mark.parametrize(
     "text", ["select nothing from {{ ref('row_state') }}", "select 1 as a, 2 as A", "{{ no.such }}"]
 )
-def test_a_view_that_spark_refuses_is_told_in_a_line(spark: SparkSession, text: str) -> None:
+def test_a_view_that_spark_rejects_is_reported_in_one_line(spark: SparkSession, text: str) -> None:
     problem = ViewTrial(lambda: spark).try_view(text)
     assert problem
     assert len(problem) <= 300
     assert "\n" not in problem
 
 
-def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
+def test_codegen_skips_views_that_spark_rejects_and_shows_differences(
     spark: SparkSession,
     database: Database,
     source: PostgresSource,
@@ -530,17 +534,17 @@ def test_the_command_leaves_out_what_spark_refuses_and_shows_differences(
     assert "as b_id" in Path(b).read_text()
     assert run.invoke(cli, ["codegen", "--force", "public.b"]).output.startswith(f"wrote {b}")
     assert run.invoke(cli, ["codegen", "--diff", "public.b"]).output == ""
-    for arguments, said in {
+    for arguments, message in {
         ("--force",): "no tables to overwrite",
         ("x.y",): "no source has such a table",
     }.items():
         error = run.invoke(cli, ["codegen", *arguments]).exception
         assert isinstance(error, UsageError)
-        assert said in str(error)
+        assert message in str(error)
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_source_that_can_not_be_reached_does_not_keep_the_views_of_others_from_being_written(
+def test_codegen_writes_the_views_of_other_sources_if_one_is_unreachable(
     database: Database, source: PostgresSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table a (id int primary key)")
@@ -548,8 +552,8 @@ def test_a_source_that_can_not_be_reached_does_not_keep_the_views_of_others_from
         shutil.copytree(ROOT / part, tmp_path / part)
     shutil.copy(ROOT / "dbt_project.yml", tmp_path)
     file = write_sources(tmp_path, source)
-    away = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
-    sources = {"away": away, **yaml.safe_load(file.read_text())["sources"]}
+    unreachable = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
+    sources = {"away": unreachable, **yaml.safe_load(file.read_text())["sources"]}
     file.write_text(yaml.safe_dump({"sources": sources}, sort_keys=False))
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(cli, ["codegen"])
@@ -558,7 +562,7 @@ def test_a_source_that_can_not_be_reached_does_not_keep_the_views_of_others_from
     assert "can't connect to Postgres" in str(done.exception)
 
 
-# The last millisecond of a BC year, the first of year 1, and so on.
+# The last millisecond of a BC year, the first of year 1, and similar limits.
 MOMENTS = {
     "0001-12-31 23:59:59.999+00 BC": -62135596800001,
     "0001-01-01 00:00:00+00": -62135596800000,
@@ -569,12 +573,12 @@ MOMENTS = {
 }
 
 
-def test_the_same_moments_are_shown_of_postgres_and_mongodb(spark: SparkSession) -> None:
+def test_timestamps_of_postgres_and_mongodb_have_the_same_values(spark: SparkSession) -> None:
     macros = Macros("casts/field", "casts/postgres", "casts/bson", "sql_helpers/literal")
     shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
-    rows = [(at, f'{{"$date":{{"$numberLong":"{number}"}}}}') for at, number in MOMENTS.items()]
-    found = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
-    held = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
-    assert [row.p for row in found] == [row.m for row in found]
-    assert [row.p for row in found if row.p is not None] == held
-    assert len(found) == len(held) + 2
+    rows = [(timestamp, f'{{"$date":{{"$numberLong":"{number}"}}}}') for timestamp, number in MOMENTS.items()]
+    actual_rows = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()
+    expected = [-62135596800000, 253402300799999, 253402300800000, 9223371244799999]
+    assert [row.p for row in actual_rows] == [row.m for row in actual_rows]
+    assert [row.p for row in actual_rows if row.p is not None] == expected
+    assert len(actual_rows) == len(expected) + 2

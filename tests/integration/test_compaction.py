@@ -1,4 +1,4 @@
-"""Op logs, compacted over and over: whoever reads on, from wherever, comes to the same rows and checksum."""
+"""Repeated compaction of op logs: readers at any op id reach the same rows and checksum."""
 
 import copy
 import random
@@ -24,7 +24,7 @@ Op = dict[str, Any]
 
 @dataclass
 class Log:
-    """One definition's log: as it was written, and as it is kept."""
+    """The log of one definition: as written, and as compacted."""
 
     draw: random.Random
     written: list[Op] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Log:
     _standing: set[tuple[Any, ...]] = field(default_factory=set)
 
     def grow(self, bucket: str) -> None:
-        """Logs an op on one of eight objects: all that a definition could log."""
+        """Logs an op on one of eight objects, of all kinds that a definition can log."""
         draw = self.draw
         key = (draw.choice("xy"), draw.choice(["1", None]), draw.choice("pq"))
         removes = (bucket, key) in self._standing and draw.random() < 0.5
@@ -48,12 +48,12 @@ class Log:
 def read(ops: list[Op], bucket: str, reader: BucketClient | None = None) -> BucketClient:
     reader = copy.deepcopy(reader) if reader else BucketClient()
     for op in ops:
-        if op["bucket"] == bucket and op["op_id"] > reader.after:
+        if op["bucket"] == bucket and op["op_id"] > reader.last_op_id:
             reader.apply(op)
     return reader
 
 
-def compacted(spark: SparkSession, ops: list[Op]) -> list[Op]:
+def compact(spark: SparkSession, ops: list[Op]) -> list[Op]:
     text = (ROOT / "macros/maintenance/compact_log.sql").read_text()
     macros: Any = Environment(autoescape=False, extensions=["jinja2.ext.do"]).from_string(text).module
     spark.createDataFrame([tuple(op.values()) for op in ops], SCHEMA).createOrReplaceTempView("log_to_compact")
@@ -61,7 +61,7 @@ def compacted(spark: SparkSession, ops: list[Op]) -> list[Op]:
     return sorted((row.asDict() for row in rows), key=lambda op: int(op["op_id"]))
 
 
-def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> None:
+def test_readers_at_any_op_id_reach_the_same_rows_and_checksum(spark: SparkSession) -> None:
     log = Log(random.Random(5))
     buckets = [f"d[{number}]" for number in range(BUCKETS)]
     readers: list[tuple[str, BucketClient]] = []
@@ -72,28 +72,28 @@ def test_readers_come_to_the_same_wherever_they_were(spark: SparkSession) -> Non
             if log.draw.random() < 0.3:
                 readers.append((bucket, read(log.kept, bucket)))
         last = log.kept[-1]["op_id"]
-        log.kept = compacted(spark, log.kept)
-        assert log.kept[-1]["op_id"] == last  # so none is used again
-        check_kept(log.kept)
+        log.kept = compact(spark, log.kept)
+        assert log.kept[-1]["op_id"] == last  # no op id is used twice
+        check_compacted_log(log.kept)
         heads = {bucket: read(log.written, bucket) for bucket in buckets}
         for bucket, head in heads.items():
             assert read(log.kept, bucket) == head
         for bucket, reader in readers:
             assert read(log.kept, bucket, reader) == heads[bucket]
-    assert compacted(spark, log.kept) == log.kept
+    assert compact(spark, log.kept) == log.kept
 
 
-def check_kept(ops: list[Op]) -> None:
-    """A CLEAR is a bucket's first op; a MOVE names a later op, and nothing of what it was."""
+def check_compacted_log(ops: list[Op]) -> None:
+    """A CLEAR is a bucket's first op; a MOVE names a later op and has no data."""
     by_id = {op["op_id"]: op for op in ops}
     assert len(by_id) == len(ops)
-    begun = set()
+    started_buckets = set()
     for op in ops:
         if op["op"] == "CLEAR":
-            assert op["bucket"] not in begun
+            assert op["bucket"] not in started_buckets
         if op["op"] == "MOVE":
             assert op["superseded_by"] > op["op_id"]
             assert by_id[op["superseded_by"]]["bucket"] == op["bucket"]
             assert {op[name] for name in ("object_type", "object_id", "row_key", "data")} == {None}
         assert 0 <= op["checksum"] < 1 << 32
-        begun.add(op["bucket"])
+        started_buckets.add(op["bucket"])

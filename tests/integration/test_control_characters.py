@@ -1,4 +1,4 @@
-"""A name with control characters can't forge a line of the log or of a command's output; JSON has the exact name."""
+"""A name with control characters can't forge a line in a log or in a command's output; JSON has the exact name."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from ingest.cli.main import cli
 from ingest.config.sources_file import PostgresSource
 from tests.conftest import Database
-from tests.harness.commands import TIDEMARK, finished, write_sources
+from tests.harness.commands import TIDEMARK, run_command, write_sources
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
@@ -30,7 +30,7 @@ def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
     jobs.close()
     write_sources(tmp_path, source)
     profiles = str(ROOT / "profiles")
-    done = finished(tmp_path, *TIDEMARK, "snapshot", "--until-caught-up", DBT_PROFILES_DIR=profiles)
+    done = run_command(tmp_path, *TIDEMARK, "snapshot", "--until-caught-up", DBT_PROFILES_DIR=profiles)
     assert done.returncode == 0, done.stderr
     shown = done.stderr.splitlines()
     assert f"snapshot of {ESCAPED} is complete: 1 rows" in done.stderr
@@ -44,5 +44,5 @@ def test_names_with_control_characters_are_escaped_in_logs_and_outputs(
     printed = CliRunner().invoke(cli, ["status"]).output
     assert ESCAPED in printed
     assert NAME not in printed
-    (found,) = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)["sources"]
-    assert [table["table"] for table in found["tables"]] == [f"public.{NAME}"]
+    (source_status,) = json.loads(CliRunner().invoke(cli, ["status", "--json"]).output)["sources"]
+    assert [table["table"] for table in source_status["tables"]] == [f"public.{NAME}"]

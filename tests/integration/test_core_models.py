@@ -1,4 +1,4 @@
-"""How records become events and rows: order, exactly once, tombstones, truncates, snapshots (rules P, S)."""
+"""From raw events to rows: order, exactly once, tombstones, truncates, snapshots (design rules P, S)."""
 
 from typing import Any
 
@@ -21,13 +21,13 @@ EVENT = (
 )
 
 
-def landed(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, name: str) -> tuple[Any, ...]:
+def raw_event(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, name: str) -> tuple[Any, ...]:
     place = (writer, commit_lsn, commit_index, change_lsn)
     return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
 
 
-def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark: SparkSession) -> None:
-    """Writer 1 has finished [50, 180), writer 2 [150, 300) of the log; the run takes [100, 200)."""
+def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(spark: SparkSession) -> None:
+    """Writer 1 covers [50, 180) of the log, writer 2 [150, 300); the run reads [100, 200)."""
     core = CoreModels(spark, "events")
     core.macros.ranges = lambda _: [{"source": "shop", "checkpoint_id": 3, "lower": 100, "upper": 200, "since": 2}]
     core.macros.highest = lambda *_: 40
@@ -41,20 +41,20 @@ def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark:
     core.view(
         "wal_events",
         EVENT,
-        landed(1, 99, 0, 98, "before the range"),
-        landed(1, 120, 1, 112, "second"),
-        landed(1, 100, 0, 99, "at its begin"),
-        landed(1, 120, 0, 111, "first"),
-        landed(1, 120, 1, 112, "second"),
-        landed(2, 160, 0, 158, "third of two writers' transaction"),
-        landed(1, 160, 0, 155, "first of two writers' transaction"),
-        landed(1, 160, 1, 157, "second of two writers' transaction"),
-        landed(2, 140, 0, 139, "from before its writer began"),
-        landed(1, 180, 0, 179, "at the end of what its writer has finished"),
-        landed(2, 200, 0, 199, "at the end of the range"),
+        raw_event(1, 99, 0, 98, "before the range"),
+        raw_event(1, 120, 1, 112, "second"),
+        raw_event(1, 100, 0, 99, "at its begin"),
+        raw_event(1, 120, 0, 111, "first"),
+        raw_event(1, 120, 1, 112, "second"),
+        raw_event(2, 160, 0, 158, "third of two writers' transaction"),
+        raw_event(1, 160, 0, 155, "first of two writers' transaction"),
+        raw_event(1, 160, 1, 157, "second of two writers' transaction"),
+        raw_event(2, 140, 0, 139, "from before its writer began"),
+        raw_event(1, 180, 0, 179, "at the end of what its writer has finished"),
+        raw_event(2, 200, 0, 199, "at the end of the range"),
     )
-    found = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
-    assert found == [
+    events = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
+    assert events == [
         (41, "at its begin"),
         (42, "first"),
         (43, "second"),
@@ -68,29 +68,33 @@ def test_every_record_of_a_range_is_an_event_once_in_the_order_of_the_log(spark:
 
 
 class Rows:
-    """A run of `row_state` over one table `T` of the source `shop`, of the log in [100, 200)."""
+    """One run of `row_state` over the log in [100, 200) of one table `T` of the source `shop`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.core = CoreModels(spark, "row_state")
         self.core.macros.ranges = lambda _: RANGES
         self.core.macros._in_checkpoints_of_ranges = lambda _: "true"
-        self.decided(("ready", "S", 100))
+        self.set_status(("ready", "S", 100))
         self.log()
-        self.read()
-        self.before()
+        self.set_snapshot_rows()
+        self.set_row_state()
 
-    def decided(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
-        """The table's status, snapshot and stamp: of the last run, if there are two, and of this."""
+    def set_status(self, *decisions: tuple[str, str, int], key: tuple[str, ...] | None = ("id",)) -> None:
+        """The table's status, snapshot and snapshot LSN in this run, preceded by those of the last run if two are
+        given.
+        """
         columns = (
             "source string, table_id string, table_name string, checkpoint_id bigint, status string, "
             "snapshot_id string, snapshot_lsn bigint, key_columns array<string>"
         )
         first = 6 - len(decisions)
-        rows = [("shop", "T", "public.t", first + n, *one, key) for n, one in enumerate(decisions)]
+        rows = [("shop", "T", "public.t", first + n, *decision, key) for n, decision in enumerate(decisions)]
         self.core.view("table_status", columns, *rows)
 
     def log(self, *events: tuple[Any, ...]) -> None:
-        """(commit_lsn, op, row_key, columns), and old_row_key if the key changed. An update without `v` is partial."""
+        """Sets the events: (commit_lsn, op, row_key, columns), and old_row_key if the key changed. Without `v` an
+        update is partial.
+        """
         columns = (
             "source string, table_id string, table_name string, row_key string, old_row_key string, op string, "
             f"partition_id bigint, is_partial boolean, columns {COLUMNS}, commit_lsn bigint, change_lsn bigint, "
@@ -98,13 +102,15 @@ class Rows:
         )
         rows = [
             ("shop", "T", "public.t", key, (*before, None)[0], op, None if op == "truncate" else 1,
-             op == "update" and "v" not in values, values, at, at, n, 5)
-            for n, (at, op, key, values, *before) in enumerate(events)
+             op == "update" and "v" not in values, values, commit_lsn, commit_lsn, n, 5)
+            for n, (commit_lsn, op, key, values, *before) in enumerate(events)
         ]  # fmt: skip
         self.core.view("events", columns, *rows)
 
-    def read(self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)) -> None:
-        """What the snapshot S read: (row_key, columns), and (chunk, attempt) where that is not (0, 1)."""
+    def set_snapshot_rows(
+        self, *rows: tuple[Any, ...], chunks: tuple[tuple[int, int, str], ...] = ((0, 1, "done"),)
+    ) -> None:
+        """Sets the rows of snapshot S: (row_key, columns), and (chunk, attempt) unless (0, 1)."""
         columns = (
             "source string, table_id string, table_name string, snapshot_id string, chunk int, attempt int, "
             f"partition_id bigint, read_lsn bigint, row_key string, columns {COLUMNS}"
@@ -117,21 +123,21 @@ class Rows:
         kinds = "snapshot_id string, chunk int, attempt int, state string, row_keys array<string>"
         self.core.view("snapshot_chunks", kinds, *(("S", *chunk, None) for chunk in chunks))
 
-    def before(self, *rows: tuple[str, dict[str, str], int]) -> None:
-        """The rows that there are: (row_key, columns, multiplicity)."""
+    def set_row_state(self, *rows: tuple[str, dict[str, str], int]) -> None:
+        """Sets the rows before the run: (row_key, columns, multiplicity)."""
         columns = (
             f"source string, table_id string, table_name string, row_key string, columns {COLUMNS}, deleted boolean, "
             "multiplicity int, partition_id bigint, commit_lsn bigint, change_lsn bigint, commit_index int, "
             "checkpoint_id bigint"
         )
-        there = [
+        existing = [
             ("shop", "T", "public.t", key, c, not multiplicity, multiplicity, 1, 50, 50, 0, 4)
             for key, c, multiplicity in rows
         ]
-        self.core.view("row_state", columns, *there)
+        self.core.view("row_state", columns, *existing)
 
-    def changed(self) -> dict[str, tuple[dict[str, str], int]]:
-        """By key: columns and multiplicity (0: a tombstone) of the rows that the run writes."""
+    def run(self) -> dict[str, tuple[dict[str, str], int]]:
+        """The columns and multiplicity (0: a tombstone) of the rows that the run writes, by key."""
         rows = self.core.select("row_state", "row_state")
         assert len({row.row_key for row in rows}) == len(rows)
         assert all(row.deleted is (row.multiplicity == 0) and row.checkpoint_id == 5 for row in rows)
@@ -146,16 +152,18 @@ def table(spark: SparkSession) -> Rows:
     return Rows(spark)
 
 
-def test_the_log_wins_over_a_snapshot_and_leaves_tombstones(table: Rows) -> None:
-    """The last event of a row wins; a deleted row that was never seen is kept, so that it doesn't come back."""
-    table.read(*((key, {"v": "of the snapshot"}) for key in "abc"))
+def test_events_win_over_snapshot_rows_and_deletes_leave_tombstones(table: Rows) -> None:
+    """The last event of a row wins. A deleted row is kept as a tombstone even if it was never seen, so it stays
+    deleted.
+    """
+    table.set_snapshot_rows(*((key, {"v": "of the snapshot"}) for key in "abc"))
     table.log(
         (100, "update", "a", {"v": "of the log"}),
         (150, "update", "a", {"v": "the last"}),
         (150, "delete", "b", {"v": ""}),
         (150, "delete", "never seen", {"v": ""}),
     )
-    assert table.changed() == {
+    assert table.run() == {
         "a": ({"v": "the last"}, 1),
         "b": ({"v": ""}, 0),
         "c": ({"v": "of the snapshot"}, 1),
@@ -163,81 +171,81 @@ def test_the_log_wins_over_a_snapshot_and_leaves_tombstones(table: Rows) -> None
     }
 
 
-def test_rows_count_of_the_attempt_that_was_named_done(table: Rows) -> None:
+def test_only_rows_of_the_attempt_that_is_marked_done_are_read(table: Rows) -> None:
     chunks = ((0, 2, "done"), (1, 1, "running"))
-    table.read(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
-    assert table.changed().keys() == {"a"}
+    table.set_snapshot_rows(("a", {"v": "1"}, 0, 2), ("b", {"v": "1"}, 0, 1), ("c", {"v": "1"}, 1, 1), chunks=chunks)
+    assert table.run().keys() == {"a"}
 
 
-def test_a_truncate_takes_what_is_ordered_before_it(table: Rows) -> None:
-    """Rows of a snapshot, of the log, and rows that are there, which become tombstones."""
-    table.read(("read", {"v": "1"}))
-    table.before(("there", {"v": "1"}, 1))
+def test_a_truncate_deletes_all_rows_ordered_before_it(table: Rows) -> None:
+    """Rows of a snapshot, of the log, and of earlier runs become tombstones."""
+    table.set_snapshot_rows(("read", {"v": "1"}))
+    table.set_row_state(("there", {"v": "1"}, 1))
     table.log(
-        (110, "insert", "landed", {"v": "1"}),
+        (110, "insert", "committed", {"v": "1"}),
         (120, "truncate", None, None),
         (130, "insert", "after", {"v": "1"}),
     )
-    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
-    table.decided(("ready", "S", 10), ("ready", "S", 10))
-    assert table.changed() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+    assert table.run() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
+    table.set_status(("ready", "S", 10), ("ready", "S", 10))
+    assert table.run() == {"after": ({"v": "1"}, 1), "there": ({"v": "1"}, 0)}
 
 
-def test_a_new_snapshot_replaces_what_is_there(table: Rows) -> None:
-    """A row that it does not bring is deleted, one that it brings as it was is no change."""
-    table.before(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
-    table.read(("same", {"v": "1"}), ("other", {"v": "2"}))
-    table.decided(("ready", "R", 10), ("ready", "S", 100))
-    assert table.changed() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
+def test_a_new_snapshot_replaces_the_rows_of_earlier_runs(table: Rows) -> None:
+    """A row that is missing in the snapshot is deleted; an equal row is no change."""
+    table.set_row_state(("same", {"v": "1"}, 1), ("other", {"v": "1"}, 1), ("gone", {"v": "1"}, 1))
+    table.set_snapshot_rows(("same", {"v": "1"}), ("other", {"v": "2"}))
+    table.set_status(("ready", "R", 10), ("ready", "S", 100))
+    assert table.run() == {"other": ({"v": "2"}, 1), "gone": ({"v": "1"}, 0)}
 
 
 def test_all_rows_of_an_ended_generation_are_deleted(table: Rows) -> None:
-    table.before(("a", {"v": "1"}, 1), ("b", {"v": "1"}, 0))
+    table.set_row_state(("a", {"v": "1"}, 1), ("b", {"v": "1"}, 0))
     table.log((150, "insert", "c", {"v": "1"}))
-    table.decided(("ready", "S", 10), ("ended", "S", 10))
-    assert table.changed() == {"a": ({"v": "1"}, 0)}
+    table.set_status(("ready", "S", 10), ("ended", "S", 10))
+    assert table.run() == {"a": ({"v": "1"}, 0)}
 
 
 def test_a_table_that_is_not_admitted_has_no_rows(table: Rows) -> None:
-    table.read(("a", {"v": "1"}))
+    table.set_snapshot_rows(("a", {"v": "1"}))
     table.log((150, "insert", "b", {"v": "1"}))
-    table.decided(("waiting", None, None))  # type: ignore[arg-type]
-    assert table.changed() == {}
+    table.set_status(("waiting", None, None))  # type: ignore[arg-type]
+    assert table.run() == {}
 
 
-def test_a_value_that_an_update_lacks_comes_from_the_row_before_it(table: Rows) -> None:
-    """Of the same run or of an earlier one, and where its key was changed, of the row that it took the place of."""
-    table.decided(("ready", "S", 10), ("ready", "S", 10))
-    table.before(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
+def test_a_value_missing_in_an_update_comes_from_the_row_before_it(table: Rows) -> None:
+    """From the same run or an earlier one; if the key changed, from the row of the old key."""
+    table.set_status(("ready", "S", 10), ("ready", "S", 10))
+    table.set_row_state(("a", {"v": "of a", "n": "0"}, 1), ("b", {"v": "of b", "n": "0"}, 1))
     table.log(
         (110, "update", "a", {"n": "1"}),
         (120, "insert", "c", {"v": "of c", "n": "0"}),
         (130, "update", "c", {"n": "2"}),
     )
-    assert table.changed() == {"a": ({"v": "of a", "n": "1"}, 1), "c": ({"v": "of c", "n": "2"}, 1)}
+    assert table.run() == {"a": ({"v": "of a", "n": "1"}, 1), "c": ({"v": "of c", "n": "2"}, 1)}
     table.log((110, "delete", "b", {}), (110, "update", "moved", {"n": "3"}, "b"))
-    assert table.changed() == {"b": ({}, 0), "moved": ({"v": "of b", "n": "3"}, 1)}
+    assert table.run() == {"b": ({}, 0), "moved": ({"v": "of b", "n": "3"}, 1)}
 
 
 def test_equal_rows_of_a_table_without_a_key_are_counted(table: Rows) -> None:
-    one = {"v": "1"}
-    table.decided(("ready", "S", 10), ("ready", "S", 10), key=None)
-    table.before(("a", one, 2), ("b", one, 1))
+    equal_columns = {"v": "1"}
+    table.set_status(("ready", "S", 10), ("ready", "S", 10), key=None)
+    table.set_row_state(("a", equal_columns, 2), ("b", equal_columns, 1))
     table.log(
-        (110, "insert", "a", one),
-        (120, "delete", "b", one),
-        (130, "delete", "a", one),
-        (130, "update", "c", one, "a"),
+        (110, "insert", "a", equal_columns),
+        (120, "delete", "b", equal_columns),
+        (130, "delete", "a", equal_columns),
+        (130, "update", "c", equal_columns, "a"),
     )
-    assert table.changed() == {"a": (one, 2), "b": (one, 0), "c": (one, 1)}
-    table.log((110, "truncate", None, None), (120, "insert", "a", one))
-    assert table.changed() == {"a": (one, 1), "b": (one, 0)}
+    assert table.run() == {"a": (equal_columns, 2), "b": (equal_columns, 0), "c": (equal_columns, 1)}
+    table.log((110, "truncate", None, None), (120, "insert", "a", equal_columns))
+    assert table.run() == {"a": (equal_columns, 1), "b": (equal_columns, 0)}
 
 
 # Decisions about tables, and checkpoints
 
 
-def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
+def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
     core = CoreModels(spark)
     core.view("wal_events", EVENT)
     core.view(
@@ -251,9 +259,9 @@ def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: Spark
     )
     ranges = [{"source": "shop", "checkpoint_id": 5, "lower": 90, "upper": 120, "since": 4}]
     query = core.macros.decide_tables("source_tables", "wal_events", None, ranges)
-    found = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
+    statuses = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
     waiting = ("waiting", None)
-    assert found == {
+    assert statuses == {
         "done 119": ("ready", "S"),
         **dict.fromkeys(["done 120", "done 121", "running None", "queued None"], waiting),
     }
@@ -263,21 +271,21 @@ def test_a_snapshot_is_admitted_when_the_checkpoint_is_past_its_end(spark: Spark
     ("positions", "counting", "moved"),
     [
         pytest.param([(1, 1, 100), (1, 1, 120), (2, 1, 110)], [1, 2], 110, id="the slowest writer"),
-        pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all, where none are named"),
-        pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="not one that has left"),
-        pytest.param([(1, 1, 120)], [1, 2], None, id="none, while one has no position"),
-        pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest incarnation"),
-        pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="one that has not moved"),
+        pytest.param([(1, 1, 100), (2, 1, 95)], None, 95, id="all writers, if none are listed"),
+        pytest.param([(1, 1, 120), (2, 1, 95)], [1], 120, id="a removed writer does not count"),
+        pytest.param([(1, 1, 120)], [1, 2], None, id="none, while a writer has no position"),
+        pytest.param([(1, 1, 120), (2, 1, 130), (2, 105, 107)], [1, 2], 107, id="the newest epoch"),
+        pytest.param([(1, 1, 90), (2, 1, 120)], [1, 2], None, id="an epoch without progress"),
     ],
 )
-def test_a_source_moves_to_the_lowest_position_of_its_writers(
+def test_the_checkpoint_is_the_minimum_position_of_the_writers(
     spark: SparkSession, positions: list[tuple[int, int, int]], counting: list[int] | None, moved: int | None
 ) -> None:
     """positions: (writer, start_position, position). The last checkpoint was at 90."""
     core = CoreModels(spark)
     columns = "source string, writer int, start_position bigint, position bigint"
-    core.view("stored", columns, *(("shop", *each) for each in positions))
+    core.view("stored", columns, *(("shop", *position) for position in positions))
     core.view("sources", "source string, snapshot_hold string, writers array<int>", ("shop", "definition", counting))
     raw = {"positions": "stored", "sources": "sources", "tables": "none"}
-    found = core.macros.advanced_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
-    assert found == ({} if moved is None else {"shop": moved})
+    checkpoint = core.macros.advanced_sources(raw, {"shop": {"checkpoint_id": 4, "position": 90}})
+    assert checkpoint == ({} if moved is None else {"shop": moved})

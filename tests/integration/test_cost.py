@@ -1,4 +1,4 @@
-"""What runs read: of tables that nothing has happened to, nothing."""
+"""The number of rows that runs read: a run reads no rows of unchanged tables."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
-from tests.harness.kill_points import watched
+from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
 
 MANY = 30_000
@@ -18,7 +18,7 @@ MANY = 30_000
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """A large table, and small ones with a definition each."""
+    """One large table, and small tables with a definition each."""
     database.execute(
         f"""
         create table large (id int primary key, v text);
@@ -47,49 +47,48 @@ def pipeline(
     return pipeline
 
 
-def read_by(pipeline: SourcePipeline) -> int:
-    """How many rows, of all tables of the lake, a run reads."""
+def count_rows_read(pipeline: SourcePipeline) -> int:
+    """The number of rows, of all tables of the lake, that a run reads."""
     before = _stages(pipeline)
     pipeline.model()
     return sum(rows for stage, rows in _stages(pipeline).items() if stage not in before)
 
 
 def _stages(pipeline: SourcePipeline) -> dict[int, int]:
-    """The rows that each stage of this Spark has read."""
+    """The rows that each stage of this Spark session has read."""
     context = pipeline.spark.sparkContext
     assert context._gateway is not None
     context._jsc.sc().listenerBus().waitUntilEmpty()
     no_quantiles = context._gateway.new_array(context._gateway.jvm.double, 0)
-    found = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
-    stages = [found.apply(n) for n in range(found.size())]
+    all_stages = context._jsc.sc().statusStore().stageList(None, False, False, no_quantiles, None)
+    stages = [all_stages.apply(n) for n in range(all_stages.size())]
     return {stage.stageId(): stage.inputRecords() for stage in stages}
 
 
 CHANGES = [
     "update small set v = 'w', note = 'short' where id < 3; insert into keyless values (1, 'v')",
-    "update small set v = 'x' where id > 3",  # their notes are not sent: unchanged TOAST
+    "update small set v = 'x' where id > 3",  # without their notes: unchanged TOAST
     "update small set id = 20 where id = 4; delete from keyless where id = 2",
     "create table late (id int primary key); insert into late values (1); drop table brief",
     "alter table keyless add extra int; truncate small",
 ]
 
 
-def test_of_tables_that_have_not_changed_nothing_is_read(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_run_reads_no_rows_of_unchanged_tables(pipeline: SourcePipeline, database: Database) -> None:
     for change in CHANGES:
         database.execute(change)
-        pipeline.land()
-        assert (change, 0) < (change, read_by(pipeline)) < (change, MANY)
+        pipeline.ingest()
+        assert (change, 0) < (change, count_rows_read(pipeline)) < (change, MANY)
 
 
-def test_a_change_is_looked_for_in_the_whole_of_its_table_by_numbers(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_change_reads_its_table_three_times_by_numeric_key(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("update large set v = 'w' where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     appends: list[str] = []
-    with watched(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
-        read = read_by(pipeline)
-    # In `row_state` and in the definition, and once more to delete it there; not again for keys that are no number.
+    with intercept_statements(lambda sql: appends.append(sql) if "insert into buckets.large_" in sql else None):
+        read = count_rows_read(pipeline)
+    # Once in `row_state`, once in the definition, and once for the delete there; no further read for keys that are no
+    # numbers.
     assert 3 * MANY < read < 4 * MANY
-    # Of the rows evaluated, and of those that they are compared with, by both ways.
+    # In the evaluated rows, and in the rows that they are compared with, by both kinds of keys.
     assert appends[0].count("cast(`id` as string) as object_id") == 3

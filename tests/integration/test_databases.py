@@ -18,6 +18,7 @@ from ingest.lake import Lake
 from ingest.pipeline.ingest_jobs import Jobs as AllJobs
 from ingest.positions.position import current_epochs
 from ingest.snapshot.snapshotter import SnapshotHooks
+from ingest.sources.postgres.writers.writer_count import set_writers
 from tests.conftest import Database
 from tests.harness.postgres_jobs import PostgresJobs
 
@@ -105,10 +106,7 @@ def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     jobs.settle()
     second = current_epochs(lake.positions(source.name))[source.name, 2]
     lake.store_position(replace(second, source=f"other_{source.name}", system_id="77"))
-    with AllJobs(
-        lake, Settings(sources={source.name: source.model_copy(update={"writers": 1})}, settings=settings)
-    ).running() as running:
-        running.wait(until_caught_up=True)
+    set_writers(lake, source.model_copy(update={"writers": 1}), settings)
     jobs.close()
     assert orders.execute("select slot_name from pg_replication_slots where database = current_database()") == [
         (source.slot,)

@@ -1,4 +1,4 @@
-"""A dbt snapshot over a definition: what it reads and writes, in the run's build and after the release."""
+"""A dbt snapshot over a definition: what it reads and writes, within the build of a run and after the release."""
 
 from pathlib import Path
 
@@ -25,8 +25,8 @@ snapshots:
 """
 
 
-@pytest.mark.slow(reason="six runs of dbt, for what dbt itself does")
-def test_a_dbt_snapshot_over_a_definition_keeps_what_was(
+@pytest.mark.slow(reason="six runs of dbt, mostly for behaviour of dbt itself")
+def test_a_dbt_snapshot_over_a_definition_keeps_old_versions(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table orders (id int primary key, total int); insert into orders values (1, 10), (2, 20)")
@@ -39,22 +39,23 @@ def test_a_dbt_snapshot_over_a_definition_keeps_what_was(
     versions = f"select id, total, dbt_valid_to is null from history.{kept}"
     after_release = ("build", "--exclude", "resource_type:unit_test", "resource_type:snapshot")
 
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model(*after_release)
     pipeline.model("snapshot")
     assert pipeline.rows(versions) == [(1, 10, True), (2, 20, True)]
     database.execute("update orders set total = 11 where id = 1; delete from orders where id = 2")
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model(*after_release)
     pipeline.model("snapshot")
     assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]
 
-    # In the same build the snapshot reads what the run has staged. A failed test of the definition skips it.
+    # In the same build the snapshot reads the staged rows of the run. A failed test of the definition skips the
+    # snapshot.
     refused = pipeline.write(
         f"tests/data_tests/refuse_{definition}.sql", f"select 1 from {{{{ ref('{definition}') }}}}"
     )
     database.execute("update orders set total = 12 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=refused):
         pipeline.model()
     assert pipeline.rows(versions) == [(1, 10, False), (1, 11, True), (2, 20, False)]

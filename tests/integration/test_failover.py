@@ -1,4 +1,4 @@
-"""After a failover the cluster goes on, on another timeline, without the end of the old one's log."""
+"""After a failover the stream continues on the new timeline, which does not have the end of the old one."""
 
 import os
 import shutil
@@ -23,62 +23,64 @@ MEBIBYTE = 1 << 20
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PostgresServer]:
-    found = PostgresServer(tmp_path / "postgres", settings=TEST_SETTINGS)
-    found.start()
-    yield found
-    others = [beside(found, name) for name in ("standby", "lost")]
-    found.remove()
+    postgres = PostgresServer(tmp_path / "postgres", settings=TEST_SETTINGS)
+    postgres.start()
+    yield postgres
+    others = [sibling_folder(postgres, name) for name in ("standby", "lost")]
+    postgres.remove()
     for folder in others:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture
 def accounts(server: PostgresServer) -> Database:
-    """Of a server of its own."""
-    found = Database(server.dsn(), "postgres", 18)
-    found.execute("create table accounts (id int primary key, owner text, balance numeric)")
-    found.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
-    return found
+    """A table on its own server."""
+    database = Database(server.dsn(), "postgres", 18)
+    database.execute("create table accounts (id int primary key, owner text, balance numeric)")
+    database.execute("insert into accounts select i, 'o' || i, i * 10 from generate_series(1, 100) i")
+    return database
 
 
 @pytest.fixture
 def jobs(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> Iterator[PostgresJobs]:
-    found = PostgresJobs(lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"commit_max_bytes": MEBIBYTE}))
-    found.settle()
-    yield found
-    found.close()
+    postgres_jobs = PostgresJobs(
+        lake, new_source(dsn=accounts.dsn), settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
+    )
+    postgres_jobs.settle()
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 def log_end(database: Database) -> str:
     return str(database.execute("select pg_current_wal_insert_lsn()::text")[0][0])
 
 
-def beside(server: PostgresServer, name: str) -> Path:
+def sibling_folder(server: PostgresServer, name: str) -> Path:
     return server.data.with_name(f"{server.data.name}-{name}")
 
 
-def copy_of(server: PostgresServer) -> Path:
-    """The cluster's data, for a standby, as they are now; the server starts again."""
+def copy_data(server: PostgresServer) -> Path:
+    """A copy of the cluster's current data, for a standby; the server starts again."""
     server.stop()
-    copy = beside(server, "standby")
+    copy = sibling_folder(server, "standby")
     subprocess.run(["cp", "-a", server.data, copy], check=True)
     server.start()
     return copy
 
 
 def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
-    """The server goes on with the standby, which has read the log up to `lsn` alone."""
+    """The standby, which has read the log up to `lsn`, replaces the server."""
     server.stop()
-    lost = server.data.rename(beside(server, "lost"))
+    lost = server.data.rename(sibling_folder(server, "lost"))
     standby.rename(server.data)
     server.settings |= {
         "restore_command": f"cp {lost}/pg_wal/%f %p",
         "recovery_target_lsn": lsn,
         "recovery_target_inclusive": "off",
         "recovery_target_action": "promote",
-        "hot_standby": "off",  # it is up when it is promoted
+        "hot_standby": "off",  # The standby accepts connections only after its promotion.
     }
     sign = server.data / "recovery.signal"
     sign.touch()
@@ -86,8 +88,8 @@ def fail_over(server: PostgresServer, standby: Path, lsn: str) -> None:
     server.start()
 
 
-def land_half(jobs: PostgresJobs, accounts: Database) -> str:
-    """Half of a transaction is landed when the stream dies; where the log was before it."""
+def commit_half_transaction(jobs: PostgresJobs, accounts: Database) -> str:
+    """The stream is killed with half of a transaction committed to the lake; returns the log position before it."""
     before = log_end(accounts)
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     with pytest.raises(Killed):
@@ -96,8 +98,8 @@ def land_half(jobs: PostgresJobs, accounts: Database) -> str:
     return before
 
 
-def write_past(accounts: Database) -> None:
-    """The log goes past where that of the other timeline had ended: more than a segment of 16 MiB."""
+def write_next_segment(accounts: Database) -> None:
+    """Writes until the log is past the end of the old timeline: more than a segment of 16 MiB."""
     for balance in (1, 2, 3):
         accounts.execute(f"update accounts set balance = {balance} where id = 1")
         accounts.execute("select pg_switch_wal()")
@@ -111,28 +113,28 @@ def assert_only_updates(jobs: PostgresJobs) -> None:
 def test_half_a_transaction_missing_on_the_new_timeline_is_never_visible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
-    fail_over(server, standby, land_half(jobs, accounts))
-    write_past(accounts)
+    standby = copy_data(server)
+    fail_over(server, standby, commit_half_transaction(jobs, accounts))
+    write_next_segment(accounts)
     jobs.settle()
     assert_only_updates(jobs)
 
 
-def test_nor_is_it_after_the_stream_was_begun_anew(
+def test_half_a_transaction_stays_invisible_after_a_stream_reset(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
-    fail_over(server, standby, land_half(jobs, accounts))
+    standby = copy_data(server)
+    fail_over(server, standby, commit_half_transaction(jobs, accounts))
     jobs.resnapshot()
-    write_past(accounts)
+    write_next_segment(accounts)
     jobs.settle()
     assert_only_updates(jobs)
 
 
-def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
+def test_a_snapshot_of_changes_missing_on_the_new_timeline_is_invisible(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     before = log_end(accounts)
     accounts.execute("update accounts set balance = 999 where id = 1; insert into accounts values (5000, 'ghost', 1)")
     accounts.execute("select pg_switch_wal()")
@@ -140,15 +142,15 @@ def test_a_snapshot_of_what_the_new_timeline_lacks_is_never_seen(
     jobs.snapshot()
     fail_over(server, standby, before)
     accounts.execute("update accounts set balance = 555 where id = 2")
-    write_past(accounts)
+    write_next_segment(accounts)
     jobs.settle()
     jobs.assert_equal("public.accounts")
 
 
-def test_a_writer_that_waited_deletes_nothing_of_the_new_timeline(
+def test_a_delayed_writer_deletes_no_events_of_the_new_timeline(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     fail_over(server, standby, log_end(accounts))
     second = jobs.writer()
     accounts.execute("update accounts set balance = 777 where id = 3")
@@ -158,15 +160,15 @@ def test_a_writer_that_waited_deletes_nothing_of_the_new_timeline(
     jobs.assert_equal("public.accounts")
 
 
-def test_a_timeline_that_began_before_what_is_stored_is_refused(
+def test_a_timeline_that_forked_before_the_stored_position_is_refused(
     jobs: PostgresJobs, server: PostgresServer, accounts: Database
 ) -> None:
-    standby = copy_of(server)
+    standby = copy_data(server)
     before = log_end(accounts)
     accounts.execute("update accounts set balance = 0")
     jobs.stream()
     fail_over(server, standby, before)
-    write_past(accounts)
+    write_next_segment(accounts)
     with pytest.raises(Failure, match=r"timeline 2 of the cluster forked at .*, before the stored position"):
         jobs.stream()
     jobs.resnapshot()

@@ -25,14 +25,14 @@ from tests.harness.project_copy import ROOT
 LONGEST_LINE = 1500
 
 
-@pytest.mark.slow(reason="three processes of their own, six runs of their models: minutes")
-def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
+@pytest.mark.slow(reason="three processes and six runs of their models: minutes")
+def test_run_waits_for_a_full_or_read_only_disk_and_continues(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key, v text); insert into t values (0, 'first')")
     (tmp_path / "disk").mkdir()
     with small_disk(tmp_path / "disk", 400) as disk:
-        # Lake, logs/ and target/ are all on it.
+        # The lake, logs/ and target/ are on this disk.
         pipeline = SourcePipeline(lake, source, settings, disk.outside)
         view = pipeline.view("t", {"id": "int", "v": "string"})
         query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
@@ -46,37 +46,37 @@ def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
             subprocess.Popen([*command, "run"], env=environment, stderr=stderr) as process,
         ):
 
-            def until(condition: Callable[[str], bool]) -> None:
+            def wait_until(condition: Callable[[str], bool]) -> None:
                 deadline = time.monotonic() + 240
                 while not condition(shown.read_text()):
                     assert process.poll() is None, shown.read_text()
                     assert time.monotonic() < deadline, shown.read_text()
                     time.sleep(0.1)
 
-            def rows_changed() -> int:
+            def count_changed_rows() -> int:
                 return len(re.findall(rf"{rows}: .*PUT", shown.read_text()))
 
-            def withheld(said: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
-                before = rows_changed()
+            def assert_waits(message: str, begin: Callable[[], None], end: Callable[[], None], row: int) -> None:
+                before = count_changed_rows()
                 begin()
                 database.execute(f"insert into t select {row}, repeat('x', 100000); delete from t where id = {row - 1}")
-                until(lambda text: f"source {source.name}: {said}" in text)
+                wait_until(lambda text: f"source {source.name}: {message}" in text)
                 database.execute(f"insert into t select {row + 1}, 'more'")
                 end()
-                until(lambda _: rows_changed() > before)
+                wait_until(lambda _: count_changed_rows() > before)
 
-            def published() -> list[tuple[int, str]]:
+            def read_published_rows() -> list[tuple[int, str]]:
                 done = subprocess.run(
                     [*command, "ops", rows], env=environment, capture_output=True, text=True, check=True
                 )
-                return replayed(done.stdout)
+                return replay(done.stdout)
 
             try:
-                until(lambda _: rows_changed() > 0)
-                withheld("no space is left on the disk", disk.fill, disk.free, 1)
+                wait_until(lambda _: count_changed_rows() > 0)
+                assert_waits("no space is left on the disk", disk.fill, disk.free, 1)
                 read_only, writable = (partial(disk.set_read_only, read_only) for read_only in (True, False))
-                withheld("the file system is read-only", read_only, writable, 3)
-                until(lambda _: published() == database.execute("select id, v from t order by 1"))
+                assert_waits("the file system is read-only", read_only, writable, 3)
+                wait_until(lambda _: read_published_rows() == database.execute("select id, v from t order by 1"))
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(120) == 0
             finally:
@@ -87,13 +87,13 @@ def test_run_waits_for_a_disk_that_is_full_or_read_only_and_goes_on(
         assert not any(sign in line for line in lines), shown.read_text()
 
 
-def replayed(ops: str) -> list[tuple[int, str]]:
+def replay(ops: str) -> list[tuple[int, str]]:
     """The rows that result from the lines of `tidemark ops`."""
-    found = {}
+    rows = {}
     for line in ops.splitlines():
         op = json.loads(line)
         if op["op"] == "PUT":
-            found[op["row_key"]] = json.loads(op["data"])
+            rows[op["row_key"]] = json.loads(op["data"])
         elif op["op"] == "REMOVE":
-            del found[op["row_key"]]
-    return sorted((row["id"], row["v"]) for row in found.values())
+            del rows[op["row_key"]]
+    return sorted((row["id"], row["v"]) for row in rows.values())

@@ -1,4 +1,4 @@
-"""The end of Spark's Java process is one line that says how it ended; the next start goes on."""
+"""The end of Spark's Java process is reported in one line with its cause; the next start continues."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
 
-def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
+def test_a_killed_java_process_ends_the_command_with_one_line(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
@@ -27,7 +27,7 @@ def test_a_java_process_that_is_killed_ends_the_command_with_a_line(
         [*TIDEMARK, "stream"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
-        (java,) = [each for each in psutil.Process(process.pid).children() if each.name() == "java"]
+        (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
         java.kill()
         database.execute("insert into t values (2)")
         shown = process.communicate(timeout=120)[1]

@@ -1,4 +1,4 @@
-"""Rows that a snapshot, read at several moments, and the stream leave without some of their values (design rule S8)."""
+"""Rows whose values are missing after a snapshot read at several positions (design rule S8)."""
 
 import uuid
 from typing import Any
@@ -18,8 +18,8 @@ def rows(schema: pa.Schema, same: dict[str, Any], *rows: dict[str, Any]) -> pa.T
     return pa.Table.from_pylist([{**nothing, **same, **row} for row in rows], schema=schema)
 
 
-def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(lake: Lake) -> None:
-    """Complete is a row of a chunk that was named done, and a record that has all values; not a delete."""
+def test_rows_with_missing_values_and_no_base_row_are_read_again(lake: Lake) -> None:
+    """A row of a chunk that is marked done is complete, and an event with all values; a delete is not."""
     name = f"s{uuid.uuid4().hex[:12]}"
     table = SourceTable(
         name, f"{name}-t", "public.t", 5, "d", ("id",), (), (), state=RUNNING, snapshot_id=name, snapshot_lsn=100
@@ -54,13 +54,20 @@ def test_rows_are_read_again_that_lack_a_value_and_have_nothing_complete_before(
         (110, "update", "asked after", None, True),
         (130, "update", "asked before", None, True),
         (90, "update", "before the snapshot", None, True),
-        (150, "update", "not landed by all", None, True),
+        (150, "update", "not committed by all", None, True),
     ]
     records = [
-        {"commit_lsn": at, "change_lsn": at, "op": op, "row_key": key, "old_row_key": before, "is_partial": is_partial}
-        for at, op, key, before, is_partial in log
+        {
+            "commit_lsn": commit_lsn,
+            "change_lsn": commit_lsn,
+            "op": op,
+            "row_key": key,
+            "old_row_key": before,
+            "is_partial": is_partial,
+        }
+        for commit_lsn, op, key, before, is_partial in log
     ]
     lake.append(EVENTS, rows(EVENTS_SCHEMA, event, *records))
-    wanted = ["asked before", "deleted", "moved", "never read", "of no chunk"]
-    assert find_incomplete_rows(lake.spark, table, 150, 100) == [(5, key) for key in wanted]
-    assert find_incomplete_rows(lake.spark, table, 150, 2) == [(5, key) for key in wanted[:2]]
+    expected = ["asked before", "deleted", "moved", "never read", "of no chunk"]
+    assert find_incomplete_rows(lake.spark, table, 150, 100) == [(5, key) for key in expected]
+    assert find_incomplete_rows(lake.spark, table, 150, 2) == [(5, key) for key in expected[:2]]

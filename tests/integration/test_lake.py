@@ -1,7 +1,4 @@
-"""The raw tables.
-
-Landings are atomic, claims have one winner, metadata stays small, old lakes migrate.
-"""
+"""The raw tables: atomic commits, one winner per claim, bounded metadata, migration of old lakes."""
 
 import threading
 import time
@@ -65,7 +62,7 @@ def snapshots(lake: Lake, table: str) -> int:
 
 
 @pytest.mark.parametrize("procedures", [False, True])
-def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) -> None:
+def test_many_files_are_one_commit(lake: Lake, name: str, procedures: bool) -> None:
     committer = Committer(lake.spark, procedures=procedures)
     folder = lake.commit_folder(EVENTS)
     files = []
@@ -84,16 +81,16 @@ def test_many_files_land_in_one_commit(lake: Lake, name: str, procedures: bool) 
     }
 
 
-def test_a_file_that_is_given_up_leaves_nothing(lake: Lake) -> None:
+def test_a_discarded_file_is_deleted(lake: Lake) -> None:
     folder = lake.commit_folder(EVENTS)
     sink = Sink(folder, EVENTS_SCHEMA)
-    sink.write(events("nobody", 1))
+    sink.write(events("discarded", 1))
     sink.discard()
     system, path = folder.open()
     assert system.get_file_info(f"{path}/{sink.path.rpartition('/')[2]}").type.name == "NotFound"
 
 
-def test_only_the_columns_that_are_looked_for_have_statistics(lake: Lake, name: str) -> None:
+def test_only_columns_used_in_filters_have_statistics(lake: Lake, name: str) -> None:
     lake.append(EVENTS, events(name, 3))
     query = f"""SELECT readable_metrics.commit_lsn.lower_bound AS lsn, readable_metrics.row_key.value_count
         FROM {EVENTS}.files WHERE readable_metrics.source.lower_bound = '{name}'"""
@@ -101,30 +98,30 @@ def test_only_the_columns_that_are_looked_for_have_statistics(lake: Lake, name: 
 
 
 @pytest.mark.parametrize("procedures", [False, True])
-def test_concurrent_landings_all_count(lake: Lake, name: str, procedures: bool) -> None:
+def test_concurrent_commits_are_all_kept(lake: Lake, name: str, procedures: bool) -> None:
     lakes = [Lake(lake.spark, Committer(lake.spark, procedures=procedures)) for _ in range(3)]
 
-    def land(one: Lake) -> None:
+    def append_event(concurrent_lake: Lake) -> None:
         for _ in range(4):
-            one.append(EVENTS, events(name, 1))
+            concurrent_lake.append(EVENTS, events(name, 1))
 
-    in_threads([partial(land, one) for one in lakes])
+    in_threads([partial(append_event, one) for one in lakes])
     assert count(lake, EVENTS, name) == 12
 
 
 def in_threads(work: list[Callable[[], object]]) -> None:
-    """All at once; raises the first error."""
+    """Runs all at once; raises the first error."""
     barrier = threading.Barrier(len(work))
     errors: list[BaseException] = []
 
-    def run(one: Callable[[], object]) -> None:
+    def run(task: Callable[[], object]) -> None:
         try:
             barrier.wait()
-            one()
+            task()
         except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=[one]) for one in work]
+    threads = [threading.Thread(target=run, args=[task]) for task in work]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -136,7 +133,7 @@ def in_threads(work: list[Callable[[], object]]) -> None:
 # Positions
 
 
-def test_the_maximum_counts_and_superseded_positions_are_pruned(
+def test_the_maximum_position_is_read_and_superseded_ones_are_pruned(
     lake: Lake, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Position(name, 1, "slot", "7", 1, 100, 100)
@@ -150,11 +147,11 @@ def test_the_maximum_counts_and_superseded_positions_are_pruned(
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 5)
     lake.run_housekeeping(replace(second, position=510))
     assert lake.positions(name) == expected
-    assert count(lake, POSITIONS, name) == 4  # the first incarnation is left as it was
+    assert count(lake, POSITIONS, name) == 4  # the first epoch is unchanged
 
 
 @pytest.mark.parametrize("procedures", [False, True])
-def test_old_snapshots_are_forgotten(
+def test_old_iceberg_snapshots_expire(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
 ) -> None:
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_COMMITS", 25)
@@ -170,7 +167,7 @@ def test_old_snapshots_are_forgotten(
 
 
 @pytest.mark.parametrize("procedures", [False, True])
-def test_folders_of_commits_go_with_their_files(
+def test_the_folder_of_a_commit_is_deleted_with_its_files(
     spark: SparkSession, name: str, monkeypatch: pytest.MonkeyPatch, procedures: bool
 ) -> None:
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 3)
@@ -184,8 +181,8 @@ def test_folders_of_commits_go_with_their_files(
     before = {path for path in data.iterdir() if path.is_dir()}
     for n in range(3):
         lake.store_position(replace(position, position=100 + n))
-    made = {path for path in data.iterdir() if path.is_dir()} - before
-    assert len(made) == (3 if procedures else 0)
+    folders = {path for path in data.iterdir() if path.is_dir()} - before
+    assert len(folders) == (3 if procedures else 0)
     lake.run_housekeeping(replace(position, position=102))
     lake.store_position(replace(position, position=103))
     lake.expire_snapshots(0, keep=1)
@@ -194,7 +191,9 @@ def test_folders_of_commits_go_with_their_files(
 
 
 @pytest.mark.parametrize("procedures", [False, True])
-def test_a_snapshot_is_kept_by_when_it_was_superseded(spark: SparkSession, lake: Lake, procedures: bool) -> None:
+def test_an_iceberg_snapshot_expires_by_the_time_it_was_superseded(
+    spark: SparkSession, lake: Lake, procedures: bool
+) -> None:
     committer = Committer(spark, procedures=procedures)
     table = f"raw.kept_{procedures}"
     spark.sql(f"CREATE TABLE {table} (n INT) USING iceberg")
@@ -211,12 +210,12 @@ def test_a_snapshot_is_kept_by_when_it_was_superseded(spark: SparkSession, lake:
     spark.sql(f"DROP TABLE {table}")
 
 
-def test_rows_come_in_order_though_no_process_holds_all(spark: SparkSession) -> None:
+def test_sorted_rows_are_read_in_order_with_bounded_memory(spark: SparkSession) -> None:
     count = 2 * ROWS_AT_ONCE + 1
     rows = spark.range(count).selectExpr("(id * 7919) % 50021 AS a", "id AS b")
-    found = [(row.a, row.b) for row in iter_sorted(rows, "a", "b")]
-    assert found == sorted(found)
-    assert len(found) == count
+    sorted_rows = [(row.a, row.b) for row in iter_sorted(rows, "a", "b")]
+    assert sorted_rows == sorted(sorted_rows)
+    assert len(sorted_rows) == count
 
 
 # Tables and chunks
@@ -236,7 +235,7 @@ def table(source: str, table_id: str = "t1") -> SourceTable:
     )
 
 
-def test_a_table_is_read_as_it_was_put(lake: Lake, name: str) -> None:
+def test_a_table_is_read_as_it_was_written(lake: Lake, name: str) -> None:
     row = table(name)
     counted = replace(row, table_id="t2", key_columns=None, columns=(), partitions=())
     assert lake.tables.upsert(name, [row, counted]) == [row, counted]
@@ -248,7 +247,7 @@ def test_a_generation_is_registered_once(lake: Lake, name: str) -> None:
     assert count(lake, raw_schema.SOURCE_TABLES, name) == 1
 
 
-def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
+def test_of_concurrent_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
     row = table(name)
     lake.tables.upsert(name, [row])
     won: list[SourceTable] = []
@@ -261,7 +260,7 @@ def test_of_several_changes_of_one_row_one_wins(lake: Lake, name: str) -> None:
     assert lake.tables.read(name) == {"t1": won[0]}
 
 
-def test_a_change_of_what_was_changed_meanwhile_is_lost(lake: Lake, name: str) -> None:
+def test_a_change_based_on_an_old_version_fails(lake: Lake, name: str) -> None:
     row = table(name)
     lake.tables.upsert(name, [row])
     (queued,) = lake.tables.upsert(name, [row.with_snapshot_queued("again")])
@@ -282,12 +281,12 @@ def test_a_chunk_has_one_claimer(lake: Lake, name: str) -> None:
         won[n] = lake.chunks.claim(planned, f"{name}:{n}", 60)
 
     in_threads([partial(claim, n) for n in range(4)])
-    assert sorted(c.chunk for got in won.values() for c in got) == [0, 1, 2, 3]
+    assert sorted(c.chunk for claims in won.values() for c in claims) == [0, 1, 2, 3]
     now = lake.chunks.read([f"{name}-1"])
     assert all(chunk.attempt == 1 and chunk.state == RUNNING for chunk in now)
 
 
-def test_what_was_taken_over_is_not_finished_by_the_first(lake: Lake, name: str) -> None:
+def test_a_chunk_taken_over_is_not_finished_by_its_first_worker(lake: Lake, name: str) -> None:
     planned = chunks(name)
     lake.chunks.insert(planned)
     first = lake.chunks.claim(planned, "first", -1)
@@ -301,7 +300,7 @@ def test_what_was_taken_over_is_not_finished_by_the_first(lake: Lake, name: str)
     assert after == {0: (DONE, 2, 5), 1: (DONE, 2, 6), 2: (DONE, 1, 3), 3: (DONE, 1, 4)}
 
 
-def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str) -> None:
+def test_a_lease_is_renewed_and_unread_chunks_are_released(lake: Lake, name: str) -> None:
     lake.chunks.insert(chunks(name))
     claimed = lake.chunks.claim(chunks(name), "me", 0.3)
     renewed = threading.Event()
@@ -325,7 +324,7 @@ def test_a_lease_is_renewed_and_what_is_left_is_given_back(lake: Lake, name: str
 # Migration
 
 
-def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: str) -> None:
+def test_an_older_lake_gets_the_missing_columns(lake: Lake, name: str) -> None:
     old = table(name)
     lake.tables.upsert(name, [old])
     lake.spark.sql(f"ALTER TABLE {raw_schema.SOURCE_TABLES} DROP COLUMN published_id")
@@ -334,12 +333,12 @@ def test_a_lake_of_an_older_version_gets_the_columns_it_lacks(lake: Lake, name: 
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    learnt = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
-    (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **learnt)])
+    changes = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
+    (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **changes)])
     assert newer.tables.read(name) == {"t1": changed}
 
 
-def test_two_processes_may_make_the_lake_at_once(lake: Lake) -> None:
+def test_two_processes_can_create_the_lake_at_once(lake: Lake) -> None:
     in_threads([lambda: raw_schema.ensure_tables(lake.spark)] * 3)
 
 
@@ -347,8 +346,8 @@ def test_two_processes_may_make_the_lake_at_once(lake: Lake) -> None:
     "value",
     [None, True, 7, -(2**62), 'it\'s \\ "ä"\n', ["a", None], datetime(2026, 1, 2, 3, tzinfo=timezone.utc)],
 )
-def test_literals_come_back_as_they_were(spark: SparkSession, value: object) -> None:
-    ((found,),) = spark.sql(f"SELECT {literal(value)}").collect()
+def test_sql_literals_keep_their_values(spark: SparkSession, value: object) -> None:
+    ((timestamp,),) = spark.sql(f"SELECT {literal(value)}").collect()
     if isinstance(value, datetime):
-        found = found.astimezone(timezone.utc)
-    assert found == value
+        timestamp = timestamp.astimezone(timezone.utc)
+    assert timestamp == value

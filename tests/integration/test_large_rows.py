@@ -1,4 +1,4 @@
-"""A row that fits into Spark's heap is replicated; a larger row is refused by name, and nothing is lost."""
+"""A row that fits into Spark's heap is replicated; a larger row is refused by name, without loss of data."""
 
 import json
 import sys
@@ -8,31 +8,31 @@ import pytest
 
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
-from tests.harness.commands import finished, write_sources
+from tests.harness.commands import run_command, write_sources
 from tests.harness.project_copy import copy_project
 
 
-@pytest.mark.slow(reason="a Java of its own with a small heap, five times: minutes")
+@pytest.mark.slow(reason="five runs of a Java process with a small heap: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     copy_project(tmp_path)
     write_sources(tmp_path, source, settings.model_dump(mode="json"))
-    process = finished(
+    process = run_command(
         tmp_path,
         *(sys.executable, "-m", "tests.harness.large_rows"),
         TIDEMARK_LAKE=str(tmp_path / "lake"),
         TIDEMARK_DRIVER_MEMORY="1g",
     )
     assert process.returncode == 0, process.stdout + process.stderr
-    found = json.loads(process.stdout.splitlines()[-1])
-    large = int(found["largest"] * 0.95) // 32 * 32
-    assert found["before"] == [["public.kept", '["1"]', "2", large], ["public.small", '["1"]', "1", None]]
-    assert found["after"] == [
+    output = json.loads(process.stdout.splitlines()[-1])
+    large = int(output["largest"] * 0.95) // 32 * 32
+    assert output["before"] == [["public.kept", '["1"]', "2", large], ["public.small", '["1"]', "1", None]]
+    assert output["after"] == [
         ["public.kept", '["1"]', "3", large],
         ["public.small", '["1"]', "1", None],
         ["public.small", '["2"]', "2", None],
     ]
-    assert "larger than Spark's heap has room for" in found["failure"]
-    assert f'source {source.name}, table public.grown, key ["1"]' in found["failure"]
-    assert "TIDEMARK_DRIVER_MEMORY" in found["failure"]
+    assert "larger than Spark's heap has room for" in output["failure"]
+    assert f'source {source.name}, table public.grown, key ["1"]' in output["failure"]
+    assert "TIDEMARK_DRIVER_MEMORY" in output["failure"]
     log = process.stderr + process.stdout
     assert "public.left_out can't be read: a row of" in log

@@ -20,10 +20,17 @@ from ingest.project import definition_plan
 from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
-from tests.harness.kill_points import StatementKilled, another_dbt, during, killed_at, meanwhile, watched
-from tests.harness.kill_points import StatementKilled as KilledJob
-from tests.harness.pipeline import SourcePipeline, in_order
-from tests.harness.postgres_jobs import PostgresJobs, in_chunks
+from tests.harness.kill_points import (
+    Killed,
+    StatementKilled,
+    intercept_statements,
+    isolated_dbt,
+    kill_at_statement,
+    run_before_statement,
+    run_during_statement,
+)
+from tests.harness.pipeline import SourcePipeline, sort_rows
+from tests.harness.postgres_jobs import PostgresJobs, chunk_settings
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -33,7 +40,7 @@ COLUMNS = ", ".join(ORDERS)
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """Orders in the source, a definition per customer and one that adds up."""
+    """Orders in the source, a definition per customer and an aggregate."""
     database.execute(
         "create table orders (id bigint primary key, customer int, status text, total numeric(12, 2), note text);"
         "alter table orders alter note set storage external;"
@@ -64,7 +71,7 @@ def name(pipeline: SourcePipeline, definition: str) -> str:
 
 
 def assert_equal(pipeline: SourcePipeline, database: Database, condition: str = "status <> 'archived'") -> None:
-    """Everything in the lake is what SQL on the source says."""
+    """Tables, bucket rows and replayed logs equal SQL on the source."""
     view, by_customer, totals = (
         f"staging.stg_{pipeline.source.name}__orders",
         name(pipeline, "by_customer"),
@@ -91,7 +98,7 @@ CHANGES = [
     "insert into orders values (100, 1, 'new', 5, 'short'); delete from orders where id = 2",
     "insert into orders values (101, 1, 'new', 5, 'gone again'); delete from orders where id = 101",
     "delete from orders where id = 3; insert into orders values (3, 4, 'back', 9, 'other')",
-    "update orders set id = 200 where id = 4",  # its note is not sent: unchanged TOAST under a new key
+    "update orders set id = 200 where id = 4",  # the note is not sent: unchanged TOAST under a new key
     (
         "update orders set id = -1 where id = 5; update orders set id = 5 where id = 6;"
         "update orders set id = 6 where id = -1"
@@ -101,7 +108,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three at once is in CI"))])
+@pytest.mark.parametrize(
+    "at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three processes at once are in CI"))]
+)
 def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Database, at_once: int) -> None:
     pipeline.sync()
     assert_equal(pipeline, database)
@@ -113,7 +122,7 @@ def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Databas
 
 
 @pytest.mark.slow(reason="the rule is in test_op_logs")
-def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_change_of_no_selected_value_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     path = f"models/staging/{view}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("from {{", ", columns as _columns\nfrom {{"))
@@ -130,13 +139,13 @@ def test_what_changes_no_value_of_a_definition_makes_no_op(pipeline: SourcePipel
     assert_equal(pipeline, database)
 
 
-# Keys that are numbers, by which rows are looked for, and keys that at most read like one.
+# Numeric keys, which prune files, and keys that only look like numbers.
 NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
 
 @pytest.mark.slow(reason="keys of each kind; keys of one kind are in every test")
-def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, database: Database) -> None:
+def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table named (k text primary key, v int);"
         "create table pairs (k int, l text, v int, primary key (k, l));"
@@ -158,17 +167,17 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
     copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
     path.write_text(copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where"))
 
-    def equal() -> None:
+    def assert_tables_equal() -> None:
         for table, columns in tables.items():
             full, selected = name(pipeline, table), ", ".join(columns)
-            expected = in_order((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
+            expected = sort_rows((f"{full}[]", *row) for row in database.execute(f"select {selected} from {table}"))
             assert pipeline.bucket(full, selected) == expected
             assert pipeline.replayed(full) == pipeline.logged_rows(full)
 
     pipeline.sync()
-    equal()
+    assert_tables_equal()
     numbered = f"select k, cast(_key_number as string) from buckets.{name(pipeline, 'named')}"
-    assert pipeline.rows(numbered) == in_order([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
+    assert pipeline.rows(numbered) == sort_rows([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
     for change in (
         (
             "update named set v = 1 where k not in ('7', '07', '7 '); delete from named where k in ('7', '07', '7 ');"
@@ -182,12 +191,12 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
     ):
         database.execute(change)
         pipeline.sync()
-        equal()
-    # An earlier Tidemark made tables without it.
+        assert_tables_equal()
+    # Tables of an earlier Tidemark do not have this column.
     pipeline.spark.sql(f"alter table buckets.{name(pipeline, 'named')} drop column _key_number")
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
     pipeline.sync()
-    equal()
+    assert_tables_equal()
     assert pipeline.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 
@@ -195,7 +204,7 @@ def test_rows_are_found_whatever_their_keys_are(pipeline: SourcePipeline, databa
 def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(pipeline, "by_customer")
-    # Rows that are one object by its id are told apart by their keys.
+    # Rows with the same object id are distinguished by their keys.
     shared = pipeline.definition("shared", query, bucket_by=[], object_id="customer", evaluation="incremental")
     pipeline.sync()
     database.execute(
@@ -203,7 +212,7 @@ def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, da
     )
     done = pipeline.sync()
     assert done[by_customer].message == "inputs changed, PUT 16, REMOVE 17"
-    assert pipeline.rows(f"select cast(object_id as int), id from buckets.{shared}") == in_order(
+    assert pipeline.rows(f"select cast(object_id as int), id from buckets.{shared}") == sort_rows(
         database.execute("select customer, id from orders")
     )
     assert pipeline.replayed(shared) == pipeline.logged_rows(shared)
@@ -232,7 +241,7 @@ def test_one_run_over_all_changes_equals_the_source(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="lacking values of moved rows are in CI in test_snapshot")
+@pytest.mark.slow(reason="missing values of moved rows are in CI in test_snapshot")
 def test_rows_that_moved_between_chunks_keep_all_their_values(
     lake: Lake,
     source: PostgresSource,
@@ -241,8 +250,8 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     database: Database,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A killed snapshot goes on later: rows have moved from an unread into a read chunk meanwhile, and the log doesn't
-    bring their unchanged TOAST values.
+    """A killed snapshot resumes later. Meanwhile rows have moved from an unread into a read chunk, and the log does
+    not have their unchanged TOAST values.
     """
     database.execute(
         "create table big (id int primary key, filler text, note text);"
@@ -257,14 +266,14 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
         "all", f"select id from {{{{ ref('{view}') }}}}", bucket_by=[], object_id="id", unique_key=["id"]
     )
     monkeypatch.setattr("ingest.snapshot.snapshotter.KEYS_AT_ONCE", 2)
-    small = in_chunks(settings, 1, chunk_lease_seconds=1.0)
+    small = chunk_settings(settings, 1, chunk_lease_seconds=1.0)
     jobs = PostgresJobs(lake, source, small)
 
     def die_after_two(chunks: Sequence[Chunk]) -> None:
         if chunks[0].chunk == 1:
-            raise KilledJob
+            raise Killed
 
-    with pytest.raises(KilledJob):
+    with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_commit=die_after_two))
     database.execute("update big set id = id + 1000 where id in (31, 41)")
     database.execute("update big set filler = repeat('g', 700) where id = 51")
@@ -272,28 +281,28 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     database.execute("update big set id = 3021 where id = 2021")
     moved = database.execute("select id from big where (ctid::text::point)[0] = 0 and id > 30")
     assert len(moved) >= 2
-    asked: list[str] = []
+    requested_keys: list[str] = []
 
-    def moves_again(chunks: Sequence[Chunk]) -> None:
+    def move_again(chunks: Sequence[Chunk]) -> None:
         keys = [key for chunk in chunks for key in chunk.row_keys or ()]
-        if keys and not asked:
+        if keys and not requested_keys:
             database.execute("update big set id = 5031 where id = 1031")
         assert len(keys) <= 2
-        asked.extend(keys)
+        requested_keys.extend(keys)
 
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(after_claim=moves_again))
+        jobs.snapshot(SnapshotHooks(after_claim=move_again))
     jobs.close()
     pipeline.sync()
-    assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(asked)
+    assert {f'["{key}"]' for (key,) in moved} | {'["5031"]'} <= set(requested_keys)
     rows = database.execute("select id, filler, note from big")
     assert pipeline.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
 
 @pytest.mark.parametrize(
-    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default scope is in CI"))]
+    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default hold is in CI"))]
 )
-def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
+def test_snapshot_hold_selects_the_outputs_delayed_by_a_new_snapshot(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
@@ -323,8 +332,8 @@ def test_a_table_that_is_read_anew_holds_up_what_its_scope_says(
         assert len(pipeline.bucket(name(pipeline, table), "id")) == 2
 
 
-@pytest.mark.slow(reason="many runs; expiry is in CI in test_upkeep")
-def test_old_snapshots_are_forgotten_and_runs_go_on(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="many runs; expiry is in CI in test_maintenance")
+def test_runs_continue_after_old_iceberg_snapshots_expire(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute(CHANGES[0])
     pipeline.sync()
@@ -343,7 +352,7 @@ def test_the_unit_tests_of_the_models_pass(pipeline: SourcePipeline) -> None:
     assert statuses == ["pass"] * 4
 
 
-def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> None:
+def test_rows_that_cannot_be_distinguished_are_refused(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select customer, status, count(*) as n from {{{{ ref('{view}') }}}} group by customer, status, id"
     pipeline.definition("doubled", query, bucket_by=[], object_id="customer", unique_key=["customer"])
@@ -352,17 +361,17 @@ def test_rows_that_nothing_tells_apart_are_refused(pipeline: SourcePipeline) -> 
     assert pipeline.rows(f"select count(*) from buckets.{name(pipeline, 'doubled')}") == [(0,)]
 
 
-def looking_up(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
-    """Adds a lookup of by_customer's buckets; gives its full name."""
+def add_lookup(pipeline: SourcePipeline, short: str, query: str, request: object) -> str:
+    """Adds a lookup of by_customer's buckets; returns its full name."""
     full = pipeline.definition(short, query, parameters=request, bucket=name(pipeline, "by_customer"))
     path = f"models/buckets/{full}.sql"
     return pipeline.write(path, "{{ config(materialized='bucket_lookup') }}\n" + (pipeline.folder / path).read_text())
 
 
-# In words of the project: {rows}, {ref}: the view of orders by either; {bare}: a view of it without _checkpoint_id,
-# {made}: one with two rows of each, {own}: one with checkpoints of its own, {young}: one of what is not of today.
+# Names in the queries: {rows}, {ref}: the view of orders by either macro; {bare}: a view of it without _checkpoint_id,
+# {made}: a view with two rows for each, {own}: with its own _checkpoint_id, {young}: with a filter by today's date.
 _MANY = ", ".join(f"id + {number} as more_{number}" for number in range(30))
-NOT_ROW_BY_ROW = {
+INVALID_INCREMENTAL = {
     "select _row_key, id from {rows} union all select _row_key, id from {rows}": "reads 2 inputs by rows",
     "select _row_key, id from {ref}": "reads 0 inputs by rows",
     "select _row_key, id from {ref} -- {rows}": "reads 0 inputs by rows",
@@ -399,8 +408,8 @@ NOT_ROW_BY_ROW = {
     "select _row_key, id, total as ID from {rows}": "selects two columns named 'ID'",
     "select _row_key, id from {rows} -- {notes}": "evaluation: 'incremental' depends on 2 tables",
 }
-# The same with `evaluation: full`; what the query gives is fine, but not what it reads, or what `meta` says of it.
-NOT_TO_BE_TOLD = {
+# With `evaluation: full`: the query gives valid rows, but its inputs or its `meta` are invalid.
+INVALID_FULL = {
     "select id, (select max(seq) from {events}) as seq from {ref}": "reads events itself",
     "select id from {of_raw}": "', which reads source.tidemark.raw.snapshot_chunks itself",
     "select cast(cast(id as string) as binary) as id from {ref}": "the column 'id', whose type binary is no text",
@@ -416,8 +425,8 @@ NOT_TO_BE_TOLD = {
 }
 
 
-# What a lookup asks for, how it depends on its definition, and why it is refused.
-NOT_LOOKED_UP: list[tuple[object, str, str]] = [
+# The parameters of a lookup, how it depends on its definition, and the reason of the error.
+INVALID_LOOKUPS: list[tuple[object, str, str]] = [
     ("customer", "-- depends_on: {{{{ ref('{}') }}}}", "meta.parameters is missing or not a list"),
     (["user_id"], "-- depends_on: {{{{ ref('{}') }}}}", "does not select 'user_id'"),
     (["customer"], "", "does not depend on 'by_customer"),
@@ -425,7 +434,7 @@ NOT_LOOKED_UP: list[tuple[object, str, str]] = [
 ]
 
 
-def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, database: Database) -> None:
+def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("create table notes (word text); insert into notes values ('a'), ('a'), ('b')")
     database.execute("alter table notes replica identity full")
     view, unkeyed = f"stg_{pipeline.source.name}__orders", pipeline.view("notes", {"word": "string"})
@@ -436,7 +445,7 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     bare = pipeline.write(f"models/staging/bare_{view}.sql", f"select _row_key, id from {{{{ ref('{view}') }}}}")
     lines = f"from {{{{ ref('{view}') }}}} lateral view explode(array('1', '2')) as line"
     keys = "select concat(_row_key, '/', line) as _row_key, _checkpoint_id, id"
-    made = pipeline.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
+    view_with_two_rows = pipeline.write(f"models/staging/made_{view}.sql", f"{keys} {lines}")
     keys = "select _row_key, cast(0 as bigint) as _checkpoint_id, id"
     own = pipeline.write(f"models/staging/own_{view}.sql", f"{keys} from {{{{ ref('{view}') }}}}")
     past = f"from {{{{ ref('{view}') }}}} where date '2020-01-01' < date 'today'"
@@ -445,35 +454,35 @@ def test_what_can_not_be_evaluated_is_refused_by_name(pipeline: SourcePipeline, 
     of_raw = pipeline.write(f"models/staging/raw_{view}.sql", f"select o.id {joined}")
     reads = {"rows": f"{{{{ rows('{view}') }}}}", "bare": f"{{{{ rows('{bare}') }}}}", "events": "{{ ref('events') }}"}
     reads |= {"ref": f"{{{{ ref('{view}') }}}}", "of_raw": f"{{{{ ref('{of_raw}') }}}}"}
-    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{made}') }}}}"}
+    reads |= {"notes": f"{{{{ ref('{unkeyed}') }}}}", "made": f"{{{{ rows('{view_with_two_rows}') }}}}"}
     reads |= {"own": f"{{{{ rows('{own}') }}}}", "young": f"{{{{ rows('{young}') }}}}"}
     refusals: list[tuple[str, str, dict[str, object]]] = [
-        (query, why, {"evaluation": "incremental"}) for query, why in NOT_ROW_BY_ROW.items()
+        (query, why, {"evaluation": "incremental"}) for query, why in INVALID_INCREMENTAL.items()
     ]
-    refusals += [(query, why, {"unique_key": ["id"]}) for query, why in NOT_TO_BE_TOLD.items()]
+    refusals += [(query, why, {"unique_key": ["id"]}) for query, why in INVALID_FULL.items()]
     names = [
         pipeline.definition(f"refused_{number}", query.format(**reads), bucket_by=[], object_id="id", **meta)
         for number, (query, _, meta) in enumerate(refusals)
     ]
     by_customer = name(pipeline, "by_customer")
-    for request, depends, why in NOT_LOOKED_UP:
+    for request, depends, why in INVALID_LOOKUPS:
         query = f"{depends.format(by_customer)}\nselect customer from {{{{ ref('{view}') }}}}"
-        names.append(looking_up(pipeline, f"refused_{len(names)}", query, request))
+        names.append(add_lookup(pipeline, f"refused_{len(names)}", query, request))
         refusals.append((query, why, {}))
     columns = "_row_key, replace(word, '\\nSort', '') as word, 'rand(1)' as said"
     query = f"-- it's #12\nselect {columns} from {{{{ rows('{unkeyed}') }}}}"
     words = pipeline.definition("words", query, bucket_by=[], object_id="word", evaluation="incremental")
     with pytest.raises(Failure) as failure:
         pipeline.sync()
-    said = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
+    messages = {line.partition(" ")[0]: line for line in str(failure.value).split("; ")}
     for definition, (query, why, _) in zip(names, refusals, strict=True):
-        assert why in said.get(definition, ""), query
+        assert why in messages.get(definition, ""), query
     assert pipeline.bucket(words, "word") == [(f"{words}[]", word) for word in "aab"]
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
 
 
 @pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
-def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: SourcePipeline) -> None:
+def test_columns_with_another_storage_type_survive_an_edit(pipeline: SourcePipeline) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
     query = f"select {columns} from {{{{ rows('stg_{pipeline.source.name}__orders') }}}}"
@@ -490,9 +499,7 @@ def test_columns_that_tables_keep_in_their_own_way_stand_an_edit(pipeline: Sourc
     assert "# of status" not in pipeline.spark.table(f"buckets.{odd}").columns
 
 
-def test_a_changed_definition_writes_the_difference_and_no_other_table(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_changed_definition_writes_only_its_own_difference(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("update orders set status = 'archived' where id in (1, 2, 3)")
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
@@ -525,7 +532,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
     retyped = wider.replace("total", "cast(total as string) as total")
     assert change(retyped) == "definition changed, PUT 40, REMOVE 0"
     assert change(wider) == "definition changed, PUT 40, REMOVE 0"
-    # A type that holds all that the one before did is no difference, and a raw string ends where it seems to.
+    # A wider type is no difference, and a raw string ends at its visible end.
     broader = wider.replace("total", "cast(total as decimal(20, 2)) as total")
     assert change(broader) == "definition changed, PUT 0, REMOVE 0"
     assert dict(pipeline.spark.table(f"buckets.{by_customer}").dtypes)["total"] == "decimal(20,2)"
@@ -538,7 +545,7 @@ def test_a_changed_definition_writes_the_difference_and_no_other_table(
 
 
 @pytest.mark.slow(reason="op ids are in test_op_logs and test_definition_plan")
-def test_op_ids_go_on_after_a_full_refresh_that_changes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_op_ids_continue_after_a_full_refresh_without_changes(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     log = f"select * from buckets.{by_customer}__ops"
@@ -565,15 +572,17 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="a run for each place; the kills in CI are in test_partial_runs and test_run")
+@pytest.mark.slow(reason="one run per kill point; the kills in CI are in test_partial_runs and test_run")
 @pytest.mark.parametrize("place", STATEMENTS)
-def test_killed_anywhere_the_next_run_repairs(pipeline: SourcePipeline, database: Database, place: str) -> None:
+def test_the_next_run_repairs_a_run_killed_at_any_statement(
+    pipeline: SourcePipeline, database: Database, place: str
+) -> None:
     pipeline.sync()
     database.execute(";".join(CHANGES))
-    pipeline.land()
+    pipeline.ingest()
     view = f"staging.stg_{pipeline.source.name}__orders"
     before = pipeline.rows(f"select {COLUMNS} from {view}")
-    with pytest.raises((Failure, StatementKilled)), killed_at(STATEMENTS[place]):
+    with pytest.raises((Failure, StatementKilled)), kill_at_statement(STATEMENTS[place]):
         pipeline.model()
     # Readers see all of the run's rows of a table, or none.
     after = pipeline.rows(f"select {COLUMNS} from {view}")
@@ -583,15 +592,13 @@ def test_killed_anywhere_the_next_run_repairs(pipeline: SourcePipeline, database
 
 
 @pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
-def test_a_new_definition_edited_after_a_kill_between_its_tables_is_made(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_new_definition_killed_half_created_can_be_edited(pipeline: SourcePipeline, database: Database) -> None:
     by_customer = name(pipeline, "by_customer")
-    pipeline.land()
+    pipeline.ingest()
     path = f"models/buckets/{by_customer}.sql"
     definition = (pipeline.folder / path).read_text()
     pipeline.write(path, definition.replace(" from", ", total + 1 as more from"))
-    with pytest.raises(Failure), killed_at(lambda sql: f"create table buckets.{by_customer}__ops" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"create table buckets.{by_customer}__ops" in sql):
         pipeline.model()
     pipeline.write(path, definition)
     assert pipeline.model()[by_customer].message == "new, PUT 40, REMOVE 0"
@@ -603,14 +610,14 @@ def test_a_failing_data_test_keeps_its_definition_unpublished(pipeline: SourcePi
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     before = pipeline.rows(f"select * from buckets.{by_customer}")
-    # The view that it reads too is not what it is a test of: `totals`, over the same, is published.
+    # The test also reads the view but is no test of it: `totals`, which reads the same view, is published.
     pipeline.write(
         f"tests/data_tests/no_refunds_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0 "
         f"and id in (select id from {{{{ ref('stg_{pipeline.source.name}__orders') }}}})",
     )
     database.execute("update orders set total = -1 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="no_refunds"):
         pipeline.model()
     assert pipeline.rows(f"select * from buckets.{by_customer}") == before
@@ -632,20 +639,20 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
     before = pipeline.rows(f"select * from buckets.{by_customer}")
     database.execute("alter table orders alter customer type bigint")
     database.execute("update orders set customer = 3000000000 where id < 3; delete from orders where id = 7")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=f"(?s){by_customer}.*3000000000.*INT") as failed:
         pipeline.model()
     assert totals in str(failed.value)
     assert pipeline.rows(f"select * from buckets.{by_customer}") == before
-    # What doesn't read the column goes on.
-    assert pipeline.bucket(ids, "id") == in_order(database.execute(f"select '{ids}[]', id from orders"))
+    # A definition that does not read the column continues.
+    assert pipeline.bucket(ids, "id") == sort_rows(database.execute(f"select '{ids}[]', id from orders"))
     pipeline.view("orders", {**ORDERS, "customer": "bigint", "note": "string"})
     pipeline.model()
     assert_equal(pipeline, database)
 
 
 @pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
-def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(pipeline: SourcePipeline) -> None:
+def test_a_column_whose_new_type_cannot_be_evaluated_is_unchanged(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     path = f"models/buckets/{by_customer}.sql"
@@ -658,7 +665,7 @@ def test_a_column_whose_new_type_can_not_be_evaluated_stays_as_it_was(pipeline: 
     assert pipeline.model()[by_customer].message == "unchanged"
 
 
-def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
+def copy_pipeline(pipeline: SourcePipeline) -> SourcePipeline:
     """The same project in another folder, as another process has it."""
     late = SourcePipeline(pipeline.lake, pipeline.source, pipeline.settings.settings, pipeline.folder / "late")
     for path in ("models/staging", "models/buckets"):
@@ -667,11 +674,14 @@ def late_copy(pipeline: SourcePipeline) -> SourcePipeline:
     return late
 
 
-def test_a_run_that_another_one_overtook_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_run_overtaken_by_another_one_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", late_copy(pipeline).model):
+    pipeline.ingest()
+    with (
+        pytest.raises(ConcurrentPublishError),
+        run_before_statement("insert into core.releases", copy_pipeline(pipeline).model),
+    ):
         pipeline.model()
     assert_equal(pipeline, database)
 
@@ -687,17 +697,17 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
 
     publications = pipeline.rows("select count(*) from core.releases")
     database.execute("delete from orders where id < 5")
-    pipeline.land()
+    pipeline.ingest()
     refused = pytest.raises(ConcurrentPublishError, match=f"{by_customer}.*: another process wrote to it")
-    with refused, meanwhile(f"merge into buckets.{by_customer} ", rewrite):
+    with refused, run_before_statement(f"merge into buckets.{by_customer} ", rewrite):
         pipeline.model()
     assert pipeline.rows("select count(*) from core.releases") == publications
     pipeline.model()
     assert_equal(pipeline, database)
-    # In the moment after it has committed itself.
+    # Right after its own commit.
     database.execute("update orders set total = 5 where id < 9")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", rewrite):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("insert into core.releases", rewrite):
         pipeline.model()
     with pytest.raises(Failure, match="can't be finished") as failure:
         pipeline.model()
@@ -709,26 +719,26 @@ def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: Sour
     assert_equal(pipeline, database)
 
 
-def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_definition_pruned_during_a_run_is_rebuilt_completely(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
     late.remove(f"models/buckets/{by_customer}.sql")
 
-    def gone() -> list[definition_plan.PlannedChange]:
+    def steps_to_delete() -> list[definition_plan.PlannedChange]:
         steps = definition_plan.make_plan(pipeline.spark, folder=late.folder)
         return [step for step in steps if step.state == "deleted" and step.definition == by_customer]
 
     def prune() -> None:
-        with pytest.raises(Failure), killed_at(lambda sql: "drop table" in sql and "__ops" in sql):
+        with pytest.raises(Failure), kill_at_statement(lambda sql: "drop table" in sql and "__ops" in sql):
             definition_plan.prune_definitions(late.spark, folder=late.folder)
         assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [by_customer]
-        assert gone() == []
+        assert steps_to_delete() == []
 
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", prune):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("fast_forward('lake.core.releases'", prune):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "new, PUT 36, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
@@ -737,7 +747,7 @@ def test_a_definition_pruned_under_a_run_comes_back_whole(pipeline: SourcePipeli
     assert_equal(pipeline, database)
 
 
-def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     pipeline.remove(f"models/buckets/{by_customer}.sql")
@@ -749,7 +759,7 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     def write_watermarks() -> None:
         pipeline.spark.sql("insert overwrite core.model_watermarks select * from core.model_watermarks")
 
-    with during("delete from core.model_watermarks", write_watermarks) as errors:
+    with run_during_statement("delete from core.model_watermarks", write_watermarks) as errors:
         assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [by_customer]
     assert "missing data files" in " ".join(errors)
     assert pipeline.rows(f"select * from core.model_watermarks where model = '{by_customer}'") == []
@@ -758,46 +768,46 @@ def test_a_definition_is_pruned_while_a_run_publishes(pipeline: SourcePipeline, 
     ] == []
 
 
-@pytest.mark.slow(reason="an error of the catalog that passes")
+@pytest.mark.slow(reason="a transient error of the catalog")
 @pytest.mark.parametrize("schema", ["buckets", "core"])
-def test_tables_that_dbt_failed_to_list_are_not_made_anew(
+def test_tables_that_dbt_failed_to_list_are_not_created_again(
     pipeline: SourcePipeline, database: Database, schema: str
 ) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0 where id < 20")
-    pipeline.land()
+    pipeline.ingest()
 
-    def one_goes_meanwhile(sql: str) -> None:
+    def drop_one_meanwhile(sql: str) -> None:
         if f"show table extended in {schema}" in sql:
             try:
-                pipeline.spark.table(f"{schema}.dropped_by_somebody").collect()
-            except AnalysisException as error:  # as dbt's cursor tells it: dbt takes it for a schema without tables
+                pipeline.spark.table(f"{schema}.dropped_meanwhile").collect()
+            except AnalysisException as error:  # as dbt's cursor reports it: dbt takes this for a schema without tables
                 raise DbtRuntimeError(str(error)) from error
 
     with (
         pytest.raises(ConcurrentPublishError, match=f"tables of {schema} changed while dbt"),
-        watched(one_goes_meanwhile),
+        intercept_statements(drop_one_meanwhile),
     ):
         pipeline.model()
     pipeline.model()
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="repairs what no job of ours does")
-def test_tables_that_somebody_dropped_are_made_anew(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="repairs a state that no job of Tidemark makes")
+def test_manually_dropped_tables_are_created_again(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
     last_op = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")[0][0]
     pipeline.spark.sql(f"drop table buckets.{by_customer}")
-    # StatementKilled between, before the new tables are published: they are not taken for the old ones.
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
+    # The run is killed before the new tables are published: the next run does not take them for the old ones.
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{by_customer}__ops" in sql):
         pipeline.model()
     assert pipeline.model()[by_customer].message == "definition changed, PUT 40, REMOVE 0"
     assert pipeline.rows(f"select min(op_id) from buckets.{by_customer}__ops") == [(last_op + 1,)]
     assert_equal(pipeline, database)
     database.execute("update orders set total = 0 where id < 20")
-    pipeline.land()
-    with pytest.raises(Failure), killed_at(lambda sql: "fast_forward('lake.buckets." in sql):
+    pipeline.ingest()
+    with pytest.raises(Failure), kill_at_statement(lambda sql: "fast_forward('lake.buckets." in sql):
         pipeline.model()
     pipeline.spark.sql(f"drop table buckets.{totals}__ops")
     pipeline.model()
@@ -809,7 +819,7 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     pipeline.sync()
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
     as_text = {"by_customer": ("total from", "cast(total as string) as total from")}
     as_text["totals"] = ("sum(total)", "cast(sum(total) as string)")
     for definition, texts in as_text.items():
@@ -817,12 +827,12 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
         late.write(path, (late.folder / path).read_text().replace(*texts))
 
     def begin() -> None:
-        with pytest.raises(Failure), killed_at(lambda sql: "insert into buckets." in sql):
+        with pytest.raises(Failure), kill_at_statement(lambda sql: "insert into buckets." in sql):
             late.model()
 
     database.execute("delete from orders where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", begin):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("insert into core.releases", begin):
         pipeline.model()
     late.model()
     for definition in as_text:
@@ -833,9 +843,9 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="one definition that changes is in CI")
-def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipeline, database: Database) -> None:
-    """The run ends what each of them has published, one after the other."""
+@pytest.mark.slow(reason="a change of one definition is in CI")
+def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipeline, database: Database) -> None:
+    """The run invalidates the published tables of all of them, one after the other."""
     view = f"stg_{pipeline.source.name}__orders"
     many = [
         pipeline.definition(
@@ -851,11 +861,11 @@ def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipelin
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
     threads: list[int] = []
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if "core.releases" in sql and ("create branch" in sql or "fast_forward" in sql):
             threads.append(threading.get_ident())
 
-    with watched(look):
+    with intercept_statements(on_statement):
         outcomes = pipeline.model()
     assert threads[::2] == threads[1::2]
     assert len(set(threads)) > 1
@@ -866,19 +876,19 @@ def test_a_cast_that_changes_many_definitions_is_one_run(pipeline: SourcePipelin
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, database: Database) -> None:
+def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
-    project, other = pipeline.project, late_copy(pipeline).project
+    project, other = pipeline.project, copy_pipeline(pipeline).project
     tears: list[str] = []
     inserts: list[str] = []
     both = threading.Event()
 
-    def look(sql: str) -> None:
+    def on_statement(sql: str) -> None:
         if "insert into core.releases" in sql:
             tears.append(sql)
-            if len(tears) == 2:  # another run begins, and finishes what it finds
-                with another_dbt():
+            if len(tears) == 2:  # another run begins, and finishes the interrupted release
+                with isolated_dbt():
                     other.run_operation("finish_interrupted_release")
         if "insert into buckets." in sql:
             inserts.append(sql)
@@ -888,7 +898,7 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
         if both.is_set():
             raise StatementKilled(sql)
 
-    with pytest.raises((Failure, StatementKilled)), watched(look):
+    with pytest.raises((Failure, StatementKilled)), intercept_statements(on_statement):
         project.invoke("build", "--exclude", "resource_type:unit_test")
     done = pipeline.model()
     for definition, rows in (("by_customer", 40), ("totals", 5)):
@@ -898,37 +908,37 @@ def test_two_tears_of_a_run_are_both_remembered(pipeline: SourcePipeline, databa
 
 @pytest.mark.slow(reason="random")
 def test_random_changes_in_several_runs_equal_the_source(pipeline: SourcePipeline, database: Database) -> None:
-    randomly = random.Random(7)
+    rng = random.Random(7)
     pipeline.sync()
     with database.connect(autocommit=False) as connection:
         for _ in range(4):
             for _ in range(40):
-                for _ in range(randomly.randint(1, 4)):
+                for _ in range(rng.randint(1, 4)):
                     connection.execute("savepoint s")
                     try:
-                        connection.execute(_random_change(randomly))
+                        connection.execute(_random_change(rng))
                     except Exception:  # noqa: BLE001  # a duplicate key
                         connection.execute("rollback to s")
-                (connection.rollback if randomly.random() < 0.1 else connection.commit)()
+                (connection.rollback if rng.random() < 0.1 else connection.commit)()
             pipeline.sync()
             assert_equal(pipeline, database)
 
 
-def _random_change(randomly: random.Random) -> str:
-    a, b = randomly.randint(1, 60), randomly.randint(1, 60)
-    return randomly.choice(
+def _random_change(rng: random.Random) -> str:
+    a, b = rng.randint(1, 60), rng.randint(1, 60)
+    return rng.choice(
         [
-            f"insert into orders values ({a}, {b % 6}, 'new', {b}, repeat('{b}', {randomly.choice([1, 2500])}))",
-            f"update orders set status = '{randomly.choice(['paid', 'archived', 'new'])}' where id = {a}",
+            f"insert into orders values ({a}, {b % 6}, 'new', {b}, repeat('{b}', {rng.choice([1, 2500])}))",
+            f"update orders set status = '{rng.choice(['paid', 'archived', 'new'])}' where id = {a}",
             f"update orders set customer = {b % 6}, total = {b} where id between {a} and {a + 5}",
-            f"update orders set note = repeat('y', {randomly.choice([1, 2500])}) where id = {a}",
+            f"update orders set note = repeat('y', {rng.choice([1, 2500])}) where id = {a}",
             f"update orders set id = {b} where id = {a}",
             f"delete from orders where id = {a}",
         ]
     )
 
 
-def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int, customer int, primary key (user_id, customer));"
         "insert into members values (7, 1), (7, 2), (8, 2)"
@@ -936,30 +946,30 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
     members = pipeline.view("members", {"user_id": "int", "customer": "int"})
     by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer from {{{{ ref('{members}') }}}} where customer > 0"
-    lookup = looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    lookup = add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
     file = pipeline.folder / f"models/buckets/{lookup}.sql"
 
-    def seen(**request: str) -> list[str]:
+    def granted_buckets(**request: str) -> list[str]:
         return [grant.bucket for grant in find_grants(pipeline.spark, request, folder=pipeline.folder)]
 
     pipeline.sync()
-    assert seen(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
-    assert set(seen(user_id="7")) <= {
+    assert granted_buckets(user_id="7") == [f'{by_customer}["1"]', f'{by_customer}["2"]']
+    assert set(granted_buckets(user_id="7")) <= {
         bucket for (bucket,) in pipeline.rows(f"select bucket from buckets.{by_customer}")
     }
     database.execute("delete from members where customer = 1; insert into members values (8, 3)")
     pipeline.sync()
-    assert seen(user_id="7") == [f'{by_customer}["2"]']
-    assert seen(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
-    assert seen(user_id="9") == []
+    assert granted_buckets(user_id="7") == [f'{by_customer}["2"]']
+    assert granted_buckets(user_id="8") == [f'{by_customer}["2"]', f'{by_customer}["3"]']
+    assert granted_buckets(user_id="9") == []
     assert pipeline.replayed(lookup) == pipeline.logged_rows(lookup)
     text = file.read_text()
     file.write_text(text.replace("user_id", "customer").replace("select customer, customer", "select customer"))
     with pytest.raises(Failure, match=r"the published version takes user_id, the project's customer"):
-        seen(customer="7")
+        granted_buckets(customer="7")
     file.write_text(text)
     with pytest.raises(UsageError, match="no lookup takes role"):
-        seen(user_id="7", role="admin")
+        granted_buckets(user_id="7", role="admin")
     pipeline.remove(f"models/buckets/{lookup}.sql")
     steps = [
         step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder) if step.definition == lookup
@@ -971,11 +981,11 @@ def test_a_lookup_says_which_buckets_a_request_may_see(pipeline: SourcePipeline,
     pipeline.sync()
     pipeline.write(f"models/buckets/{lookup}.sql", "{{ config(materialized='bucket_lookup') }} select 1 as user_id")
     with pytest.raises(UsageError, match="meta.parameters is missing"):
-        seen(user_id="7")
+        granted_buckets(user_id="7")
 
 
 @pytest.mark.slow(reason="a variant of the lookup that is in CI")
-def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int primary key, customer int, status text);"
         "insert into members values (7, 1, 'new')"
@@ -983,26 +993,24 @@ def test_a_lookup_that_is_behind_its_definition_grants_nothing(pipeline: SourceP
     members = pipeline.view("members", {"user_id": "int", "customer": "int", "status": "string"})
     by_customer = name(pipeline, "by_customer")
     query = f"select user_id, customer, status from {{{{ ref('{members}') }}}}"
-    looking_up(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
+    add_lookup(pipeline, "seen", f"-- depends_on: {{{{ ref('{by_customer}') }}}}\n{query}", ["user_id"])
 
-    def seen() -> list[str]:
+    def granted_buckets() -> list[str]:
         return [grant.bucket for grant in find_grants(pipeline.spark, {"user_id": "7"}, folder=pipeline.folder)]
 
     pipeline.sync()
-    assert seen() == [f'{by_customer}["1"]']
+    assert granted_buckets() == [f'{by_customer}["1"]']
     path = f"models/buckets/{by_customer}.sql"
     pipeline.write(path, (pipeline.folder / path).read_text().replace("['customer']", "['status']"))
     pipeline.model("run", "--select", by_customer)
     with pytest.raises(Failure, match=f"names buckets of {by_customer} by columns that have changed"):
-        seen()
+        granted_buckets()
     pipeline.model()
-    assert seen() == [f'{by_customer}["new"]']
+    assert granted_buckets() == [f'{by_customer}["new"]']
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_a_definition_can_become_an_incremental_model(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
@@ -1018,7 +1026,7 @@ def test_a_definition_that_becomes_incremental_leaves_its_name_to_that(
 
 @pytest.mark.slow(reason="a model of the user, not of Tidemark")
 def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipeline, database: Database) -> None:
-    """Though it has all the columns of a bucket."""
+    """Although the model has all columns of a bucket table."""
     history = pipeline.write(
         f"models/buckets/history_{pipeline.source.name}.sql",
         "{{ config(materialized='incremental', incremental_strategy='append', meta={}) }}\n"
@@ -1033,7 +1041,7 @@ def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipel
 
 
 @pytest.mark.slow(reason="a variant of the column edits that are in CI")
-def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     before = pipeline.spark.table(f"buckets.{by_customer}").columns
@@ -1054,7 +1062,7 @@ def test_a_column_of_an_edit_that_was_taken_back_goes(pipeline: SourcePipeline, 
 
 
 @pytest.mark.slow(reason="a variant of the prune that is in CI")
-def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: SourcePipeline) -> None:
+def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
     early = pipeline.definition("early", query, bucket_by=[], object_id="id", unique_key=["id"])
@@ -1076,7 +1084,7 @@ def test_a_definition_that_goes_before_it_was_published_can_be_pruned(pipeline: 
 
 
 @pytest.mark.slow(reason="a variant of the prune that is in CI")
-def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePipeline) -> None:
+def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
     pipeline.write(f"models/buckets/{totals}.sql", "{{ config(materialized='table') }} select 1 as id")
@@ -1094,21 +1102,21 @@ def test_a_table_that_is_another_models_by_now_is_not_pruned(pipeline: SourcePip
 
 
 @pytest.mark.slow(reason="a rare edit of a project")
-def test_a_definition_that_was_another_kind_of_model_is_created_again(
+def test_a_definition_that_replaces_another_kind_of_model_is_created(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
     path = f"models/buckets/{totals}.sql"
     definition = (pipeline.folder / path).read_text()
-    late = late_copy(pipeline)
+    late = copy_pipeline(pipeline)
 
-    def other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
+    def write_other_kind(kind: str, query: str = "select 1 as id union all select 2 as id") -> None:
         late.write(path, f"{{{{ config(materialized='{kind}', meta={{}}) }}}}\n{query}")
         late.model()
 
-    def again(total: int) -> None:
-        """The definition, after other changes of the source."""
+    def restore_and_check(total: int) -> None:
+        """The definition, after more changes of the source."""
         (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
         database.execute(f"update orders set total = {total} where id < 5")
         pipeline.sync()
@@ -1117,30 +1125,33 @@ def test_a_definition_that_was_another_kind_of_model_is_created_again(
 
     for number, kind in enumerate(("table", "view", "table")):
         log = pipeline.rows(f"select * from buckets.{totals}__ops")
-        other_kind(kind)
-        other_kind(kind)
+        write_other_kind(kind)
+        write_other_kind(kind)
         assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
         assert pipeline.rows(f"select * from buckets.{totals}__ops") == log
-        again(number)
-    # One that could not be made.
+        restore_and_check(number)
+    # A definition that could not be created.
     with pytest.raises(Failure, match="no such"):
-        other_kind("table", "select raise_error('no such') as id")
+        write_other_kind("table", "select raise_error('no such') as id")
     assert pipeline.rows(f"select count(*) from buckets.{totals}") == [(5,)]
-    again(10)
-    # A run that was under way.
+    restore_and_check(10)
+    # A run that was in progress.
     database.execute("update orders set total = 11 where id < 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("insert into core.releases", lambda: other_kind("table")):
+    pipeline.ingest()
+    with (
+        pytest.raises(ConcurrentPublishError),
+        run_before_statement("insert into core.releases", lambda: write_other_kind("table")),
+    ):
         pipeline.model()
-    again(12)
+    restore_and_check(12)
     # Pruned; never published.
-    other_kind("table")
+    write_other_kind("table")
     (last_op,) = pipeline.rows(f"select max(op_id) from buckets.{totals}__ops")[0]
     assert definition_plan.prune_definitions(late.spark, folder=late.folder) == [totals]
     late.write(path, definition)
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{totals}" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{totals}" in sql):
         late.model()
-    other_kind("table")
+    write_other_kind("table")
     assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
     pipeline.sync()
     assert_equal(pipeline, database)

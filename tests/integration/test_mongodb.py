@@ -1,4 +1,4 @@
-"""Collections landed from a real replica set: change streams while snapshots are taken, equal to the source."""
+"""Collections of a real replica set in the lake: change streams with concurrent snapshots, equal to the source."""
 
 import logging
 import shutil
@@ -35,7 +35,7 @@ from ingest.sources.mongodb.mongodb_connection import SNAPSHOT_TOO_OLD, CannotCo
 from ingest.stream.batch_committer import CommitHooks
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import in_chunks
+from tests.harness.postgres_jobs import chunk_settings
 
 Shop = Database[dict[str, Any]]
 
@@ -88,7 +88,7 @@ VALUES = {
 }
 
 
-# As docs/mongodb.md has them.
+# The privileges that docs/mongodb.md lists.
 PRIVILEGES = [
     {"resource": {"db": "", "collection": ""}, "actions": ["find", "changeStream", "listCollections", "collStats"]},
     {"resource": {"cluster": True}, "actions": ["listDatabases", "replSetGetConfig"]},
@@ -110,14 +110,16 @@ def names(jobs: MongoJobs, *collections: str) -> list[str]:
     return [f"{jobs.source.name}.{collection}" for collection in collections]
 
 
-def test_processes_that_begin_at_once_begin_at_one_position(mongo_jobs: MongoJobs) -> None:
+def test_processes_started_at_once_start_at_one_position(mongo_jobs: MongoJobs) -> None:
     with ThreadPoolExecutor(4) as pool:
-        begun = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
-    assert begun == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
-    assert len(begun) == 1
+        positions = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
+    assert positions == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
+    assert len(positions) == 1
 
 
-def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_changes_of_every_kind_during_a_snapshot_end_as_in_the_source(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n, "v": n} for n in range(50)])
     jobs.open()
@@ -137,10 +139,10 @@ def test_changes_of_every_kind_while_the_collection_is_read(mongo: Client, mongo
     with jobs.streaming():
         jobs.snapshot(SnapshotHooks(before_commit=call_once(change)))
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
+def test_a_document_deleted_before_its_chunk_is_committed_stays_deleted(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -157,33 +159,33 @@ def test_a_document_deleted_before_its_chunk_is_landed_does_not_come_back(
     snapshotter.run(until_done=True)
     jobs.stream()
     assert len(list(jobs.lake_documents(*names(jobs, "a")))) == 5
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_a_transaction_over_collections_and_databases_is_seen_whole(
+def test_a_transaction_over_collections_and_databases_is_atomic(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
-    elsewhere = mongo["elsewhere"].c
-    elsewhere.insert_one({"n": 0})
+    other_collection = mongo["elsewhere"].c
+    other_collection.insert_one({"n": 0})
     jobs.settle()
     with mongo.start_session() as session, session.start_transaction():
         for n in range(1, 6):
             shop.a.insert_one({"_id": n}, session=session)
-            elsewhere.insert_one({"n": n}, session=session)
+            other_collection.insert_one({"n": n}, session=session)
             shop.b.update_one({"_id": 0}, {"$set": {"n": n}}, session=session)
     jobs.stream()
     events = jobs.events()
     of_transaction = [e for e in events if e["commit_lsn"] == events[-1]["commit_lsn"]]
-    # The other database's events have their ordinals, though they are not landed.
+    # The other database's events take ordinals, although they are not stored.
     assert [e["commit_index"] for e in of_transaction] == [0, 2, 3, 5, 6, 8, 9, 11, 12, 14]
     assert len({e["xid"] for e in of_transaction}) == 1
-    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "b"))
 
 
-def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
+def test_a_half_committed_transaction_is_visible_once_and_complete(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
@@ -200,26 +202,26 @@ def test_a_transaction_killed_half_landed_is_seen_once_and_whole(
     assert len(jobs.events()) == before
     jobs.stream()
     assert len(jobs.events()) == before + 40
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
 def test_ids_of_all_types_are_chunked_without_loss(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, workers=2)
+    jobs.settings = chunk_settings(settings, 1 << 20, workers=2)
     text = "x" * 40_000
-    shop.a.insert_many([{"_id": each, "text": text} for each in ODD_IDS])
+    shop.a.insert_many([{"_id": identifier, "text": text} for identifier in ODD_IDS])
     shop.a.insert_many([{"_id": n * 1.0 if n % 2 else Int64(n), "text": text} for n in range(100, 160)])
     shop.a.insert_many([{"_id": f"s{n}", "text": text} for n in range(60)])
     jobs.settle()
     table = jobs.table(*names(jobs, "a"))
     assert len(jobs.lake.chunks.read([str(table.snapshot_id)])) > 3
-    jobs.assert_same(mongo, *names(jobs, "a"))
-    for each in ODD_IDS:
-        shop.a.update_one({"_id": each}, {"$set": {"text": "short"}})
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
+    for identifier in ODD_IDS:
+        shop.a.update_one({"_id": identifier}, {"$set": {"text": "short"}})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
     shop.a.delete_many({})
     jobs.stream()
     assert not jobs.lake_documents(*names(jobs, "a"))
@@ -234,15 +236,15 @@ def test_every_type_is_kept_in_canonical_form_by_snapshot_and_stream(
     raw = RawBSONDocument(encode({"_id": 0, **VALUES}))
     shop.a.insert_one(raw)
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
     shop.a.insert_one(RawBSONDocument(encode({"_id": 1, **VALUES})))
     shop.a.update_one({"_id": 0}, {"$set": {"updated": True}})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True], ids=["snapshot", "stream"])
-def test_what_no_driver_can_read_is_kept_and_stops_nothing(
+def test_a_document_that_drivers_cannot_decode_is_kept(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, is_streamed: bool
 ) -> None:
     jobs = mongo_jobs
@@ -252,26 +254,26 @@ def test_what_no_driver_can_read_is_kept_and_stops_nothing(
     shop.a.insert_one({"_id": 0})
     if is_streamed:
         jobs.settle()
-    shop.a.insert_many([RawBSONDocument(each) for each in (texts, binary, *keys)])
+    shop.a.insert_many([RawBSONDocument(raw_document) for raw_document in (texts, binary, *keys)])
     if not is_streamed:
         jobs.settle()
     shop.a.update_many({}, {"$set": {"v": 1}})
     jobs.stream()
-    found = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
-    one = '{"$numberInt":"1"}'
-    assert found == {
-        '{"$numberInt":"0"}': {"_id": '{"$numberInt":"0"}', "v": one},
-        one: {"_id": one, "text": '"a\\\\xff\\\\xfed"', "v": one},
+    documents = {dict(document)["_id"]: dict(document) for document in jobs.lake_documents(*names(jobs, "a"))}
+    number_one = '{"$numberInt":"1"}'
+    assert documents == {
+        '{"$numberInt":"0"}': {"_id": '{"$numberInt":"0"}', "v": number_one},
+        number_one: {"_id": number_one, "text": '"a\\\\xff\\\\xfed"', "v": number_one},
         '{"$numberInt":"2"}': {
             "_id": '{"$numberInt":"2"}',
             "old": '{"$binary":{"base64":"MTIzNDU2Nw==","subType":"00"}}',
-            "v": one,
+            "v": number_one,
         },
-        **{f'"abc\\\\x{end}"': {"_id": f'"abc\\\\x{end}"', "v": one} for end in ("ff", "fe")},
+        **{f'"abc\\\\x{end}"': {"_id": f'"abc\\\\x{end}"', "v": number_one} for end in ("ff", "fe")},
     }
 
 
-def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
+def test_collections_with_unusual_names_or_first_documents_are_captured(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -282,20 +284,20 @@ def test_a_collection_of_an_odd_name_or_first_document_is_like_any_other(
     jobs.settle()
     create = encode({"op": "c", "ns": f"{shop.name}.$cmd", "o": {"create": "a__"}})
     insert = encode({"op": "i", "ns": f"{shop.name}.a__", "o": {"_id": 0}})
-    no_utf8 = [RawBSONDocument(each.replace(b"a__", b"a\xff\xfe")) for each in (create, insert)]
+    no_utf8 = [RawBSONDocument(raw_document.replace(b"a__", b"a\xff\xfe")) for raw_document in (create, insert)]
     mongo.admin.command({"applyOps": no_utf8})
     for name in ("a..b", "end."):
         shop.command({"update": name, "updates": [{"q": {"_id": 0}, "u": {"$set": {"v": 1}}}]})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "far"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "far"))
     for name in names(jobs, "a..b", "end."):
         (document,) = jobs.lake_documents(name)
         assert dict(document)["v"] == '{"$numberInt":"1"}'
-    (found,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
-    assert r"a\xff\xfe" in found.where
+    (utf8_finding,) = [finding for finding in check(jobs.source, jobs.settings) if "UTF-8" in finding.what]
+    assert r"a\xff\xfe" in utf8_finding.where
 
 
-def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_views_and_time_series_do_not_affect_the_stream(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -307,11 +309,11 @@ def test_views_and_time_series_come_and_go_beside_the_stream(mongo: Client, mong
         database.series.drop()
     shop.a.insert_one({"_id": 1})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
     mongo.drop_database(f"{jobs.source.name}_other")
 
 
-def test_an_update_whose_document_is_gone_by_look_up_changes_nothing(
+def test_an_update_whose_document_is_gone_at_lookup_adds_no_event(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop
 ) -> None:
     jobs = mongo_jobs
@@ -330,7 +332,7 @@ def test_an_update_whose_document_is_gone_by_look_up_changes_nothing(
         ("delete", '[{"$numberInt":"1"}]'),
         ("insert", '[{"$numberInt":"1"}]'),
     ]
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
 def test_post_images_keep_every_version_of_a_document(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
@@ -347,7 +349,7 @@ def test_post_images_keep_every_version_of_a_document(mongo: Client, mongo_jobs:
     assert versions == [*(f'{{"$numberInt":"{n}"}}' for n in range(1, 6)), None]
 
 
-def test_dropped_and_created_again_it_is_another_collection(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_recreated_collection_is_a_new_generation(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     jobs.settle()
@@ -357,10 +359,10 @@ def test_dropped_and_created_again_it_is_another_collection(mongo: Client, mongo
     jobs.settle()
     assert jobs.table(*names(jobs, "a")).table_id != before.table_id
     assert jobs.lake.tables.read(jobs.source.name)[before.table_id].state == ENDED
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_dropped_while_it_is_queued_nothing_waits_for_it(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_collection_dropped_while_queued_blocks_no_other(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
@@ -373,10 +375,10 @@ def test_dropped_while_it_is_queued_nothing_waits_for_it(mongo: Client, mongo_jo
     with jobs.streaming():
         jobs.snapshot(SnapshotHooks(after_claim=call_once(drop)))
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "b"))
 
 
-def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_renamed_collection_continues_under_its_new_name(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     shop.c.insert_one({"_id": "gone"})
@@ -385,12 +387,12 @@ def test_a_renamed_collection_goes_on_under_its_new_name(mongo: Client, mongo_jo
     shop.b.insert_one({"_id": 9})
     shop.b.rename("c", dropTarget=True)
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "c"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "c"))
     live = [t.table_name for t in jobs.lake.tables.read(jobs.source.name).values() if t.state != ENDED]
     assert live == names(jobs, "c")
 
 
-def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_a_collection_renamed_back_and_forth_is_read_again(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": n} for n in range(5)])
     jobs.settle()
@@ -398,16 +400,14 @@ def test_renamed_away_and_back_a_collection_is_read_anew(mongo: Client, mongo_jo
     shop.a.rename("b")
     shop.b.rename("a")
     shop.a.insert_one({"_id": 9})
-    jobs.settle()  # the stream has it all before anybody looks at the catalogue
+    jobs.settle()  # the stream reads all of it before the next catalog poll
     after = jobs.table(*names(jobs, "a"))
     assert after.table_id == before.table_id
     assert after.snapshot_id != before.snapshot_id
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_a_deselected_collection_leaves_and_returns_with_a_snapshot(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_a_deselected_collection_returns_with_a_new_snapshot(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     everything = jobs.source
     shop.a.insert_one({"_id": 0})
@@ -422,24 +422,26 @@ def test_a_deselected_collection_leaves_and_returns_with_a_snapshot(
     jobs.stream()
     jobs.source = everything
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "b"))
 
 
 def test_an_equal_id_of_another_type_is_the_same_document(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_many([{"_id": Int64(1), "v": 0}, {"_id": 2.0, "v": 0}, {"_id": {"n": Int64(3)}, "v": 0}])
     jobs.settle()
-    for each in (1, 2, {"n": 3}):
-        shop.a.replace_one({"_id": each}, {"_id": each, "v": 1})
+    for identifier in (1, 2, {"n": 3}):
+        shop.a.replace_one({"_id": identifier}, {"_id": identifier, "v": 1})
     shop.a.update_one({"_id": 2}, {"$set": {"v": 2}})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
     shop.a.delete_many({})
     jobs.stream()
     assert not jobs.lake_documents(*names(jobs, "a"))
 
 
-def test_post_images_turned_on_and_off_while_it_is_streamed(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_post_images_can_be_turned_on_and_off_during_the_stream(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0, "v": 0})
     jobs.settle()
@@ -450,12 +452,10 @@ def test_post_images_turned_on_and_off_while_it_is_streamed(mongo: Client, mongo
             shop.a.update_one({"_id": 0}, {"$set": {"v": version}})
             shop.a.insert_one({"_id": version})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_documents_of_the_maximum_size_are_captured(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     room = 16 * 1024 * 1024 - len(encode({"_id": 0, "text": ""}))
     shop.a.insert_one({"_id": 0, "text": "s" * room})
@@ -463,18 +463,18 @@ def test_documents_at_the_limit_of_size_land_by_snapshot_and_stream(
     shop.a.insert_one({"_id": 1, "text": "i" * room})
     shop.a.update_one({"_id": 0}, {"$set": {"text": "u" * room}})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_an_update_of_a_large_field_lands_with_its_post_image(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_an_update_of_a_large_field_has_its_post_image(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.create_collection("a", changeStreamPreAndPostImages={"enabled": True})
     shop.a.insert_one({"_id": 0, "text": "x" * 9_000_000})
     jobs.settle()
-    # What was changed and the image are larger than 16 MB together.
+    # The change and the post-image together are larger than 16 MB.
     shop.a.update_one({"_id": 0}, {"$set": {"text": "y" * 9_000_000}})
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
 def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
@@ -483,7 +483,7 @@ def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
-    shop.a.insert_one({"_id": "x" * 5_000_000})  # an event has it in its key, its document, and twice in its token
+    shop.a.insert_one({"_id": "x" * 5_000_000})  # An event has it in its key, its document, and twice in its token.
     with pytest.raises(Failure, match=r"an event is larger than 16 MB.*resnapshot --all"):
         jobs.stream()
     with pytest.raises(Failure) as again:
@@ -491,28 +491,28 @@ def test_after_an_event_too_large_for_the_server_a_snapshot_recovers(
     assert f"after {cluster_time.format_position(jobs.position().position)}" in str(again.value)
     jobs.resnapshot()
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
+def test_chunks_left_after_the_history_window_are_read_at_a_later_time(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20)
+    jobs.settings = chunk_settings(settings, 1 << 20)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     window = mongo.admin.command({"getParameter": 1, "minSnapshotHistoryWindowInSeconds": 1})
 
     def end_history() -> None:
         mongo.admin.command({"setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0})
-        at = cluster_time.to_timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
+        timestamp = cluster_time.to_timestamp(jobs.table(*names(jobs, "a")).snapshot_lsn or 0)
         shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
         shop.a.delete_one({"_id": 149})
         is_there = True
         while is_there:
             shop.b.insert_one({})
             try:
-                shop.command({"find": "a", "readConcern": {"level": "snapshot", "atClusterTime": at}})
+                shop.command({"find": "a", "readConcern": {"level": "snapshot", "atClusterTime": timestamp}})
             except OperationFailure as error:
                 is_there = error.code not in SNAPSHOT_TOO_OLD
 
@@ -525,20 +525,20 @@ def test_what_is_left_when_the_history_is_over_is_read_at_a_later_time(
     jobs.stream()
     table = jobs.table(*names(jobs, "a"))
     assert len({chunk.read_lsn for chunk in jobs.lake.chunks.read([str(table.snapshot_id)])}) > 1
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
+def test_no_chunk_is_read_before_the_snapshot_time_of_its_collection(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
-    """One process begins a collection, another goes on with it, that reads at an older time."""
+    """One process begins a snapshot; another process, which reads at an older time, continues it."""
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, chunk_lease_seconds=0.5)
+    jobs.settings = chunk_settings(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(100)])
     shop.late.insert_many([{"_id": 1, "v": "old"}, {"_id": 2, "v": "gone"}])
     jobs.open()
 
-    def begin_it_anew() -> None:
+    def restart_snapshot() -> None:
         shop.late.update_one({"_id": 1}, {"$set": {"v": "new"}})
         shop.late.delete_one({"_id": 2})
         jobs.queue(*names(jobs, "late"))
@@ -547,47 +547,45 @@ def test_no_chunk_is_read_at_a_time_before_the_stamp_of_its_collection(
         assert jobs.table(*names(jobs, "late")).state == RUNNING
 
     with jobs.streaming():
-        jobs.snapshot(SnapshotHooks(after_commit=call_once(begin_it_anew)))
+        jobs.snapshot(SnapshotHooks(after_commit=call_once(restart_snapshot)))
     jobs.stream()
-    jobs.assert_same(mongo, *names(jobs, "a", "late"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "late"))
 
 
-def test_a_collection_that_the_stream_passed_over_is_read_anew(
-    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
-) -> None:
+def test_a_collection_skipped_by_the_stream_is_read_again(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
-    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    everything, only_b = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
     shop.a.insert_one({"_id": 0})
     shop.b.insert_one({"_id": 0})
     jobs.settle()
     shop.b.insert_one({"_id": 1})
     jobs.stream()
     kept = jobs.table(*names(jobs, "b")).snapshot_id
-    # The stream alone is given less, and more again: nobody surveys meanwhile.
-    jobs.source = b_alone
+    # Only the stream's selection shrinks and grows again: no catalog poll in between.
+    jobs.source = only_b
     shop.a.delete_one({"_id": 0})
     shop.b.insert_one({"_id": 2})
     jobs.stream()
     jobs.source = everything
     shop.a.insert_one({"_id": 1})
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a", "b"))
-    assert jobs.table(*names(jobs, "b")).snapshot_id == kept, "what was selected all the time is not read again"
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "b"))
+    assert jobs.table(*names(jobs, "b")).snapshot_id == kept, "a collection that was always selected is not read again"
 
 
-def test_processes_with_different_files_do_not_go_by_one_another(
+def test_a_process_with_an_outdated_sources_file_is_refused(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
     jobs = mongo_jobs
-    everything, b_alone = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
-    jobs.source = b_alone
+    everything, only_b = jobs.source, jobs.source.model_copy(update={"collections": tuple(names(jobs, "b"))})
+    jobs.source = only_b
     shop.b.insert_one({"_id": 0})
     jobs.settle()
     shop.b.insert_one({"_id": 1})
     jobs.stream()
     stream, snapshotter = jobs.writer(), jobs.snapshotter()
-    # Another process is started with more.
+    # Another process is started with more collections.
     jobs.source = everything
     shop.a.insert_one({"_id": 0})
     jobs.snapshotter().run(until_done=True)
@@ -598,10 +596,10 @@ def test_processes_with_different_files_do_not_go_by_one_another(
     with pytest.raises(Failure, match="another process streams"):
         snapshotter.run(until_done=True)
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a", "b"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a", "b"))
 
 
-def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
+def test_unsupported_collections_are_reported_and_block_no_others(
     mongo: Client,
     new_mongo_source: Callable[..., MongoSource],
     lake: Lake,
@@ -620,27 +618,27 @@ def test_what_cannot_be_replicated_is_named_and_holds_up_nothing(
         jobs.settle()
     for name in ("capped", "view", "series", "missing"):
         assert f"{database}.{name} is left out" in caplog.text
-    jobs.assert_same(mongo, f"{database}.a")
+    jobs.assert_documents_equal(mongo, f"{database}.a")
     assert [t.table_name for t in lake.tables.read(source.name).values()] == [f"{database}.a"]
-    found = [(f.level, f.what) for f in check(source, settings)]
+    findings = [(f.level, f.what) for f in check(source, settings)]
     (error,) = [finding for finding in check(source, settings) if finding.level == "error"]
     assert error.what == "it will be left out: it does not exist"
     assert error.where.endswith(f", collection {database}.missing")
     for kind, name in (("view", "view"), ("time series", "series"), ("capped collection", "capped")):
-        assert ("ok", f"1 {kind} left out: {database}.{name}") in found
-    assert ("ok", "1 of 2 collections can be replicated") in found
-    assert any(level == "warning" and "post-images" in what for level, what in found)
+        assert ("ok", f"1 {kind} left out: {database}.{name}") in findings
+    assert ("ok", "1 of 2 collections can be replicated") in findings
+    assert any(level == "warning" and "post-images" in message for level, message in findings)
     named = source.model_copy(update={"collections": (f"{database}.view", f"{database}.capped", f"{database}.a")})
     wrong = sorted(f.where.partition(", ")[2] for f in check(named, settings) if f.level == "error")
     assert wrong == [f"collection {database}.{name}" for name in ("capped", "view")]
     mongo.drop_database(database)
 
 
-def test_a_killed_snapshot_reads_nothing_again(
+def test_a_resumed_snapshot_reads_no_chunk_again(
     mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, chunk_lease_seconds=0.5)
+    jobs.settings = chunk_settings(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
     with pytest.raises(Killed):
@@ -650,10 +648,10 @@ def test_a_killed_snapshot_reads_nothing_again(
     shop.a.delete_one({"_id": 149})
     shop.a.insert_one({"_id": 149, "text": "again"})
     jobs.settle()
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_a_killed_cursor_is_got_over(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_the_stream_continues_after_a_killed_cursor(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -663,15 +661,15 @@ def test_a_killed_cursor_is_got_over(mongo: Client, mongo_jobs: MongoJobs, shop:
             cursors = mongo.admin.aggregate(
                 [{"$currentOp": {"idleCursors": True, "allUsers": True}}, {"$match": {"appName": "tidemark"}}]
             )
-            for each in [c for c in cursors if c.get("cursor")]:
-                mongo.admin.command("killCursors", "$cmd.aggregate", cursors=[each["cursor"]["cursorId"]])
+            for cursor in [c for c in cursors if c.get("cursor")]:
+                mongo.admin.command("killCursors", "$cmd.aggregate", cursors=[cursor["cursor"]["cursorId"]])
             shop.a.insert_one({"_id": n})
     jobs.stream()
     assert len(jobs.events()) == before + 3
-    jobs.assert_same(mongo, *names(jobs, "a"))
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
-def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: MongoJobs, shop: Shop) -> None:
+def test_another_deployment_or_one_set_back_in_time_is_refused(mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     shop.a.insert_one({"_id": 0})
     jobs.settle()
@@ -690,7 +688,7 @@ def test_another_deployment_and_one_that_was_set_back_are_refused(mongo_jobs: Mo
     assert jobs.lake.tables.read(jobs.source.name) == tables
 
 
-def test_a_stream_that_was_begun_anew_elsewhere_ends(
+def test_a_stream_that_another_process_reset_ends(
     mongo_jobs: MongoJobs, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.lake.lake.HOUSEKEEPING_POSITIONS", 1)
@@ -721,7 +719,7 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
             server.start()
             client.shop.a.insert_one({"_id": 2})
         jobs.stream()
-        jobs.assert_same(client, "shop.a")
+        jobs.assert_documents_equal(client, "shop.a")
     shutil.rmtree(server.folder)
     shutil.copytree(tmp_path / "backup", server.folder)
     with server, connect(server.uri) as client:
@@ -730,7 +728,7 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
             jobs.stream()
 
 
-def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
+def test_lost_history_is_reported_and_a_new_snapshot_recovers(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
     with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1"}) as server:
@@ -747,7 +745,7 @@ def test_lost_history_says_so_and_a_new_snapshot_is_the_way_out(
         client.shop.a.delete_many({"text": {"$exists": True}})
         jobs.resnapshot()
         jobs.settle()
-        jobs.assert_same(client, "shop.a")
+        jobs.assert_documents_equal(client, "shop.a")
         client.close()
 
 
@@ -775,18 +773,18 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
             root.shop.a.update_one({"_id": 0}, {"$set": {"v": 1}})
             root.shop.a.insert_one({"_id": 1})
             jobs.stream()
-            jobs.assert_same(root, "shop.a")
-            # Of one database alone the stream is another, so all is read once more.
+            jobs.assert_documents_equal(root, "shop.a")
+            # The stream of a single database is another one, so all collections are read once more.
             jobs.source = source("reader:secret", "shop.*")
             root.shop.a.insert_one({"_id": 2})
             jobs.settle()
-            jobs.assert_same(root, "shop.a")
+            jobs.assert_documents_equal(root, "shop.a")
             assert jobs.position().slot == 'shop ["shop.*"]'
-            # A database that is dropped ends its stream; another begins behind that.
+            # A dropped database ends its stream; the next stream starts after the drop.
             root.drop_database("shop")
             root.shop.a.insert_one({"_id": 3})
             jobs.settle()
-            jobs.assert_same(root, "shop.a")
+            jobs.assert_documents_equal(root, "shop.a")
         (*_, finding) = check(source("reader:secret", "shop.*", "other.*"), settings)
         assert "in several databases" in str(finding)
         (finding,) = check(source("reader:wrong", "shop.*"), settings)
@@ -794,7 +792,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
         assert "wrong" not in str(finding)
 
 
-def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings) -> None:
+def test_a_wrong_address_is_a_one_line_error_without_the_password(settings: JobSettings) -> None:
     source = MongoSource(name="m", uri=SecretStr("mongodb://me:secret@127.0.0.1:1/?replicaSet=x"), collections=("a.*",))
     (finding,) = check(source, settings.model_copy(update={"connect_timeout_seconds": 0.3}))
     assert finding.level == "error"
@@ -803,7 +801,7 @@ def test_a_wrong_address_is_one_line_without_the_password(settings: JobSettings)
     assert issubclass(CannotConnect, Failure)
 
 
-def test_codegen_types_a_sample_and_leaves_edited_files(
+def test_codegen_infers_types_from_a_sample_and_keeps_edited_files(
     spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
 ) -> None:
     same = {"at": datetime.now(timezone.utc), "who": {"name": "x", "n": {"z": 1}}, "tags": ["a"]}
@@ -826,7 +824,7 @@ def test_codegen_types_a_sample_and_leaves_edited_files(
     assert codegen.write(mongo_jobs.source, settings).lines[-1].endswith("2 files unchanged")
 
 
-def test_spark_takes_the_view_of_a_document_of_a_hundred_levels(
+def test_spark_accepts_the_view_of_a_document_with_a_hundred_levels(
     spark: SparkSession, mongo: Client, mongo_jobs: MongoJobs, shop: Shop, settings: JobSettings, tmp_path: Path
 ) -> None:
     document: dict[str, Any] = {"n": Int64(1), "when": datetime.now(timezone.utc)}

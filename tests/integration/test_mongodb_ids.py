@@ -1,4 +1,4 @@
-"""`_id`s that are nearly alike: each document is one row, by snapshot and by stream, as long as it is there."""
+"""Similar `_id`s: each document is one row, by snapshot and by stream, as long as it exists."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,36 +13,38 @@ from ingest.config.job_settings import JobSettings
 from ingest.sources.mongodb.bson import document_keys, elements
 from ingest.sources.mongodb.bson.elements import Value
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import in_chunks
+from tests.harness.postgres_jobs import chunk_settings
 from tests.unit.mongo_ids import GROUPS, text, value
 
-# Enough for several chunks of a megabyte.
+# Enough documents for several chunks of a megabyte.
 _FILLING = text(b"x" * 25_000)
 
 
 def _insert(client: Client, collection: Collection[dict[str, Any]], identifier: Value, number: int) -> None:
-    """As a driver does; what the server takes from a driver no longer, as an older server's log did."""
+    """Inserts as a driver does; values that the server no longer accepts from drivers are written as in an older
+    server's oplog.
+    """
     document = RawBSONDocument(elements.document([(b"_id", identifier), (b"n", value(number)), (b"t", _FILLING)]))
     try:
         collection.insert_one(document)
     except WriteError as error:
         if isinstance(error, DuplicateKeyError):
             raise
-        one = {"op": "i", "ns": collection.full_name, "o": document}
-        client.admin.command({"applyOps": [one]})
+        entry = {"op": "i", "ns": collection.full_name, "o": document}
+        client.admin.command({"applyOps": [entry]})
 
 
 def _assert_same(jobs: MongoJobs, collection: Collection[dict[str, Any]], ids: Iterable[Value]) -> None:
-    """Of each document one row, with its number and its key; of others none."""
-    numbers = sorted(each["n"] for each in collection.find({}, {"_id": 0, "n": 1, "v": 1}))
+    """Each document is one row, with its number and key; no other rows exist."""
+    numbers = sorted(source_document["n"] for source_document in collection.find({}, {"_id": 0, "n": 1, "v": 1}))
     rows = [dict(document) for document in jobs.lake_documents(collection.full_name)]
     assert sorted(str(row["n"]) for row in rows) == sorted(f'{{"$numberInt":"{number}"}}' for number in numbers)
     table = jobs.table(collection.full_name)
-    found = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
-    assert found <= {document_keys.row_key(each) for each in ids}
+    keys = {row["row_key"] for row in (*jobs.snapshot_rows(table), *jobs.events(table.table_id))}
+    assert keys <= {document_keys.row_key(source_document) for source_document in ids}
 
 
-def test_the_server_takes_the_ids_of_a_group_for_equal_and_no_others(mongo: Client, mongo_jobs: MongoJobs) -> None:
+def test_mongodb_compares_ids_equal_within_a_group_and_no_others(mongo: Client, mongo_jobs: MongoJobs) -> None:
     collection = mongo[mongo_jobs.source.name].ids
     for number, group in enumerate(GROUPS):
         first, *others = group
@@ -53,13 +55,13 @@ def test_the_server_takes_the_ids_of_a_group_for_equal_and_no_others(mongo: Clie
     assert collection.count_documents({}) == len(GROUPS)
 
 
-def test_each_document_is_one_row_by_snapshot_and_by_stream(
+def test_each_document_is_one_row_by_snapshot_and_stream(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings
 ) -> None:
     jobs = mongo_jobs
-    jobs.settings = in_chunks(settings, 1 << 20, workers=2)
+    jobs.settings = chunk_settings(settings, 1 << 20, workers=2)
     read, streamed = (mongo[jobs.source.name][name] for name in ("read", "streamed"))
-    ids = [each for group in GROUPS for each in group]
+    ids = [identifier for group in GROUPS for identifier in group]
     streamed.database.create_collection(streamed.name)
     for number, group in enumerate(GROUPS):
         _insert(mongo, read, group[0], number)
@@ -78,7 +80,7 @@ def test_each_document_is_one_row_by_snapshot_and_by_stream(
         for number, group in enumerate(GROUPS):
             if number % 3 == 0:
                 collection.delete_one({"n": number})
-            elif group[1:]:  # an equal one takes its place, and is replaced by another
+            elif group[1:]:  # A document with an equal `_id` takes its place, and is replaced in turn.
                 collection.delete_one({"n": number})
                 _insert(mongo, collection, group[-1], number)
                 _replace(collection, group[-2], number)
@@ -92,7 +94,7 @@ def test_each_document_is_one_row_by_snapshot_and_by_stream(
 
 
 def _replace(collection: Collection[dict[str, Any]], identifier: Value, number: int) -> None:
-    """A document by one whose `_id` is equal, and of another type."""
+    """Replaces a document by one with an equal `_id` of another type."""
     document = RawBSONDocument(elements.document([(b"_id", identifier), (b"n", value(number))]))
-    with suppress(WriteError):  # the server numbers the elements of an array, and takes that for a change of the `_id`
+    with suppress(WriteError):  # The server numbers the elements of an array, which changes the `_id`.
         collection.replace_one({"n": number}, document)

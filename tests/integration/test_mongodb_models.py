@@ -1,4 +1,4 @@
-"""Buckets over MongoDB and Postgres, modelled by the real dbt project, equal to the sources."""
+"""Buckets over MongoDB and Postgres, built by the real dbt project, equal to the sources."""
 
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -17,7 +17,7 @@ from ingest.config.sources_file import MongoSource, PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
 from tests.harness.mongodb_jobs import Client
-from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.pipeline import SourcePipeline, sort_rows
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     Codegen(ViewTrial(lambda: pipeline.spark).try_view, pipeline.folder / "models/staging").write(
         mongo_source, settings
     )
-    # What codegen has not seen, and no folder can be called.
+    # A field that codegen has not seen, with a name that no folder can have.
     shop["漢" * 40].insert_one({"_id": 0})
     shop.files.insert_one({"_id": 2, "ref": Binary(UUID(int=5).bytes, 3), "data": "text"})
-    # A document that looks like a binary, and is none.
+    # A document that looks like a binary value but is none.
     shop.files.insert_one({"_id": 3, "data": {"$binary": {"base64": "a", "subType": "00"}}})
     orders = f"stg_{mongo_source.name}__orders"
     by_customer = pipeline.definition(
@@ -75,16 +75,18 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     )
 
     def expected() -> tuple[list[Any], list[Any]]:
-        found = list(shop.orders.find())
+        documents = list(shop.orders.find())
         rows = [
-            (f'{by_customer}["{o["customer"]["id"]}"]', o["_id"], o["total"], o["open"]) for o in found if o.get("open")
+            (f'{by_customer}["{o["customer"]["id"]}"]', o["_id"], o["total"], o["open"])
+            for o in documents
+            if o.get("open")
         ]
         sums = [
-            (name, sum(o["total"] for o in mine) if mine else None, len(mine))
+            (name, sum(o["total"] for o in of_customer) if of_customer else None, len(of_customer))
             for number, name in database.execute("select id, name from customers")
-            for mine in [[o for o in found if o["customer"]["id"] == number]]
+            for of_customer in [[o for o in documents if o["customer"]["id"] == number]]
         ]
-        return in_order(rows), in_order(sums)
+        return sort_rows(rows), sort_rows(sums)
 
     def assert_equal() -> None:
         rows, sums = expected()
@@ -114,7 +116,7 @@ def test_definitions_over_a_table_a_collection_and_both_equal_the_sources(
     assert pipeline.rows(f"select credit from staging.{customers} where id = 1") == [(Decimal("5.00"),)]
 
 
-def test_the_lake_is_verified_against_the_deployment(
+def test_verify_compares_the_lake_with_the_deployment(
     pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource
 ) -> None:
     shop = mongo[mongo_source.name]
@@ -127,7 +129,7 @@ def test_the_lake_is_verified_against_the_deployment(
     assert verdict.rows == 50
 
 
-def test_a_dropped_collection_leaves_the_buckets_and_its_successor_comes(
+def test_a_dropped_collection_is_removed_and_its_successor_is_added(
     pipeline: SourcePipeline, mongo: Client, mongo_source: MongoSource, settings: JobSettings
 ) -> None:
     shop = mongo[mongo_source.name]

@@ -1,6 +1,6 @@
-"""Whatever a deployment does, and whenever the jobs are killed: the lake has the documents that it has.
+"""Random changes of a deployment, jobs killed at random: the lake has the deployment's documents.
 
-Each seed is a workload and kills of its own: `make soak ARGS="--seeds 1-100"`; one alone: `--seeds 17`.
+Each seed has its own workload and kills: `make soak ARGS="--seeds 1-100"`; a single seed: `--seeds 17`.
 """
 
 import random
@@ -16,7 +16,7 @@ from pymongo.errors import PyMongoError
 
 from ingest.config.job_settings import JobSettings
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import in_chunks
+from tests.harness.postgres_jobs import chunk_settings
 from tests.harness.random_kills import RandomKills
 
 ROUNDS = 3
@@ -31,53 +31,53 @@ KEYS: tuple[Callable[[int], Any], ...] = (
 
 
 class Workload:
-    """Collections and what happens to them, drawn from a seed. said: what was done, for whoever looks for a failure."""
+    """Collections and their changes, drawn from a seed. log: a description of all changes, to analyse failures."""
 
-    def __init__(self, randomly: random.Random, client: Client, database: str) -> None:
-        self.said: list[str] = []
-        self._randomly = randomly
+    def __init__(self, rng: random.Random, client: Client, database: str) -> None:
+        self.log: list[str] = []
+        self._rng = rng
         self._client = client
         self._shop: Database[dict[str, Any]] = client[database]
 
     def create(self) -> None:
-        """The collections, with or without post-images, each with keys of a kind."""
-        self._keys = {name: self._randomly.choice(KEYS) for name in NAMES}
+        """Creates the collections, with or without post-images, each with its own kind of keys."""
+        self._keys = {name: self._rng.choice(KEYS) for name in NAMES}
         for name in NAMES:
-            images = self._randomly.random() < 0.5
+            images = self._rng.random() < 0.5
             self._shop.create_collection(name, changeStreamPreAndPostImages={"enabled": images})
-            count = self._randomly.randint(0, 60)
+            count = self._rng.randint(0, 60)
             if count:
                 self._shop[name].insert_many([self._document(name, n, 30_000) for n in range(count)])
 
     def change(self) -> None:
-        """One change, or a transaction of several, which may be rolled back."""
-        if self._randomly.random() < 0.6:
+        """Makes one change, or a transaction of several that may be rolled back."""
+        if self._rng.random() < 0.6:
             self._one(None)
             return
         try:
             with self._client.start_session() as session, session.start_transaction():
-                for _ in range(self._randomly.randint(2, 8)):
+                for _ in range(self._rng.randint(2, 8)):
                     self._one(session)
-                if self._randomly.random() < 0.2:
+                if self._rng.random() < 0.2:
                     session.abort_transaction()
-                    self.said.append("rolled back")
-        except PyMongoError as error:  # a key that is there already ends a transaction
-            self.said.append(f"refused: {error}")
+                    self.log.append("rolled back")
+        except PyMongoError as error:  # a duplicate key ends the transaction
+            self.log.append(f"refused: {error}")
 
     def alter(self) -> None:
-        """A collection is dropped, made again, renamed, renamed to and fro, written by `$out`, or emptied."""
-        name = self._randomly.choice(NAMES)
-        kind = self._randomly.choice(("drop", "rename", "to and fro", "out", "empty"))
-        self.said.append(f"{kind} {name}")
+        """Drops, recreates, renames, renames back and forth, replaces (`$out`) or empties a collection."""
+        name = self._rng.choice(NAMES)
+        kind = self._rng.choice(("drop", "rename", "to and fro", "out", "empty"))
+        self.log.append(f"{kind} {name}")
         if kind == "drop":
             self._shop[name].drop()
             self._shop[name].insert_one(self._document(name, 1))
         elif kind == "rename":
             self._shop[name].rename(f"{name}_old", dropTarget=True)
-            self._shop[name].insert_many([self._document(name, n) for n in range(self._randomly.randint(1, 5))])
+            self._shop[name].insert_many([self._document(name, n) for n in range(self._rng.randint(1, 5))])
         elif kind == "to and fro":
             self._shop[name].rename(f"{name}_away")
-            if self._randomly.random() < 0.5:
+            if self._rng.random() < 0.5:
                 self._shop[f"{name}_away"].insert_one({"away": True})
             self._shop[f"{name}_away"].rename(name)
         elif kind == "out":
@@ -86,14 +86,14 @@ class Workload:
             self._shop[name].delete_many({})
 
     def names(self) -> list[str]:
-        """The collections that there are."""
+        """The existing collections."""
         return sorted(self._shop.list_collection_names())
 
     def _one(self, session: ClientSession | None) -> None:
-        name, number = self._randomly.choice(NAMES), self._randomly.randint(0, 70)
+        name, number = self._rng.choice(NAMES), self._rng.randint(0, 70)
         collection, key = self._shop[name], {"_id": self._keys[name](number)}
-        kind = self._randomly.choice(("upsert", "set", "unset", "replace", "delete", "insert"))
-        self.said.append(f"{kind} {name} {number}")
+        kind = self._rng.choice(("upsert", "set", "unset", "replace", "delete", "insert"))
+        self.log.append(f"{kind} {name} {number}")
         if kind == "upsert":
             collection.update_one(key, {"$set": {"v": self._value()}}, upsert=True, session=session)
         elif kind == "set":
@@ -109,39 +109,39 @@ class Workload:
             collection.insert_one(self._document(name, number), session=session)
 
     def _document(self, name: str, number: int, size: int = 10) -> dict[str, Any]:
-        return {"_id": self._keys[name](number), "v": self._value(), "text": "x" * self._randomly.randint(0, size)}
+        return {"_id": self._keys[name](number), "v": self._value(), "text": "x" * self._rng.randint(0, size)}
 
     def _retyped(self, identifier: Any) -> Any:
-        """An equal `_id`, of another type if it is a number."""
+        """An equal `_id`; a number gets another type."""
         if not isinstance(identifier, int | float):
             return identifier
-        return self._randomly.choice([int(identifier), Int64(identifier), float(identifier)])
+        return self._rng.choice([int(identifier), Int64(identifier), float(identifier)])
 
     def _value(self) -> Any:
-        number = self._randomly.randint(-5, 5)
-        return self._randomly.choice(
+        number = self._rng.randint(-5, 5)
+        return self._rng.choice(
             [number, number / 3, str(number), None, [number], {"n": Int64(number)}, Decimal128(str(number))]
         )
 
 
-@pytest.mark.slow(reason="random, by seed: for `make soak`")
-def test_whatever_happens_the_lake_has_the_documents(
+@pytest.mark.slow(reason="random by seed, for `make soak`")
+def test_random_changes_and_kills_keep_the_documents_of_the_source(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings, seed: int
 ) -> None:
-    randomly = random.Random(seed)
-    workload = Workload(randomly, mongo, mongo_jobs.source.name)
+    rng = random.Random(seed)
+    workload = Workload(rng, mongo, mongo_jobs.source.name)
     workload.create()
-    chunks = randomly.choice([1 << 20, 64 << 20])
-    mongo_jobs.settings = in_chunks(settings, chunks, workers=2, chunk_lease_seconds=1.0)
+    chunks = rng.choice([1 << 20, 64 << 20])
+    mongo_jobs.settings = chunk_settings(settings, chunks, workers=2, chunk_lease_seconds=1.0)
     try:
         for number in range(ROUNDS):
             with RandomKills(mongo_jobs, random.Random(seed * ROUNDS + number)):
-                for _ in range(randomly.randint(5, 30)):
+                for _ in range(rng.randint(5, 30)):
                     workload.change()
-                    if randomly.random() < 0.1:
+                    if rng.random() < 0.1:
                         workload.alter()
             mongo_jobs.settle()
-            mongo_jobs.assert_same(mongo, *(f"{mongo_jobs.source.name}.{name}" for name in workload.names()))
+            mongo_jobs.assert_documents_equal(mongo, *(f"{mongo_jobs.source.name}.{name}" for name in workload.names()))
     except BaseException:
-        sys.stderr.write("\n".join(line[:300] for line in workload.said))
+        sys.stderr.write("\n".join(line[:300] for line in workload.log))
         raise

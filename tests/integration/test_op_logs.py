@@ -1,4 +1,4 @@
-"""What a definition logs when its rows change: an op per difference, numbered, with a checksum (rules B1 to B4)."""
+"""The ops of a definition whose rows change: an op per difference, numbered, with a checksum (rules B1 to B4)."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ Object = tuple[int, int, str | None]
 
 
 class Definition:
-    """Orders by customer, evaluated as a whole at each `run`."""
+    """Orders by customer, with a full evaluation at each `run`."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -31,7 +31,7 @@ class Definition:
         self.last_op = 0
 
     def run(self, *objects: Object) -> list[dict[str, Any]]:
-        """The ops that these objects, (id, customer, total), bring, in their order."""
+        """Sets the objects (id, customer, total) of the query; returns the new ops in order."""
         self._core.view("evaluated_orders", "id bigint, customer int, total string", *objects)
         plan = {"scope": "all", "positions": {"shop": {"checkpoint_id": 5, "position": 100}}}
         change = {"is_new": not self._rows, "rewritten": False}
@@ -39,13 +39,13 @@ class Definition:
         statement = self._core.macros.insert_differences(
             "rows_before", query, SETTINGS, COLUMNS, plan, change, self.last_op
         )
-        found = self._spark.sql(statement[statement.index("with objects as") :])
-        appended = found.collect()
+        ops = self._spark.sql(statement[statement.index("with objects as") :])
+        appended = ops.collect()
         replaced = {row["_replaces"] for row in appended}
         kept = [row for row in self._rows if row["_op_id"] not in replaced]
         self._rows = kept + [row for row in appended if row["_op_id"] > 0]
         self.last_op = max([self.last_op, *(abs(row["_op_id"]) for row in appended)])
-        self._spark.createDataFrame(self._rows, found.schema).createOrReplaceTempView("rows_before")
+        self._spark.createDataFrame(self._rows, ops.schema).createOrReplaceTempView("rows_before")
         return sorted((row.asDict() for row in appended), key=lambda row: abs(row["_op_id"]))
 
 
@@ -54,35 +54,35 @@ def orders(spark: SparkSession) -> Definition:
     return Definition(spark)
 
 
-def brief(ops: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def summarize(ops: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [("PUT" if op["_op_id"] > 0 else "REMOVE", op["bucket"], op["object_id"]) for op in ops]
 
 
-def test_a_row_that_changes_its_bucket_is_removed_there_and_put_here(orders: Definition) -> None:
-    """One that stays as it is gets no op, nor one whose order in the query is another."""
-    assert brief(orders.run((1, 7, "a"), (2, 7, "b"), (3, 8, None))) == [
+def test_a_row_that_changes_its_bucket_is_a_remove_and_a_put(orders: Definition) -> None:
+    """An unchanged row gets no op, even if its order in the query changes."""
+    assert summarize(orders.run((1, 7, "a"), (2, 7, "b"), (3, 8, None))) == [
         ("PUT", 'orders["7"]', "1"),
         ("PUT", 'orders["7"]', "2"),
         ("PUT", 'orders["8"]', "3"),
     ]
     assert orders.run((3, 8, None), (1, 7, "a"), (2, 7, "b")) == []
-    assert brief(orders.run((1, 9, "a"), (2, 7, "changed"), (3, 8, None))) == [
+    assert summarize(orders.run((1, 9, "a"), (2, 7, "changed"), (3, 8, None))) == [
         ("REMOVE", 'orders["7"]', "1"),
         ("PUT", 'orders["7"]', "2"),
         ("PUT", 'orders["9"]', "1"),
     ]
-    assert brief(orders.run((1, 9, "a"))) == [("REMOVE", 'orders["7"]', "2"), ("REMOVE", 'orders["8"]', "3")]
+    assert summarize(orders.run((1, 9, "a"))) == [("REMOVE", 'orders["7"]', "2"), ("REMOVE", 'orders["8"]', "3")]
 
 
-def test_op_ids_go_on_from_the_last_one(orders: Definition) -> None:
+def test_op_ids_continue_after_the_last_op(orders: Definition) -> None:
     ids = []
     for objects in ([(1, 7, "a"), (2, 7, "b")], [(1, 7, "c")], [(1, 7, "d")], [(4, 7, "e")]):
         ids += [abs(op["_op_id"]) for op in orders.run(*objects)]
     assert ids == list(range(1, len(ids) + 1))
 
 
-def test_checksums_are_those_that_the_design_says(orders: Definition) -> None:
-    """Enough of them that digests begin with zeros, and with bytes above 127."""
+def test_checksums_follow_the_design(orders: Definition) -> None:
+    """Enough ops for digests that begin with zeros and with bytes above 127."""
     objects: list[Object] = [(number, 7, None if number == 5 else f"text {number}") for number in range(1000)]
     for op in orders.run(*objects):
         (_, customer, total) = objects[int(op["object_id"])]

@@ -1,4 +1,4 @@
-"""Runs that bring some models further than others, or end half-way: what comes after makes all of them right."""
+"""Runs that bring only some models to the checkpoint, or are killed: the next run repairs all models."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
-from tests.harness.kill_points import StatementKilled, killed_at
+from tests.harness.kill_points import StatementKilled, kill_at_statement
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 
-# Statements of a run before its release is there, and after it, in their order.
+# Statements of a run before and after the commit of its release, in order.
 BEFORE = (
     "insert into core.events",
     "merge into core.row_state",
@@ -27,10 +27,10 @@ QUERY = "select _row_key, id, {} as v from {{{{ rows('{}') }}}}"
 
 
 @pytest.fixture
-def two(
+def two_sources(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, tmp_path: Path, database: Database
 ) -> tuple[SourcePipeline, PostgresSource]:
-    """A replica of two sources, of the tables a and b; and the second of them."""
+    """A replica of the tables a and b of two sources; and the second source."""
     for table in "ab":
         database.execute(f"create table {table} (id int primary key, v int)")
         database.execute(f"insert into {table} select i, i from generate_series(1, 3) i")
@@ -38,8 +38,8 @@ def two(
     return SourcePipeline(lake, first, settings, tmp_path, second), second
 
 
-def land(pipeline: SourcePipeline, source: PostgresSource) -> None:
-    """One of a replica's sources, and no other."""
+def ingest_source(pipeline: SourcePipeline, source: PostgresSource) -> None:
+    """Commits changes of one source of the replica and of no other."""
     PostgresJobs(pipeline.lake, source, pipeline.settings.settings).settle()
 
 
@@ -49,7 +49,7 @@ def versions(pipeline: SourcePipeline, source: PostgresSource) -> list[tuple[obj
 
 
 def view(pipeline: SourcePipeline, source: PostgresSource, table: str) -> str:
-    """A staging view of a table of either source."""
+    """A staging view of a table of one source."""
     meta = {"source": source.name, "table": f"public.{table}"}
     return pipeline.write(
         f"models/staging/stg_{source.name}__{table}.sql",
@@ -61,26 +61,26 @@ def view(pipeline: SourcePipeline, source: PostgresSource, table: str) -> str:
 
 
 def test_sources_at_different_checkpoints_have_one_version_of_each_row(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, other = two
+    pipeline, other = two_sources
     pipeline.sync()
     database.execute("update a set v = 10; delete from a where id = 3")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "events", "table_status")
     database.execute("update b set v = 20")
-    land(pipeline, other)
+    ingest_source(pipeline, other)
     pipeline.model()
     assert versions(pipeline, pipeline.source) == [('["1"]', "10"), ('["2"]', "10")]
     assert versions(pipeline, other) == [('["1"]', "20"), ('["2"]', "20"), ('["3"]', "20")]
 
 
 @pytest.mark.slow(reason="twenty runs of dbt; the order is in test_publishing, two kills in test_run")
-def test_runs_killed_at_any_statement_leave_nothing_behind(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+def test_runs_killed_at_any_statement_leave_no_partial_results(
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    """One run after the other is killed, each later than the one before: the last ones while they finish a release."""
-    pipeline, _ = two
+    """Successive runs are killed, each at a later statement; the last ones while they finish a release."""
+    pipeline, _ = two_sources
     staged = view(pipeline, pipeline.source, "a")
     definition = pipeline.definition(
         "one", QUERY.format("v", staged), bucket_by=[], object_id="id", evaluation="incremental"
@@ -88,10 +88,10 @@ def test_runs_killed_at_any_statement_leave_nothing_behind(
     shown = f"select id, v from staging.{staged}"
     pipeline.sync()
 
-    def killed(statement: str) -> None:
+    def run_killed_at(statement: str) -> None:
         with (
             pytest.raises((Failure, StatementKilled)),
-            killed_at(lambda sql: statement in sql and ("__ops" not in statement or "insert into" in sql)),
+            kill_at_statement(lambda sql: statement in sql and ("__ops" not in statement or "insert into" in sql)),
         ):
             pipeline.model()
 
@@ -113,29 +113,29 @@ def test_runs_killed_at_any_statement_leave_nothing_behind(
     database.execute("update a set v = 10 where id = 1; delete from a where id = 2; insert into a values (4, 4)")
     stream()
     for statement in BEFORE:
-        killed(statement)
+        run_killed_at(statement)
         assert pipeline.rows(shown) == before, statement
     pipeline.model()
     assert_equal()
     database.execute("update a set v = 20 where id = 1; delete from a where id = 3; insert into a values (2, 5)")
     stream()
     for statement in AFTER:
-        killed(statement)
+        run_killed_at(statement)
     pipeline.model()
     assert_equal()
 
 
 @pytest.mark.slow(reason="models selected one by one; sources at different checkpoints are in CI")
-def test_events_ahead_of_the_tables_are_folded_all(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+def test_all_events_ahead_of_the_tables_are_applied(
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     pipeline.sync()
     database.execute("update a set v = 10 where id = 1")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "table_status")
     database.execute("update a set v = 20 where id = 2")
-    land(pipeline, pipeline.source)
+    ingest_source(pipeline, pipeline.source)
     pipeline.model("build", "--select", "checkpoints", "events")
     pipeline.model("build", "--select", "row_state")
     assert versions(pipeline, pipeline.source) == [('["1"]', "10"), ('["2"]', "2"), ('["3"]', "3")]
@@ -144,75 +144,84 @@ def test_events_ahead_of_the_tables_are_folded_all(
 
 
 @pytest.mark.slow(reason="six runs of dbt for a definition that is edited twice")
-def test_a_source_that_a_definition_no_longer_reads_says_nothing_of_it(
-    two: tuple[SourcePipeline, PostgresSource], database: Database
+def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
-    pipeline, other = two
+    pipeline, other = two_sources
     first, second = view(pipeline, pipeline.source, "a"), view(pipeline, other, "b")
     options = {"bucket_by": [], "object_id": "id", "unique_key": ["id"]}
     joined = f"select a.id, b.v from {{{{ ref('{first}') }}}} as a join {{{{ ref('{second}') }}}} as b on a.id = b.id"
-    one = pipeline.definition("one", joined, **options)
+    definition = pipeline.definition("one", joined, **options)
     pipeline.sync()
     pipeline.definition("one", f"select id, v + 100 as v from {{{{ ref('{first}') }}}}", **options)
-    assert pipeline.model()[one].message.startswith("definition changed")
-    assert "changed" not in pipeline.model()[one].message.replace("unchanged", "")
+    assert pipeline.model()[definition].message.startswith("definition changed")
+    assert "changed" not in pipeline.model()[definition].message.replace("unchanged", "")
     database.execute("update a set v = 50 where id = 1")
     pipeline.sync()
     pipeline.definition("one", joined, **options)
     pipeline.model()
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
+    assert pipeline.bucket(definition, "id, v") == [
+        (f"{definition}[]", 1, 1),
+        (f"{definition}[]", 2, 2),
+        (f"{definition}[]", 3, 3),
+    ]
 
 
 @pytest.mark.parametrize(
-    "then", ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="as changed back, which is in CI"))]
+    "then",
+    ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="a type that is changed back, which is in CI"))],
 )
-def test_a_column_whose_type_was_being_changed_is_written_anew(
-    two: tuple[SourcePipeline, PostgresSource], database: Database, then: str
+def test_a_column_of_an_interrupted_type_change_is_written_again(
+    two_sources: tuple[SourcePipeline, PostgresSource], database: Database, then: str
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
+    definition = pipeline.definition("one", QUERY.format("cast(v as int)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as bigint)", rows), **options)
-    with pytest.raises(Failure), killed_at(lambda sql: f"insert into buckets.{one}" in sql):
+    with pytest.raises(Failure), kill_at_statement(lambda sql: f"insert into buckets.{definition}" in sql):
         pipeline.model()
     pipeline.definition("one", QUERY.format(f"cast(v as {then})", rows), **options)
     pipeline.model()
-    assert pipeline.bucket(one, "id, v") == [(f"{one}[]", 1, 1), (f"{one}[]", 2, 2), (f"{one}[]", 3, 3)]
-    assert pipeline.replayed(one) == pipeline.logged_rows(one)
+    assert pipeline.bucket(definition, "id, v") == [
+        (f"{definition}[]", 1, 1),
+        (f"{definition}[]", 2, 2),
+        (f"{definition}[]", 3, 3),
+    ]
+    assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
-@pytest.mark.slow(reason="as the types in test_models, which are in CI")
-def test_a_small_integer_is_no_other_type_when_the_definition_changes(
-    two: tuple[SourcePipeline, PostgresSource],
+@pytest.mark.slow(reason="a variant of the types in test_models, which are in CI")
+def test_a_smallint_column_stays_compatible_when_the_definition_changes(
+    two_sources: tuple[SourcePipeline, PostgresSource],
 ) -> None:
-    pipeline, _ = two
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    one = pipeline.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
+    definition = pipeline.definition("one", QUERY.format("cast(v as smallint)", rows), **options)
     pipeline.sync()
     pipeline.definition("one", QUERY.format("cast(v as smallint)", rows) + " where id > 1", **options)
-    assert pipeline.model()[one].message == "definition changed, PUT 0, REMOVE 1"
+    assert pipeline.model()[definition].message == "definition changed, PUT 0, REMOVE 1"
 
 
 @pytest.mark.slow(reason="seven runs of dbt")
-def test_a_seed_is_part_of_the_definitions_that_read_it(two: tuple[SourcePipeline, PostgresSource]) -> None:
-    pipeline, _ = two
+def test_a_seed_is_part_of_the_definitions_that_read_it(two_sources: tuple[SourcePipeline, PostgresSource]) -> None:
+    pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")
     seed = pipeline.write(f"seeds/names_{pipeline.source.name}.csv", "id,name\n1,one\n2,two\n")
     query = f"select s.id, s.name from {{{{ ref('{rows}') }}}} as a join {{{{ ref('{seed}') }}}} as s on a.id = s.id"
-    one = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
+    definition = pipeline.definition("one", query, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
     pipeline.write(f"seeds/{seed}.csv", "id,name\n1,uno\n2,two\n")
-    # It is part of it as it is loaded.
-    assert pipeline.model("run")[one].message == "unchanged"
-    assert pipeline.model()[one].message == "definition changed, PUT 1, REMOVE 0"
-    assert pipeline.bucket(one, "id, name") == [(f"{one}[]", 1, "uno"), (f"{one}[]", 2, "two")]
+    # The hash covers the seed's loaded rows.
+    assert pipeline.model("run")[definition].message == "unchanged"
+    assert pipeline.model()[definition].message == "definition changed, PUT 1, REMOVE 0"
+    assert pipeline.bucket(definition, "id, name") == [(f"{definition}[]", 1, "uno"), (f"{definition}[]", 2, "two")]
     retyped = "seeds:\n  - name: {}\n    config:\n      column_types: {{id: 'decimal(9, 0)'}}\n"
     pipeline.write(f"seeds/{seed}.yml", retyped.format(seed))
     pipeline.model("seed", "--full-refresh")
-    assert pipeline.model()[one].message == "definition changed, PUT 2, REMOVE 0"
+    assert pipeline.model()[definition].message == "definition changed, PUT 2, REMOVE 0"
     table = pipeline.write(
         f"models/tables/copy_{pipeline.source.name}.sql",
         f"{{{{ config(materialized='table', schema='core') }}}} select * from {{{{ ref('{rows}') }}}}",

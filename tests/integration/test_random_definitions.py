@@ -1,6 +1,6 @@
-"""However definitions, data and lake change: bucket rows and replayed logs are what SQL on the source says.
+"""Random changes of definitions, data and lake: bucket rows and replayed logs equal SQL on the source.
 
-Each seed has definitions, changes of them, a workload, upkeep and kills of its own; `--seeds 17` runs one alone.
+Each seed has its own definitions, edits, workload, maintenance and kills; a single seed: `--seeds 17`.
 """
 
 import copy
@@ -19,12 +19,12 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
-from tests.harness.kill_points import StatementKilled, watched
-from tests.harness.pipeline import SourcePipeline, in_order
+from tests.harness.kill_points import StatementKilled, intercept_statements
+from tests.harness.pipeline import SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.random_definitions import Definitions
 
-pytestmark = pytest.mark.slow(reason="random, by seed: for `make soak`")
+pytestmark = pytest.mark.slow(reason="random by seed, for `make soak`")
 
 ROUNDS = 3
 SCHEMA = """
@@ -35,7 +35,7 @@ SCHEMA = """
 """
 
 
-def test_definitions_equal_the_source_whatever_is_made_of_them(
+def test_randomly_edited_definitions_equal_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:
     draw = random.Random(seed)
@@ -43,29 +43,29 @@ def test_definitions_equal_the_source_whatever_is_made_of_them(
     pipeline = SourcePipeline(lake, source, settings, tmp_path)
     definitions = Definitions(draw, pipeline)
     readers: dict[str, dict[str, BucketClient]] = defaultdict(lambda: defaultdict(BucketClient))
-    said = [definitions.change()]
+    log = [definitions.change()]
     try:
         for _ in range(ROUNDS):
             pipeline.sync()
             assert_equal(pipeline, definitions, database, readers)
-            said += [definitions.change() for _ in range(draw.randint(0, 2))]
+            log += [definitions.change() for _ in range(draw.randint(0, 2))]
             for _ in range(draw.randint(0, 8)):
-                said.append(change(draw))
-                database.execute(said[-1])
+                log.append(change(draw))
+                database.execute(log[-1])
             if draw.random() < 0.2:
-                said.append("resnapshot")
+                log.append("resnapshot")
                 pipeline.lake.tables.queue_snapshots(source.name, "asked for", ["public.orders"])
             if draw.random() < 0.4:
-                said.append("dbt is killed")
-                pipeline.land()
-                dies(draw, pipeline.model)
+                log.append("dbt is killed")
+                pipeline.ingest()
+                kill_at_random(draw, pipeline.model)
             if draw.random() < 0.7:
-                said.append("upkeep")
-                upkeep(draw, pipeline, definitions)
+                log.append("maintenance")
+                run_some_maintenance(draw, pipeline, definitions)
         pipeline.sync()
         assert_equal(pipeline, definitions, database, readers)
     except BaseException:
-        sys.stderr.write("\n".join(said))
+        sys.stderr.write("\n".join(log))
         raise
 
 
@@ -88,57 +88,57 @@ def change(draw: random.Random) -> str:
     )
 
 
-def upkeep(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
-    """Some of what `tidemark maintain` does, on everything of this source, killed now and then."""
+def run_some_maintenance(draw: random.Random, pipeline: SourcePipeline, definitions: Definitions) -> None:
+    """Some of the work of `tidemark maintain` on all tables of this source, killed now and then."""
 
     def work() -> None:
         operation = pipeline.project.run_operation
         for name in sorted(definitions.known):
-            model = definitions.full(name)
+            model = definitions.table_name(name)
             table, log = f"buckets.{model}", f"buckets.{model}__ops"
             if not all(map(pipeline.spark.catalog.tableExists, (table, log))):  # killed between the two
                 continue
             operation("compact_log", model=model, log_table=log, superseded_share=0.01)
-            for each in (table, log):
-                operation("compact_files", model=model, table=each, deleted_share=0.01, small_files=2)
+            for each_table in (table, log):
+                operation("compact_files", model=model, table=each_table, deleted_share=0.01, small_files=2)
         operation("purge_tombstones", keep_seconds=0)
 
     if draw.random() < 0.3:
-        dies(draw, work)
+        kill_at_random(draw, work)
     else:
         work()
 
 
-def dies(draw: random.Random, work: Callable[[], object]) -> None:
-    """dbt dies at its n-th statement, if it comes so far."""
-    left = [draw.randint(1, 60)]
+def kill_at_random(draw: random.Random, work: Callable[[], object]) -> None:
+    """dbt is killed at its n-th statement, if there are so many."""
+    remaining = [draw.randint(1, 60)]
 
-    def look(sql: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
+    def on_statement(sql: str) -> None:
+        remaining[0] -= 1
+        if remaining[0] < 0:
             raise StatementKilled(sql)
 
-    with watched(look), suppress(Failure):
+    with intercept_statements(on_statement), suppress(Failure):
         work()
 
 
 def assert_equal(
     pipeline: SourcePipeline, definitions: Definitions, database: Database, readers: dict[str, dict[str, BucketClient]]
 ) -> None:
-    for name in definitions.present:
-        full = definitions.full(name)
-        assert definitions.found(name) == definitions.expected(name, database), name
+    for name in definitions.names:
+        full = definitions.table_name(name)
+        assert definitions.actual(name) == definitions.expected(name, database), name
         replayed = pipeline.replayed(full)
         assert replayed == pipeline.logged_rows(full), name
-        # Readers that stood wherever the last look left them.
+        # Readers continue from where the last check left them.
         copies = readers[full]
         for op in pipeline.spark.sql(f"select * from buckets.{full}__ops order by op_id").collect():
-            if op.op_id > copies[op.bucket].after:
+            if op.op_id > copies[op.bucket].last_op_id:
                 copies[op.bucket].apply(op.asDict())
         kept = [
             (bucket, oid, key, data) for bucket, reader in copies.items() for (_, oid, key), data in reader.rows.items()
         ]
-        assert in_order(kept) == replayed, name
+        assert sort_rows(kept) == replayed, name
         sums = f"select bucket, sum(checksum) % 4294967296 from buckets.{full}__ops group by bucket"
         assert dict(pipeline.rows(sums)) == {bucket: reader.checksum for bucket, reader in copies.items()}
 
@@ -146,14 +146,14 @@ def assert_equal(
 RUNS = 50
 
 
-def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
+def test_the_number_of_runs_over_a_log_does_not_change_the_result(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
     tmp_path: Path,
     database: Database,
 ) -> None:
-    """Three sources of one database: what is landed of each at once is modelled at once."""
+    """Three sources of one database: each has the same events, modelled in a different number of runs."""
     draw = random.Random(1)
     database.execute(SCHEMA)
     modelled = SourcePipeline(lake, new_source(), settings, tmp_path)
@@ -165,7 +165,7 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             "by_customer",
             f"select _row_key, id, customer, total from {{{{ rows('{orders}') }}}} where status <> 'archived'",
             bucket_by=["customer"],
-            object_type="order",  # by default its name, another one for each source
+            object_type="order",  # By default the definition's name, which differs for each source.
             object_id="id",
             evaluation="incremental",
         )
@@ -178,43 +178,43 @@ def test_one_log_in_one_run_in_2_and_in_50_gives_the_same(
             unique_key=["customer"],
         )
     jobs = [PostgresJobs(lake, pipeline.source, settings) for pipeline in replicas]
-    for each in jobs:
-        each.open()
-    often, twice, once = jobs
-    often.settle()
+    for job in jobs:
+        job.open()
+    many_runs, two_runs, one_run = jobs
+    many_runs.settle()
     for number in range(RUNS):
         database.execute(change(draw))
-        often.stream()
+        many_runs.stream()
         if number == RUNS // 2:
-            twice.settle()
+            two_runs.settle()
         if number < RUNS - 1:
             modelled.model()
-    twice.settle()
-    once.settle()
+    two_runs.settle()
+    one_run.settle()
     modelled.model()
-    for each in jobs:
-        each.close()
+    for job in jobs:
+        job.close()
     first, *others = [outcome(pipeline) for pipeline in replicas]
     assert first["runs"] == [(RUNS,)]
-    # The first run saw of each where its slot begins, and nothing else.
+    # The first run saw the start position of each slot, and no events.
     assert [other["runs"] for other in others] == [[(1 + 2,)], [(1 + 1,)]]
     for other in others:
-        for what in first.keys() - {"runs"}:
-            assert other[what] == first[what], what
+        for kind in first.keys() - {"runs"}:
+            assert other[kind] == first[kind], kind
 
 
 def outcome(pipeline: SourcePipeline) -> dict[str, list[tuple[object, ...]]]:
     name = pipeline.source.name
-    mine = f"where source = '{name}'"
+    of_source = f"where source = '{name}'"
     rows = "object_id, row_key, _checksum"
     return {
-        "runs": pipeline.rows(f"select count(*) from core.checkpoints {mine}"),
+        "runs": pipeline.rows(f"select count(*) from core.checkpoints {of_source}"),
         "events": pipeline.rows(
             "select rank() over (order by seq), commit_lsn, change_lsn, commit_index, op, table_name, row_key, "
-            f"old_row_key, columns from core.events {mine}"
+            f"old_row_key, columns from core.events {of_source}"
         ),
         "rows": pipeline.rows(
-            f"select table_name, row_key, columns, multiplicity from core.row_state {mine} and not deleted"
+            f"select table_name, row_key, columns, multiplicity from core.row_state {of_source} and not deleted"
         ),
         "by_customer": pipeline.rows(f"select customer, {rows} from buckets.by_customer_{name}"),
         "sums": pipeline.rows(f"select {rows} from buckets.sums_{name}"),

@@ -1,4 +1,4 @@
-"""docs/reading-buckets.md: its code, as it stands there, reads what the lake says."""
+"""docs/reading-buckets.md: its code works as printed."""
 
 import json
 import re
@@ -18,12 +18,12 @@ from tests.harness.pipeline import SourcePipeline
 from tests.harness.project_copy import ROOT
 
 
-def documented() -> Any:
-    """What the page's Python defines."""
-    found: dict[str, Any] = {"__name__": "reading_buckets"}
+def load_documented_client() -> Any:
+    """The names that the page's Python code defines."""
+    namespace: dict[str, Any] = {"__name__": "reading_buckets"}
     for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reading-buckets.md").read_text(), re.DOTALL):
-        exec(compile(block, "docs/reading-buckets.md", "exec"), found)
-    return SimpleNamespace(**found)
+        exec(compile(block, "docs/reading-buckets.md", "exec"), namespace)
+    return SimpleNamespace(**namespace)
 
 
 def test_the_documented_client_reads_a_bucket_through_compaction(
@@ -46,11 +46,11 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         "never", f"select id from {{{{ ref('{view}') }}}} where id < 0", bucket_by=[], object_id="id", unique_key=["id"]
     )
     name = op_log.make_bucket_name(definition, "1")
-    docs = documented()
+    docs = load_documented_client()
     pipeline.sync()
-    by_spark, by_pyiceberg, by_ops, late = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
+    by_spark, by_pyiceberg, by_ops, occasional = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
     catalog, snapshots = docs.open_lake(str(lake_folder)), {}
-    docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, late)
+    docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, occasional)
     for change in ("update orders set total = 0 where id < 4", "delete from orders where id = 1", ""):
         pinned = docs.moment(pipeline.spark)
         assert docs.moment_with_pyiceberg(catalog) == pinned
@@ -71,18 +71,18 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
         assert (before == by_spark) == (not change)
-    docs.read_with_pyiceberg(catalog, snapshots, definition, name, late)
-    assert late == by_spark
-    assert sorted(json.loads(data)["id"] for data in late.objects.values()) == [3, 5]
-    nobody = docs.Bucket()
-    docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', nobody)
-    assert nobody == docs.Bucket()
-    docs.read_with_spark(pipeline.spark, snapshots, never, f"{never}[]", nobody)
-    docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", nobody)
-    assert nobody == docs.Bucket()
+    docs.read_with_pyiceberg(catalog, snapshots, definition, name, occasional)
+    assert occasional == by_spark
+    assert sorted(json.loads(data)["id"] for data in occasional.objects.values()) == [3, 5]
+    empty_bucket = docs.Bucket()
+    docs.read_with_pyiceberg(catalog, snapshots, definition, f'{definition}["99"]', empty_bucket)
+    assert empty_bucket == docs.Bucket()
+    docs.read_with_spark(pipeline.spark, snapshots, never, f"{never}[]", empty_bucket)
+    docs.read_with_pyiceberg(catalog, snapshots, never, f"{never}[]", empty_bucket)
+    assert empty_bucket == docs.Bucket()
 
 
-def test_a_table_that_was_created_again_has_another_id(
+def test_a_recreated_table_has_another_id(
     lake: Lake, lake_folder: Path, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:
     database.execute("create table orders (id int primary key); insert into orders values (1), (2)")
@@ -92,46 +92,46 @@ def test_a_table_that_was_created_again_has_another_id(
     definition = pipeline.definition("read", query, **options)
     rows, log, path = f"buckets.{definition}", f"buckets.{definition}__ops", f"models/buckets/{definition}.sql"
     name = f"{definition}[]"
-    docs = documented()
+    docs = load_documented_client()
     catalog = docs.open_lake(str(lake_folder))
 
-    def moment() -> dict[str, int]:
-        found: dict[str, int] = docs.moment(pipeline.spark)
-        assert docs.moment_with_pyiceberg(catalog) == found
-        return found
+    def read_moment() -> dict[str, int]:
+        snapshots: dict[str, int] = docs.moment(pipeline.spark)
+        assert docs.moment_with_pyiceberg(catalog) == snapshots
+        return snapshots
 
     def read(snapshots: dict[str, int], copy: Any) -> Any:
         docs.read_with_spark(pipeline.spark, snapshots, definition, name, copy)
         return copy
 
-    def refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
+    def assert_refused(snapshots: dict[str, int], copy: Any, why: str) -> None:
         for reads, lakes in ((docs.read_with_spark, pipeline.spark), (docs.read_with_pyiceberg, catalog)):
             with pytest.raises(ValueError, match=why):
                 reads(lakes, snapshots, definition, name, copy)
 
     pipeline.sync()
-    before = moment()
+    before = read_moment()
     old = read(before, docs.Bucket())
     assert len(old.objects) == 2
-    # Its rows are a plain table's, its log stays.
+    # The bucket's table is now an ordinary table; its log stays.
     pipeline.write(path, "{{ config(materialized='table', meta={}) }} select 1 as id")
     pipeline.model()
-    assert rows not in moment()
-    assert read(moment(), docs.Bucket()) == old
+    assert rows not in read_moment()
+    assert read(read_moment(), docs.Bucket()) == old
     pipeline.remove(path)
     definition_plan.prune_definitions(pipeline.spark, [definition], folder=pipeline.folder)
-    assert {rows, log}.isdisjoint(moment())
-    refused(before, docs.Bucket(), "is gone: take a new one")
-    # Anew, without a row: there is nothing in its log.
+    assert {rows, log}.isdisjoint(read_moment())
+    assert_refused(before, docs.Bucket(), "is gone: take a new one")
+    # Created again without rows: its log is empty.
     pipeline.definition("read", query + " where id > 2", **options)
     pipeline.sync()
-    anew = moment()
-    assert log not in anew
-    assert pipeline.rows(f"select count(*) from {rows} version as of {anew[rows]}") == [(0,)]
-    refused(before, docs.Bucket(), "is gone: take a new one")
-    refused(anew, old, "was dropped: start over")
-    assert read(anew, docs.Bucket()) == docs.Bucket()
+    recreated = read_moment()
+    assert log not in recreated
+    assert pipeline.rows(f"select count(*) from {rows} version as of {recreated[rows]}") == [(0,)]
+    assert_refused(before, docs.Bucket(), "is gone: take a new one")
+    assert_refused(recreated, old, "was dropped: start over")
+    assert read(recreated, docs.Bucket()) == docs.Bucket()
     database.execute("insert into orders values (3)")
     pipeline.sync()
-    refused(moment(), old, "start over")
-    assert len(read(moment(), docs.Bucket()).objects) == 1
+    assert_refused(read_moment(), old, "start over")
+    assert len(read(read_moment(), docs.Bucket()).objects) == 1

@@ -1,4 +1,4 @@
-"""Under a held snapshot a table that was rewritten looks empty: a chunk of it does not count (design rule S9)."""
+"""Under a held exported snapshot a rewritten table looks empty: such a chunk is ignored (design rule S9)."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.conftest import Database
 
 
 def read(database: Database, snapshot: str, storage: dict[int, int], folder: Path) -> ChunkResult:
-    """Reads the whole table `t`, registered with this storage, under a snapshot."""
+    """Reads the whole table `t`, registered with this storage, under an exported snapshot."""
     ((oid, *_),) = storage.items()
     task = ChunkTask(
         source="shop",
@@ -40,7 +40,7 @@ def read(database: Database, snapshot: str, storage: dict[int, int], folder: Pat
 
 
 @pytest.mark.parametrize("rewrite", ["vacuum full t", "alter table t alter n type bigint", "cluster t using t_pkey"])
-def test_a_chunk_of_a_table_that_was_rewritten_does_not_count(database: Database, tmp_path: Path, rewrite: str) -> None:
+def test_a_chunk_of_a_rewritten_table_is_ignored(database: Database, tmp_path: Path, rewrite: str) -> None:
     database.execute(
         "create table t (id int primary key, n int); insert into t select i, i from generate_series(1, 9) i"
     )

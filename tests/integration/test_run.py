@@ -1,4 +1,4 @@
-"""The warm loop as a whole: pgbench's balances at every checkpoint, and `kill -9` of the process anywhere."""
+"""The run loop as a whole: pgbench's balances at every checkpoint, and `kill -9` of the process at several points."""
 
 import signal
 import sys
@@ -18,8 +18,8 @@ from ingest.lake.source_tables import DONE, SourceTable
 from ingest.pipeline import run_loop as run_loop_module
 from ingest.pipeline.run_loop import DbtRun
 from tests.conftest import Database
-from tests.harness.commands import finished, write_sources
-from tests.harness.pgbench import are_ready, assert_pgbench_equals, balances, pgbench, pgbench_tables
+from tests.harness.commands import run_command, write_sources
+from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
 from tests.harness.pipeline import SourcePipeline
 
 
@@ -29,7 +29,8 @@ def pipeline(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path
 
 
 @pytest.mark.parametrize(
-    "writers", [1, pytest.param(3, marks=pytest.mark.slow(reason="as with one writer, at three times the cost"))]
+    "writers",
+    [1, pytest.param(3, marks=pytest.mark.slow(reason="three writers: as with one, at three times the cost"))],
 )
 def test_balances_agree_at_every_checkpoint(
     lake: Lake,
@@ -53,11 +54,11 @@ def test_balances_agree_at_every_checkpoint(
     checked: list[dict[str, int]] = []
 
     def check(run: DbtRun) -> None:
-        found = balances(pipeline)
+        sums = balances(pipeline)
         # The tellers' definition may be ready before the accounts' snapshot is.
-        if not run.waiting and len(found) == 4 and are_ready(pipeline, 4):
-            checked.append(found)
-            assert len(set(found.values())) == 1, found
+        if not run.waiting and len(sums) == 4 and have_ready_snapshots(pipeline, 4):
+            checked.append(sums)
+            assert len(set(sums.values())) == 1, sums
         if len(checked) == 4:
             run_loop.stop()
 
@@ -72,14 +73,12 @@ def test_balances_agree_at_every_checkpoint(
     assert pipeline.replayed(tellers) == pipeline.logged_rows(tellers)
 
 
-def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+def test_stopping_ends_the_jobs_before_the_current_run_ends(pipeline: SourcePipeline, database: Database) -> None:
     database.execute("create table t (id int primary key)")
     run_loop = pipeline.run_loop()
     jobs = {f"stream {pipeline.source.name} 1", f"snapshot {pipeline.source.name}"}
 
-    def ended(_: DbtRun) -> None:
+    def stop_and_join(_: DbtRun) -> None:
         running = [thread for thread in threading.enumerate() if thread.name in jobs]
         assert len(running) == 2
         run_loop.stop()
@@ -88,22 +87,22 @@ def test_the_jobs_end_when_it_is_stopped_not_after_the_run_at_hand(
         assert not any(thread.is_alive() for thread in running)
 
     with run_loop.running():
-        run_loop.loop(ended)
+        run_loop.loop(stop_and_join)
 
 
 def numbers(pipeline: SourcePipeline, database: Database) -> tuple[str, str]:
-    """A table in the source, landed, and the view and a definition of it."""
+    """A table in the source, committed to the lake, with its view and a definition."""
     database.execute(
         "create table t (id int primary key, total int); insert into t select i, i from generate_series(1, 4) i"
     )
     view = pipeline.view("t", {"id": "int", "total": "int"})
     query = f"select _row_key, id, total from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("numbers", query, bucket_by=[], object_id="id", evaluation="incremental")
-    pipeline.land()
+    pipeline.ingest()
     return view, definition
 
 
-def test_the_warm_loop_tests_what_a_run_of_dbt_tests(pipeline: SourcePipeline, database: Database) -> None:
+def test_the_run_loop_runs_the_same_tests_as_dbt(pipeline: SourcePipeline, database: Database) -> None:
     view, definition = numbers(pipeline, database)
     pipeline.write(
         f"models/buckets/{definition}.yml",
@@ -116,7 +115,7 @@ def test_the_warm_loop_tests_what_a_run_of_dbt_tests(pipeline: SourcePipeline, d
     assert first.endswith(f", PUT {len(pipeline.bucket(definition, 'id'))}, REMOVE 0")
     assert run_loop.model().changes == []
     database.execute("update t set total = 99 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="relationships"):
         run_loop.model()
     assert (f"{definition}[]", 1, 1) in pipeline.bucket(definition, "id, total")
@@ -131,18 +130,18 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     runs: list[DbtRun] = []
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with pytest.raises(Failure, match="never"):
         run_loop.model()
     database.execute("insert into t values (5, 5)")
     with run_loop.running():
-        run_loop.loop(runs.append)  # until the fourth, two of which nothing but a pause brings about
+        run_loop.loop(runs.append)  # until the fourth run; two of them only after a pause
     assert runs == []
     assert len([message for message in caplog.messages if f"never_{definition}" in message]) == 1
 
 
-def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew(
+def test_an_error_of_the_data_is_logged_once_despite_new_task_numbers(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     view, _ = numbers(pipeline, database)
@@ -151,22 +150,22 @@ def test_an_error_of_the_data_is_logged_once_though_spark_numbers_its_tasks_anew
     run_loop = pipeline.run_loop()
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # however long the runs take
+    monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
     monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
     with run_loop.running():
         run_loop.loop()
-    told = [message for message in caplog.messages if definition in message]
-    assert len(told) == 1
-    assert "DIVIDE_BY_ZERO" in told[0]
+    messages = [message for message in caplog.messages if definition in message]
+    assert len(messages) == 1
+    assert "DIVIDE_BY_ZERO" in messages[0]
 
 
-_SLOW = pytest.mark.slow(reason="a process of its own; the other two moments are in CI")
+_SLOW = pytest.mark.slow(reason="one more process; the other two kill points are in CI")
 
 
 @pytest.mark.parametrize(
-    "place", ["storing", "publishing", pytest.param("landing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
+    "place", ["storing", "publishing", pytest.param("committing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
 )
-def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, database: Database, place: str) -> None:
+def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, database: Database, place: str) -> None:
     database.execute(
         "create table t (id int primary key, v text); insert into t select i, 'a' from generate_series(1, 9) i"
     )
@@ -181,7 +180,7 @@ def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, data
     pipeline.sync()
     database.execute("update t set v = 'b' where id < 5; delete from t where id = 5; insert into t values (10, 'c')")
     write_sources(pipeline.folder, pipeline.source)
-    victim = finished(pipeline.folder, sys.executable, "-m", "tests.harness.killed_run", place)
+    victim = run_command(pipeline.folder, sys.executable, "-m", "tests.harness.killed_run", place)
     assert victim.returncode == -signal.SIGKILL, victim.stderr
     database.execute("insert into t values (11, 'd')")
     pipeline.sync()
@@ -189,7 +188,7 @@ def test_killed_with_sigkill_the_next_run_goes_on(pipeline: SourcePipeline, data
     assert pipeline.replayed(rows) == pipeline.logged_rows(rows)
 
 
-def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
+def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
@@ -199,18 +198,18 @@ def test_a_broken_definition_ends_the_command_when_all_else_is_caught_up(
     pipeline.definition("broken", query.format("no_such_column as id"), **options)
     whole = pipeline.definition("whole", query.format("id"), **options)
     run_loop = pipeline.run_loop()
-    has_landed, asked = run_loop.jobs.has_reached, count()
+    has_reached, calls = run_loop.jobs.has_reached, count()
     maintained = threading.Event()
     monkeypatch.setattr(run_loop, "maintain", maintained.set)
-    # The first time a run is due, as if more were still to come.
-    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(asked) > 1 and has_landed(targets))
+    # The first run comes when more changes seem to follow.
+    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(calls) > 1 and has_reached(targets))
     with pytest.raises(Failure, match="no_such_column"), run_loop.running():
         run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
     assert pipeline.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
 
 
-def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
+def test_a_snapshot_completed_after_its_checkpoint_is_published(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
@@ -218,22 +217,22 @@ def test_a_snapshot_completed_after_its_checkpoint_reaches_the_outputs(
     put, passed = tables.upsert, threading.Event()
     ends: list[int] = []
 
-    def put_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+    def upsert_late(source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
         done = [row.complete_lsn for row in rows if row.state == DONE and row.complete_lsn is not None]
         if done and not ends:
             ends.extend(done)
-            database.execute("insert into t values (4)")  # for which there is a run
+            database.execute("insert into t values (4)")  # this causes a run
             assert passed.wait(120)
         return put(source, rows)
 
-    def ran(_: DbtRun) -> None:
-        at = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
-        if ends and pipeline.rows(at)[0][0] > ends[0]:
+    def on_run(_: DbtRun) -> None:
+        query = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
+        if ends and pipeline.rows(query)[0][0] > ends[0]:
             passed.set()
 
-    monkeypatch.setattr(tables, "upsert", put_late)
+    monkeypatch.setattr(tables, "upsert", upsert_late)
     run_loop = pipeline.run_loop()
     with run_loop.running():
-        run_loop.loop(ran, until_caught_up=True)
+        run_loop.loop(on_run, until_caught_up=True)
     assert passed.is_set()
     assert pipeline.rows(f"select id from staging.{view}") == [(1,), (2,), (3,), (4,)]

@@ -55,7 +55,7 @@ def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[st
 def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
     database: Database, source: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(table_assignment, "_SAY_SECONDS", 0)
+    monkeypatch.setattr(table_assignment, "_REPORT_SECONDS", 0)
     tries = count()
     with connect(database.dsn) as one, connect(database.dsn) as other:
         with (
@@ -65,7 +65,7 @@ def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
             table_assignment.locked(other, source, "tables", lambda _: next(tries) == 3),
         ):
             pass
-        assert f"for process {one.info.backend_pid} of the server, which sees to its tables" in caplog.text
+        assert f"for process {one.info.backend_pid} of the server, which changes its tables" in caplog.text
         with table_assignment.locked(other, source, "tables", lambda _: True):
             pass
 

@@ -1,4 +1,4 @@
-"""Snapshots while the stream runs: nothing lost, nothing read twice, nobody held up."""
+"""Snapshots while the stream runs: no row is lost, no chunk is read twice, no other table is blocked."""
 
 import threading
 from collections import defaultdict
@@ -23,7 +23,7 @@ from ingest.sources.postgres.slots import replication_slots
 from ingest.stream.batch_committer import CommitHooks
 from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
-from tests.harness.postgres_jobs import PostgresJobs, in_chunks
+from tests.harness.postgres_jobs import PostgresJobs, chunk_settings
 
 PAGES = 8192
 
@@ -31,10 +31,10 @@ PAGES = 8192
 @pytest.fixture
 def chunked(lake: Lake, source: PostgresSource, settings: JobSettings) -> Iterator[PostgresJobs]:
     """Chunks of two blocks, one at a time."""
-    small = in_chunks(settings, 2 * PAGES)
-    found = PostgresJobs(lake, source, small)
-    yield found
-    found.close()
+    small = chunk_settings(settings, 2 * PAGES)
+    postgres_jobs = PostgresJobs(lake, source, small)
+    yield postgres_jobs
+    postgres_jobs.close()
 
 
 @pytest.fixture
@@ -49,19 +49,21 @@ def accounts(database: Database) -> Database:
 Hook = Callable[[object], None]
 
 
-def between_chunks(work: Callable[[], object]) -> SnapshotHooks:
-    """Does `work` once, after the first group of chunks was landed."""
+def after_first_chunks(work: Callable[[], object]) -> SnapshotHooks:
+    """Calls `work` once, after the first group of chunks was committed."""
     return SnapshotHooks(after_commit=call_once(work))
 
 
-# Rows that change while they are read
+# Rows that change during the snapshot
 
 
 PLACES = ("after_plan", "after_claim", "before_commit", "after_commit")
 
 
 def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, accounts: Database) -> None:
-    """Deleted, updated, inserted and moved before their chunk is read, while it is, and after; other rows each time."""
+    """Different rows are deleted, updated, inserted and moved before their chunk is read, during the read, and after
+    it.
+    """
 
     def change(moment: int) -> None:
         def ids(digit: int) -> str:
@@ -80,8 +82,8 @@ def test_rows_changed_at_any_moment_end_as_in_the_source(chunked: PostgresJobs, 
     chunked.assert_equal("public.accounts")
 
 
-def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: PostgresJobs, accounts: Database) -> None:
-    """The sum of all balances is the same at the stamp and at every later moment."""
+def test_a_transfer_is_visible_for_both_accounts_or_for_none(chunked: PostgresJobs, accounts: Database) -> None:
+    """The sum of all balances is the same at the snapshot LSN and at every later position."""
 
     def transfer(_: object) -> None:
         with accounts.connect(autocommit=False) as connection:
@@ -95,25 +97,27 @@ def test_a_transfer_is_seen_on_both_sides_or_on_none(chunked: PostgresJobs, acco
     chunked.assert_equal("public.accounts")
 
 
-def test_older_records_replayed_over_newer_snapshot_rows_change_nothing(jobs: PostgresJobs, accounts: Database) -> None:
+def test_older_events_do_not_change_newer_snapshot_rows(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set balance = 11")
     accounts.execute("delete from accounts where id > 200")
     accounts.execute("insert into accounts values (201, 'new', 5)")
-    jobs.close()  # so that the snapshot is taken later than the slot was made
+    jobs.close()  # The snapshot is taken later than the creation of the slot.
     jobs.snapshot()
     jobs.stream()
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="fills both cores of Spark, and waits for a lease to be renewed")
-def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
+@pytest.mark.slow(reason="uses both cores of Spark, and waits for the renewal of a lease")
+def test_an_unbounded_read_leaves_a_core_for_the_renewal_of_its_lease(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
-    """Rows without a key are read at once, however many. Two workers would have both cores of the tests' Spark."""
+    """Tables without a key are read at once, whatever their size. Two workers would take both cores of the tests'
+    Spark.
+    """
     database.execute("create table keyless as select repeat('v', 900) as v from generate_series(1, 100)")
     database.execute("alter table keyless replica identity full")
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, workers=2, chunk_lease_seconds=1.0))
     claimed: list[Chunk] = []
     with database.connect(autocommit=False) as connection:
 
@@ -133,8 +137,8 @@ def test_what_no_claim_bounds_leaves_a_core_to_the_renewal_of_its_lease(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as with the slot of a stream, in test_stream")
-def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
+@pytest.mark.slow(reason="a variant of the slot of a stream, in test_stream")
+def test_a_transaction_open_at_the_snapshot_lsn_is_awaited_and_logged(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.slots.replication_slots._REPORT_SECONDS", 0.1)
@@ -150,34 +154,34 @@ def test_a_transaction_open_at_the_stamp_is_waited_for_and_said(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
-def test_a_locked_table_is_waited_for_and_named(
+@pytest.mark.slow(reason="the report of a lock; no data depends on it")
+def test_a_locked_table_is_awaited_and_reported(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By snapshotter and stream, which has a change of it from before; both can be told to end."""
+    """By the snapshot worker and by the stream, which has an earlier change of the table; both can be stopped."""
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
     snapshotter = jobs.snapshotter()
     snapshots = threading.Thread(target=snapshotter.run)
-    with accounts.connect(autocommit=False) as one, accounts.connect(autocommit=False) as other, jobs.streaming():
-        one.execute("update accounts set balance = 0 where id = 1")
+    with accounts.connect(autocommit=False) as writing, accounts.connect(autocommit=False) as other, jobs.streaming():
+        writing.execute("update accounts set balance = 0 where id = 1")
         lock = threading.Thread(target=other.execute, args=["lock table accounts in access exclusive mode"])
         lock.start()
         accounts.lock_awaited("accounts")
-        one.commit()  # whoever looks at the table from now on waits behind the lock
+        writing.commit()  # later queries of the table wait behind the lock
         lock.join()
         snapshots.start()
-        told: set[str] = set()
-        while told != {"ingest.snapshot.snapshotter", "ingest.sources.postgres.schema_tracking.relation_registry"}:
+        loggers: set[str] = set()
+        while loggers != {"ingest.snapshot.snapshotter", "ingest.sources.postgres.schema_tracking.relation_registry"}:
             assert snapshots.is_alive()
-            told = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
+            loggers = {r.name for r in list(caplog.records) if "locked: public.accounts (by process" in r.getMessage()}
         snapshotter.stop()
         snapshots.join()
     jobs.settle()
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="what is said of a lock; nothing is lost if it is not")
-def test_a_locked_table_is_named_by_a_process_that_starts(
+@pytest.mark.slow(reason="the report of a lock; no data depends on it")
+def test_a_starting_process_reports_a_locked_table(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "100ms")
@@ -201,25 +205,27 @@ def test_a_locked_table_is_named_by_a_process_that_starts(
     [
         "after_commit",
         *(
-            pytest.param(place, marks=pytest.mark.slow(reason="as between landing and naming it done, which is in CI"))
+            pytest.param(
+                place, marks=pytest.mark.slow(reason="a variant of the kill between commit and mark, which is in CI")
+            )
             for place in ("after_plan", "after_claim", "before_commit", "before_done")
         ),
     ],
 )
-def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
+def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database, place: str
 ) -> None:
-    quick = in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5)
+    quick = chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5)
     jobs = PostgresJobs(lake, source, quick)
     calls: list[object] = []
 
-    def third(_: object) -> None:
+    def kill_third(_: object) -> None:
         calls.append(None)
         if place in ("after_plan", "before_done") or len(calls) == 3:
             raise Killed
 
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(**{place: third}))
+        jobs.snapshot(SnapshotHooks(**{place: kill_third}))
     before = done_chunks(jobs)
     accounts.execute("update accounts set balance = 20 where id = 1")
     accounts.execute("delete from accounts where id = 2")
@@ -230,8 +236,8 @@ def test_after_a_kill_the_snapshot_goes_on_from_its_last_chunk(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as after a kill, which is in CI")
-def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="a variant of the kill, which is in CI")
+def test_a_snapshot_continues_on_a_new_connection_after_a_cut(chunked: PostgresJobs, accounts: Database) -> None:
     holder = "datname = current_database() and state = 'idle in transaction'"
 
     def cut() -> None:
@@ -245,7 +251,7 @@ def test_a_snapshot_whose_connection_is_cut_goes_on_under_a_new_one(chunked: Pos
 
 
 def done_chunks(jobs: PostgresJobs) -> dict[int, int]:
-    """Of the running or done snapshot: the attempts that were named done, by chunk."""
+    """The attempts that are marked done, by chunk, of the running or last snapshot."""
     tables = jobs.lake.tables.read(jobs.source.name).values()
     chunks = jobs.lake.chunks.read(str(table.snapshot_id) for table in tables)
     return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
@@ -263,8 +269,8 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
         except BaseException as error:  # noqa: BLE001  # raised by the test's own thread
             failures.append(error)
 
-    threads = [threading.Thread(target=work, args=[one]) for one in (first, second)]
-    with chunked.streaming():  # each reads under a snapshot of its own, so the stream has its say
+    threads = [threading.Thread(target=work, args=[worker]) for worker in (first, second)]
+    with chunked.streaming():  # each worker reads at its own position, so the result needs the stream
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -278,13 +284,13 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="the rule itself is a unit test in test_snapshot_chunks")
-def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
-    """One process begins a table, another goes on with it, whose own snapshot is older."""
+@pytest.mark.slow(reason="the rule itself is a unit test in test_chunk_planning")
+def test_no_chunk_is_read_before_the_snapshot_lsn_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
+    """One process begins a snapshot; another process, with an older exported snapshot, continues it."""
     accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
     chunked.open()
 
-    def begin_it_anew() -> None:
+    def restart_snapshot() -> None:
         accounts.execute("update late set v = 'new' where id = 1")
         accounts.execute("delete from late where id = 2")
         chunked.queue("public.late")
@@ -294,27 +300,27 @@ def test_no_chunk_is_read_at_a_moment_before_the_stamp_of_its_table(chunked: Pos
         assert chunked.table("public.late").state == RUNNING
 
     with chunked.streaming():
-        chunked.snapshot(between_chunks(begin_it_anew))
+        chunked.snapshot(after_first_chunks(restart_snapshot))
     chunked.stream()
     chunked.assert_equal("public.late")
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="waits for a lease; test_lake has who takes over and who may not finish")
-def test_one_paused_past_its_lease_does_not_count(
+@pytest.mark.slow(reason="waits for a lease; claims and refused takeovers are in test_lake")
+def test_chunks_of_a_worker_paused_past_its_lease_are_ignored(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     quick = settings.model_copy(update={"chunk_lease_seconds": 0.5})
     jobs = PostgresJobs(lake, source, quick)
     jobs.open()
 
-    def another(_: object) -> None:
+    def claim_as_another(_: object) -> None:
         snapshot_id = str(jobs.table("public.accounts").snapshot_id)
-        # As another snapshotter would, once the lease has run out; here against one that is still renewed.
+        # As another worker would after the lease has expired; here the lease is still renewed.
         while not jobs.lake.chunks.claim(jobs.lake.chunks.read([snapshot_id]), "another", 0.1):
             pass
 
-    paused = jobs.snapshotter(SnapshotHooks(before_commit=call_once(lambda: another(None))))
+    paused = jobs.snapshotter(SnapshotHooks(before_commit=call_once(lambda: claim_as_another(None))))
     paused.run(until_done=True)
     table = jobs.table("public.accounts")
     (chunk,) = jobs.lake.chunks.read([str(table.snapshot_id)])
@@ -325,23 +331,23 @@ def test_one_paused_past_its_lease_does_not_count(
     jobs.close()
 
 
-def test_a_snapshot_queued_while_another_is_marked_done_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_snapshot_queued_while_another_completes_is_taken(jobs: PostgresJobs, accounts: Database) -> None:
     snapshots: list[str] = []
 
-    def again(chunks: Any) -> None:
+    def queue_again(chunks: Any) -> None:
         snapshots.append(chunks[0].snapshot_id)
         if len(snapshots) == 1:
             table = jobs.table("public.accounts")
             assert jobs.lake.tables.upsert(jobs.source.name, [table.with_snapshot_queued("asked for")])
 
-    jobs.snapshot(SnapshotHooks(before_done=again))
+    jobs.snapshot(SnapshotHooks(before_done=queue_again))
     assert len(set(snapshots)) == 2
     assert jobs.table("public.accounts").snapshot_id == snapshots[1]
     jobs.stream()
     jobs.assert_equal("public.accounts")
 
 
-# Tables that are altered, dropped, or can't be read
+# Tables that are altered, dropped or unreadable
 
 
 REWRITES = (
@@ -354,14 +360,14 @@ REWRITES = (
 )
 
 
-def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, accounts: Database) -> None:
-    """Each after the first of its chunks was landed."""
+def test_tables_altered_between_chunks_are_read_again(chunked: PostgresJobs, accounts: Database) -> None:
+    """Each table is altered after the commit of the first of its chunks."""
     rewrites = {f"t{number}": statement for number, statement in enumerate(REWRITES)}
     copy_accounts(accounts, *rewrites)
     snapshots: defaultdict[str, set[str]] = defaultdict(set)
 
     def rewrite(chunks: Sequence[Chunk]) -> None:
-        for name, chunk in by_name(chunked, chunks):
+        for name, chunk in name_chunks(chunked, chunks):
             if name in rewrites and name not in snapshots:
                 accounts.execute(rewrites[name].format(t=name))
             snapshots[name].add(chunk.snapshot_id)
@@ -372,27 +378,29 @@ def test_tables_altered_between_chunks_are_read_anew(chunked: PostgresJobs, acco
     *kept, dropped = rewrites
     chunked.assert_equal("public.accounts", *(f"public.{name}" for name in kept))
     assert [t.state for t in lake_tables(chunked) if t.table_name == f"public.{dropped}"] == [ENDED]
-    begun = {rewrites[name]: len(snapshots[name]) for name in kept}
-    assert all(count > 1 or "truncate" in statement for statement, count in begun.items()), begun
+    counts_of_snapshots = {rewrites[name]: len(snapshots[name]) for name in kept}
+    assert all(count > 1 or "truncate" in statement for statement, count in counts_of_snapshots.items()), (
+        counts_of_snapshots
+    )
     assert len(snapshots["accounts"]) == 1
 
 
 def copy_accounts(accounts: Database, *names: str) -> None:
-    """Tables like accounts, of two chunks each if a chunk is two blocks."""
+    """Creates tables like accounts, of two chunks each if a chunk is two blocks."""
     for name in names:
         accounts.execute(
             f"create table {name} (like accounts including all); insert into {name} select * from accounts"
         )
 
 
-def by_name(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
+def name_chunks(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, Chunk]]:
     """Chunks with the names of their tables in `public`."""
     tables = jobs.lake.tables.read(jobs.source.name)
     return [(tables[chunk.table_id].table_name.removeprefix("public."), chunk) for chunk in chunks]
 
 
 @pytest.mark.slow(reason="one more alteration between chunks")
-def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: PostgresJobs, accounts: Database) -> None:
+def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, accounts: Database) -> None:
     accounts.execute("alter table accounts add other int not null default 3")
     swap = "; ".join(
         f"alter table accounts rename {name} to {other}"
@@ -400,38 +408,38 @@ def test_a_chunk_read_while_columns_are_renamed_does_not_count(chunked: Postgres
     )
     claims: list[object] = []
 
-    def exchange(claimed: object) -> None:
+    def swap_columns(claimed: object) -> None:
         claims.append(claimed)
         if len(claims) == 2:
             accounts.execute(swap)
 
-    def exchange_back(_: object) -> None:
+    def swap_columns_back(_: object) -> None:
         if len(claims) == 2:
             accounts.execute(swap)
             claims.append(None)
 
     with chunked.streaming():
-        chunked.snapshot(SnapshotHooks(after_claim=exchange, before_commit=exchange_back))
+        chunked.snapshot(SnapshotHooks(after_claim=swap_columns, before_commit=swap_columns_back))
     chunked.settle()
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="one kind of key; what is read again is in test_lacking_values")
-def test_rows_whose_key_is_of_a_domain_are_found_by_it(
+@pytest.mark.slow(reason="one kind of key; the rule is in test_lacking_values")
+def test_rows_with_a_key_of_a_domain_type_are_read_again(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
-    """Rows that moved from an unread into a read chunk are read once more, by their keys: here of trailing blanks."""
+    """Rows that moved from an unread into a read chunk are read again by key; here by keys with trailing blanks."""
     database.execute(
         "create domain code as char(6); create table t (id code primary key, place int, pad text, big text);"
         "alter table t alter big set storage external; insert into t "
         "select 'k' || i, i, repeat('p', 1000), repeat(i::text, 3000) from generate_series(1, 60) i"
     )
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
-    landed: list[object] = []
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5))
+    committed: list[object] = []
 
     def kill_second(chunks: object) -> None:
-        landed.append(chunks)
-        if len(landed) == 2:
+        committed.append(chunks)
+        if len(committed) == 2:
             raise Killed
 
     with pytest.raises(Killed):
@@ -444,8 +452,8 @@ def test_rows_whose_key_is_of_a_domain_are_found_by_it(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as between two chunks, which is in CI")
-def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="a variant of a rewrite between two chunks, which is in CI")
+def test_a_rewrite_between_snapshot_lsn_and_plan_is_detected(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
     jobs.settle()
@@ -453,39 +461,39 @@ def test_a_rewrite_between_the_stamp_and_the_plan_is_noticed(jobs: PostgresJobs,
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_anew")
-def test_tables_dropped_at_any_moment_of_their_reading_hold_up_nobody(jobs: PostgresJobs, accounts: Database) -> None:
-    """At each moment one that is gone then, and one that is made anew at once; all are read together."""
+@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_again")
+def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: PostgresJobs, accounts: Database) -> None:
+    """At each hook one table is dropped, and one is dropped and recreated; all are read in one snapshot run."""
     places = ("after_plan", "after_claim", "before_commit", "before_done")
     accounts.execute("create table other (id int primary key); insert into other values (1)")
-    dropped = {f"{kind}_{place}": place for place in places for kind in ("gone", "anew")}
+    dropped = {f"{kind}_{place}": place for place in places for kind in ("dropped", "recreated")}
     copy_accounts(accounts, *dropped)
-    left = set(dropped)
+    remaining = set(dropped)
 
     def drop(place: str, chunks: Sequence[Chunk]) -> None:
-        for name in {name for name, _ in by_name(jobs, chunks)} & left:
+        for name in {name for name, _ in name_chunks(jobs, chunks)} & remaining:
             if dropped[name] == place:
-                left.remove(name)
+                remaining.remove(name)
                 accounts.execute(f"drop table {name}")
-                if name.startswith("anew"):
+                if name.startswith("recreated"):
                     accounts.execute(f"create table {name} (id int primary key, other text)")
-                    accounts.execute(f"insert into {name} values (1, 'anew')")
+                    accounts.execute(f"insert into {name} values (1, 'recreated')")
 
-    with jobs.streaming():  # what is read under two snapshots waits for it
+    with jobs.streaming():  # a snapshot read at two positions waits for the stream
         jobs.snapshot(SnapshotHooks(**{place: partial(drop, place) for place in places}))
     jobs.settle()
-    assert not left
+    assert not remaining
     states: defaultdict[str, list[str]] = defaultdict(list)
     for table in lake_tables(jobs):
         states[table.table_name].append(table.state)
     for name in dropped:
-        found = sorted(states[f"public.{name}"])
-        assert found == ([DONE, ENDED] if name.startswith("anew") else [ENDED]), name
-    anew = [f"public.{name}" for name in dropped if name.startswith("anew")]
-    jobs.assert_equal("public.accounts", "public.other", *anew)
+        actual = sorted(states[f"public.{name}"])
+        assert actual == ([DONE, ENDED] if name.startswith("recreated") else [ENDED]), name
+    recreated = [f"public.{name}" for name in dropped if name.startswith("recreated")]
+    jobs.assert_equal("public.accounts", "public.other", *recreated)
 
 
-def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
+def test_an_unreadable_table_is_reported_and_blocks_no_others(
     lake: Lake,
     settings: JobSettings,
     new_source: Callable[..., PostgresSource],
@@ -514,7 +522,7 @@ def test_a_table_that_may_not_be_read_is_named_and_the_rest_goes_on(
         accounts.execute(f"drop owned by {role}; drop role {role}")
 
 
-def test_tables_without_a_usable_key_are_named_and_left_out(
+def test_tables_without_a_usable_key_are_reported_and_excluded(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     accounts.execute(
@@ -527,7 +535,7 @@ def test_tables_without_a_usable_key_are_named_and_left_out(
     jobs.settle()
     for name in ("keyless", "nothing", "unlogged"):
         assert f"public.{name} is left out" in caplog.text
-    accounts.execute("update keyless set a = 1; update nothing set id = 2")  # still possible
+    accounts.execute("update keyless set a = 1; update nothing set id = 2")  # updates are still possible
     accounts.execute("delete from counted where a is null; insert into counted values (1), (2)")
     jobs.stream()
     jobs.assert_equal("public.accounts", "public.counted")
@@ -545,7 +553,7 @@ KEYS = {
 }
 
 
-def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
+def test_unusual_keys_and_names_are_the_same_in_snapshot_and_stream(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], database: Database
 ) -> None:
     """Keys of many types, names with dots, quotes and capitals, and a table that is empty when it is read."""
@@ -575,8 +583,8 @@ def test_tables_with_odd_keys_and_names_are_read_and_streamed_alike(
     jobs.close()
 
 
-@pytest.mark.slow(reason="what a snapshot costs, not what it brings")
-def test_many_small_tables_are_begun_landed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
+@pytest.mark.slow(reason="what a snapshot costs, not its result")
+def test_many_small_tables_are_started_committed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
     groups: list[list[Chunk]] = []
@@ -590,8 +598,8 @@ def lake_tables(jobs: PostgresJobs) -> list[Any]:
     return list(jobs.lake.tables.read(jobs.source.name).values())
 
 
-@pytest.mark.slow(reason="what a stop leaves; that a kill loses nothing is in CI")
-def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs, accounts: Database) -> None:
+@pytest.mark.slow(reason="what a stopped worker leaves; that a kill loses nothing is in CI")
+def test_a_stopped_snapshot_worker_leaves_nothing_running(chunked: PostgresJobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
     snapshotter._hooks.after_commit = lambda _: snapshotter.stop()
     snapshotter.run(until_done=True)
@@ -608,16 +616,16 @@ def test_nothing_of_a_stopped_snapshotter_is_left_running(chunked: PostgresJobs,
 # Without soft deletes
 
 
-def test_executors_that_can_not_work_are_told_with_what_they_said(lake: Lake, settings: JobSettings) -> None:
+def test_an_error_of_the_executors_is_reported_with_its_message(lake: Lake, settings: JobSettings) -> None:
     reader = ChunkReader(lake.spark, "not_on_the_executors", "", settings)
     with pytest.raises(Failure, match=r"can't read \(ModuleNotFoundError: No module named 'not_on_the_executors'\)"):
         reader.read([(1, {"folder": "nowhere"})])
 
 
-def naive_rows(jobs: PostgresJobs, landings: Sequence[str]) -> set[str]:
-    """Keys of accounts, as one would have them who applies what is landed in that order, and deletes for good."""
+def apply_in_commit_order(jobs: PostgresJobs, batches: Sequence[str]) -> set[str]:
+    """Keys of accounts if each batch is applied in the order of the commits and deletes are final."""
     rows: set[str] = set()
-    for table in landings:
+    for table in batches:
         op = "op" if table == "wal_events" else "'insert' as op"
         query = f"select row_key, {op} from raw.{table} where source = '{jobs.source.name}'"
         for row in jobs.lake.spark.sql(query).collect():
@@ -633,36 +641,36 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     accounts: Database,
     soft_deletes: bool,
 ) -> None:
-    """What would be lost otherwise: a row that was read, then deleted, and whose deletion landed first, rises again."""
+    """Without this rule a row would reappear if it was read, then deleted, and its delete was committed first."""
     source = new_source(soft_deletes=soft_deletes)
     jobs = open_jobs(lake, source, settings)
-    landed = threading.Event()
-    asked: list[bool] = []
+    is_committed = threading.Event()
+    was_committed: list[bool] = []
 
     def delete(_: object) -> None:
         accounts.execute("delete from accounts where id = 1")
-        # Landed at once, unless the stream waits for the snapshot.
-        asked.append(landed.wait(3))
+        # Committed at once, unless the stream waits for the snapshot.
+        was_committed.append(is_committed.wait(3))
 
     def after_stream(_: object) -> None:
-        landings.append("wal_events")
-        landed.set()
+        batches.append("wal_events")
+        is_committed.set()
 
-    landings: list[str] = []
+    batches: list[str] = []
     snapshotter = jobs.snapshotter(
         SnapshotHooks(
-            before_commit=call_once(lambda: delete(None)), after_commit=lambda _: landings.append("snapshot_rows")
+            before_commit=call_once(lambda: delete(None)), after_commit=lambda _: batches.append("snapshot_rows")
         )
     )
     writer = jobs.writer(jobs.streams[0], CommitHooks(after_commit=after_stream), snapshotter)
     thread = threading.Thread(target=writer.run)
     thread.start()
     snapshotter.run(until_done=True)
-    assert landed.wait(30)
+    assert is_committed.wait(30)
     writer.stop()
     thread.join()
-    assert asked == [soft_deletes]
-    assert ('["1"]' in naive_rows(PostgresJobs(lake, source, settings), landings)) == soft_deletes
+    assert was_committed == [soft_deletes]
+    assert ('["1"]' in apply_in_commit_order(PostgresJobs(lake, source, settings), batches)) == soft_deletes
 
 
 @pytest.mark.slow(reason="one table in two rare states")
@@ -674,33 +682,33 @@ def test_an_unreadable_table_does_not_block_hard_delete_streams(
     dsn = psycopg.conninfo.make_conninfo(accounts.dsn, user=role)
     source = new_source(dsn=dsn, publication="given", soft_deletes=False)
     whole = Settings(sources={source.name: source}, settings=settings)
-    land(lake, whole)
+    ingest(lake, whole)
     accounts.execute(f"revoke select on secret from {role}; update accounts set balance = 0")
     lake.tables.queue_snapshots(source.name, "asked for", ["public.secret"])
-    land(lake, whole)
+    ingest(lake, whole)
     PostgresJobs(lake, source, settings).assert_equal("public.accounts")
 
 
-def land(lake: Lake, settings: Settings) -> None:
+def ingest(lake: Lake, settings: Settings) -> None:
     jobs = AllJobs(lake, settings)
     with jobs.running():
         jobs.wait(until_caught_up=True)
 
 
 @pytest.mark.slow(reason="a race at the end of --until-caught-up")
-def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
+def test_a_table_queued_by_the_last_batch_is_awaited(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     whole = Settings(sources={source.name: source}, settings=settings)
-    land(lake, whole)
+    ingest(lake, whole)
     (before,) = lake.tables.read(source.name).values()
 
     class Queuing(AllJobs):
         def committed_position(self, source: str) -> int | None:
-            found = super().committed_position(source)
+            position = super().committed_position(source)
             if lake.tables.read(source)[before.table_id] == before:
                 lake.tables.queue_snapshots(source, "asked for")
-            return found
+            return position
 
     jobs = Queuing(lake, whole)
     with jobs.running():
@@ -712,33 +720,34 @@ def test_a_table_that_is_queued_by_what_was_landed_last_is_waited_for(
 
 @pytest.mark.slow(reason="the order of work, not its result")
 def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs, accounts: Database) -> None:
-    landed: list[str] = []
+    committed: list[str] = []
 
-    def add(_: object) -> None:
+    def create_table(_: object) -> None:
         accounts.execute("create table later (id int primary key); insert into later values (1)")
 
     hooks = SnapshotHooks(
-        after_claim=call_once(lambda: add(None)), after_commit=lambda chunks: landed.extend(c.table_id for c in chunks)
+        after_claim=call_once(lambda: create_table(None)),
+        after_commit=lambda chunks: committed.extend(c.table_id for c in chunks),
     )
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with chunked.streaming():
         chunked.snapshot(hooks)
     chunked.stream()
     large, later = (chunked.table(f"public.{name}").table_id for name in ("accounts", "later"))
-    assert landed.index(later) < len(landed) - 1 - landed[::-1].index(large)
+    assert committed.index(later) < len(committed) - 1 - committed[::-1].index(large)
     chunked.assert_equal("public.accounts", "public.later")
 
 
 @pytest.mark.slow(reason="the order of work, not its result")
-def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: PostgresJobs, accounts: Database) -> None:
+def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
 
-        def add(_: object) -> None:
+        def create_table(_: object) -> None:
             writing.execute("create table elsewhere (id int)")
             accounts.execute("create table later (id int primary key); insert into later values (1)")
 
-        snapshotter = chunked.snapshotter(SnapshotHooks(after_claim=call_once(lambda: add(None))))
+        snapshotter = chunked.snapshotter(SnapshotHooks(after_claim=call_once(lambda: create_table(None))))
         thread = threading.Thread(target=snapshotter.run, kwargs={"until_done": True})
         thread.start()
         while not snapshotter.rows or chunked.table("public.accounts").state != DONE:
@@ -750,23 +759,23 @@ def test_who_writes_holds_up_what_is_queued_and_not_what_is_read(chunked: Postgr
     chunked.assert_equal("public.accounts", "public.later")
 
 
-@pytest.mark.slow(reason="a race with who alters publications")
+@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs.settle()
     publication, create = jobs.source.publication, replication_slots.create_slot
 
-    def take_out(_: object) -> None:
+    def unpublish(_: object) -> None:
         accounts.execute(f'alter table accounts add x int; alter publication "{publication}" drop table accounts')
 
-    once = call_once(lambda: take_out(None))
+    once = call_once(lambda: unpublish(None))
 
-    def late(*arguments: Any) -> replication_slots.ExportedSnapshot:
+    def create_late(*arguments: Any) -> replication_slots.ExportedSnapshot:
         once(None)
         return create(*arguments)
 
-    monkeypatch.setattr(replication_slots, "create_slot", late)
+    monkeypatch.setattr(replication_slots, "create_slot", create_late)
     jobs.queue("public.accounts")
     jobs.snapshot()
     assert jobs.table("public.accounts").state == QUEUED
@@ -775,24 +784,28 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a race with who alters publications")
+@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
     accounts.execute("create table aaa (id int primary key); insert into aaa values (2)")
     accounts.execute("create publication part for table aaa, accounts where (id % 2 = 0)")
-    jobs = PostgresJobs(lake, new_source(publication="part"), in_chunks(settings, 2 * PAGES, catalog_poll_seconds=5.0))
-    take_out = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
-    jobs.snapshot(SnapshotHooks(before_done=take_out))
-    landed = lake.spark.sql(f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'")
-    ids = [int(row.id) for row in landed.collect()]
+    jobs = PostgresJobs(
+        lake, new_source(publication="part"), chunk_settings(settings, 2 * PAGES, catalog_poll_seconds=5.0)
+    )
+    unpublish = call_once(lambda: accounts.execute("alter publication part drop table accounts"))
+    jobs.snapshot(SnapshotHooks(before_done=unpublish))
+    snapshot_rows = lake.spark.sql(
+        f"select columns['id'] as id from raw.snapshot_rows where source = '{jobs.source.name}'"
+    )
+    ids = [int(row.id) for row in snapshot_rows.collect()]
     assert ids
-    assert [one for one in ids if one % 2] == []
+    assert [number for number in ids if number % 2] == []
     jobs.close()
 
 
-@pytest.mark.slow(reason="a race with who shares out tables")
-def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
+@pytest.mark.slow(reason="a race with the assignment of tables")
+def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
@@ -800,24 +813,24 @@ def test_a_table_that_moves_as_its_snapshot_is_begun_is_read(
     share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).release_resources())
     put = SourceTables.upsert
 
-    def shared_then(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        found = put(self, source, rows)
+    def move_tables_after_upsert(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
+        registered = put(self, source, rows)
         if any(row.state == RUNNING for row in rows):
             share([])
-            return [row for row in found if row in self.read(source).values()]
-        return found
+            return [row for row in registered if row in self.read(source).values()]
+        return registered
 
-    monkeypatch.setattr(SourceTables, "upsert", shared_then)
+    monkeypatch.setattr(SourceTables, "upsert", move_tables_after_upsert)
     jobs.snapshot()
     counts = {name: jobs.table(f"public.{name}").row_count for name in ("accounts", "other")}
     assert counts == {"accounts": 250, "other": 2}
 
 
 @pytest.mark.slow(reason="what a stop waits for")
-def test_a_snapshotter_that_waits_to_go_on_can_be_told_to_end(
+def test_a_waiting_snapshot_worker_can_be_stopped(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
-    jobs = PostgresJobs(lake, source, in_chunks(settings, 2 * PAGES, chunk_lease_seconds=0.5))
+    jobs = PostgresJobs(lake, source, chunk_settings(settings, 2 * PAGES, chunk_lease_seconds=0.5))
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_commit=kill))
     accounts.execute("create table other (id int)")

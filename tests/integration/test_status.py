@@ -28,11 +28,11 @@ def pipeline(
     return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def told(pipeline: SourcePipeline) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
-    """What programs read: the source, the definitions by name without the source's, the release."""
-    found = json.loads(status.read_status(pipeline.lake, pipeline.settings).to_json())
-    definitions = {d["definition"].removesuffix(f"_{pipeline.source.name}"): d for d in found["definitions"]}
-    return found["sources"][0], definitions, found["release"]
+def read_output(pipeline: SourcePipeline) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+    """The JSON output: the source, the definitions by name without the source's, the release."""
+    output = json.loads(status.read_status(pipeline.lake, pipeline.settings).to_json())
+    definitions = {d["definition"].removesuffix(f"_{pipeline.source.name}"): d for d in output["definitions"]}
+    return output["sources"][0], definitions, output["release"]
 
 
 def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipeline, database: Database) -> None:
@@ -48,9 +48,9 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     pipeline.definition("bad", number, bucket_by=[], object_id="id", unique_key=["id"])
     pipeline.sync()
 
-    # Writes of other databases are no changes to land.
+    # Changes of other databases are not counted.
     database.execute("select pg_logical_emit_message(false, 'other', repeat('x', 10000))")
-    source, definitions, release = told(pipeline)
+    source, definitions, release = read_output(pipeline)
     assert source["lag_bytes"] > 10000
     assert (source["lag_seconds"], source["unpublished_seconds"]) == (0, 0)
     assert 0 < release["age_seconds"] < 600
@@ -60,11 +60,11 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
 
     ((before,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     database.execute("update orders set note = 'x' where id = 1; delete from orders where id = 2")
-    source, _, _ = told(pipeline)
+    source, _, _ = read_output(pipeline)
     ((after,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     assert 0 < source["lag_seconds"] <= after - before
-    pipeline.land()
-    source, _, _ = told(pipeline)
+    pipeline.ingest()
+    source, _, _ = read_output(pipeline)
     assert source["lag_seconds"] == 0
     assert source["unpublished_seconds"] > 0
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
@@ -72,14 +72,14 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
         began, position = time.time(), jobs.watermark()
         while (pipeline.lake.persisted_position(pipeline.source.name) or 0) <= position:
             time.sleep(0.1)
-        assert told(pipeline)[0]["lag_seconds"] <= time.time() - began
+        assert read_output(pipeline)[0]["lag_seconds"] <= time.time() - began
 
-    # A failure is stored once, and does not delay the other definition.
+    # A failure is stored once and does not delay the other definition.
     failing = []
     for _ in range(2):
         with pytest.raises(Failure):
             pipeline.model()
-        failing.append((told(pipeline)[1], pipeline.snapshot_ids("core.model_states")))
+        failing.append((read_output(pipeline)[1], pipeline.snapshot_ids("core.model_states")))
     assert failing[0][1] == failing[1][1]
     (definitions, _), (again, _) = failing
     assert definitions["bad"]["state"] == "failed"
@@ -90,28 +90,26 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
 
     database.execute("update orders set note = '7' where id = 1")
     pipeline.sync()
-    _, definitions, _ = told(pipeline)
+    _, definitions, _ = read_output(pipeline)
     assert (definitions["bad"]["state"], definitions["bad"]["evaluation"]["put"]) == ("published", 1)
-    at = pipeline.snapshot_ids("core.model_states", "core.releases")
+    snapshot_ids = pipeline.snapshot_ids("core.model_states", "core.releases")
     pipeline.model()
-    assert pipeline.snapshot_ids("core.model_states", "core.releases") == at
+    assert pipeline.snapshot_ids("core.model_states", "core.releases") == snapshot_ids
 
     queue_tables(pipeline.lake, pipeline.settings, ["public.orders"])
     jobs.stream()
     pipeline.model()
-    _, definitions, _ = told(pipeline)
+    _, definitions, _ = read_output(pipeline)
     assert {d["state"] for d in definitions.values()} == {"waiting"}
     assert definitions["good"]["reason"] == f"waiting for {pipeline.source.name}.public.orders"
 
 
-def test_the_lag_of_mongodb_is_measured_by_the_deployments_clock(
-    lake: Lake, mongo_jobs: MongoJobs, mongo: Client
-) -> None:
+def test_the_lag_of_mongodb_uses_the_deployments_clock(lake: Lake, mongo_jobs: MongoJobs, mongo: Client) -> None:
     mongo[mongo_jobs.source.name].a.insert_one({"_id": 1})
     mongo_jobs.settle()
     settings = Settings(sources={mongo_jobs.source.name: mongo_jobs.source}, settings=mongo_jobs.settings)
-    (found,) = status.read_status(lake, settings).sources
-    assert found.problem == ""
-    assert found.lag_bytes is None
-    assert found.lag_seconds is not None
-    assert 0 <= found.lag_seconds < 600
+    (source_status,) = status.read_status(lake, settings).sources
+    assert source_status.problem == ""
+    assert source_status.lag_bytes is None
+    assert source_status.lag_seconds is not None
+    assert 0 <= source_status.lag_seconds < 600

@@ -1,4 +1,4 @@
-"""The stream of a Postgres source: what lands, where it goes on after a kill, and what stops it."""
+"""The stream of a Postgres source: what it commits, where it resumes after a kill, and which errors stop it."""
 
 import threading
 from collections.abc import Callable
@@ -36,10 +36,10 @@ def slot_row(database: Database, slot: str) -> dict[str, str]:
     return dict(row)
 
 
-# What lands
+# What is committed
 
 
-def test_inserts_updates_and_deletes_land(jobs: PostgresJobs, accounts: Database) -> None:
+def test_inserts_updates_and_deletes_are_committed(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("insert into accounts values (101, null, 1), (102, '', 2)")
     accounts.execute("update accounts set balance = balance + 1 where id <= 3")
@@ -63,7 +63,7 @@ def test_changes_of_one_row_in_one_transaction_are_kept_in_order(jobs: PostgresJ
     assert len({e["commit_lsn"] for e in events}) == 1
 
 
-def test_transactions_land_in_the_order_of_their_commits(jobs: PostgresJobs, accounts: Database) -> None:
+def test_transactions_are_in_commit_order(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as first, accounts.connect(autocommit=False) as second:
         first.execute("update accounts set owner = 'first' where id = 1")
@@ -74,7 +74,7 @@ def test_transactions_land_in_the_order_of_their_commits(jobs: PostgresJobs, acc
     assert [e["columns"]["owner"] for e in jobs.events()] == ["second", "first"]
 
 
-def test_what_is_rolled_back_leaves_nothing(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_rolled_back_transaction_leaves_no_events(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         connection.execute("update accounts set owner = 'x'")
@@ -90,7 +90,7 @@ def test_what_is_rolled_back_leaves_nothing(jobs: PostgresJobs, accounts: Databa
     assert [e["commit_index"] for e in events] == [0, 1]
 
 
-def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: PostgresJobs, accounts: Database) -> None:
+def test_several_rows_under_one_key_in_one_transaction_are_kept(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     with accounts.connect(autocommit=False) as connection:
         connection.execute("insert into accounts values (201, 'in', 1)")
@@ -104,7 +104,7 @@ def test_rows_come_and_go_under_one_key_in_one_transaction(jobs: PostgresJobs, a
     jobs.assert_equal("public.accounts")
 
 
-def test_keys_change_swap_and_follow_each_other(jobs: PostgresJobs, accounts: Database) -> None:
+def test_changed_swapped_and_chained_keys_end_as_in_the_source(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("update accounts set id = -1 where id = 1")
     with accounts.connect(autocommit=False) as connection:
@@ -125,7 +125,7 @@ def test_keys_change_swap_and_follow_each_other(jobs: PostgresJobs, accounts: Da
     jobs.assert_equal("public.accounts")
 
 
-def test_truncate_is_a_record_per_table(jobs: PostgresJobs, accounts: Database) -> None:
+def test_truncate_is_an_event_per_table(jobs: PostgresJobs, accounts: Database) -> None:
     accounts.execute("create table notes (id int primary key, account int references accounts)")
     accounts.execute("insert into notes values (1, 1)")
     jobs.settle()
@@ -139,7 +139,7 @@ def test_truncate_is_a_record_per_table(jobs: PostgresJobs, accounts: Database) 
     jobs.assert_equal("public.accounts", "public.notes")
 
 
-def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
+def test_a_transaction_larger_than_a_batch_becomes_visible_at_once(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
@@ -148,22 +148,22 @@ def test_a_transaction_larger_than_a_landing_is_seen_when_it_is_whole(
     accounts.execute("insert into accounts select i, repeat('x', 500), i from generate_series(1001, 21000) i")
     seen: list[tuple[int, int]] = []
 
-    def look(batch: Batch) -> None:
+    def count_visible(batch: Batch) -> None:
         seen.append((batch.rows, len(jobs.events())))
 
-    progress = jobs.stream(CommitHooks(after_commit=look))
-    assert progress.commits > 1  # those that wait for a commit are joined
+    progress = jobs.stream(CommitHooks(after_commit=count_visible))
+    assert progress.commits > 1  # waiting batches are merged
     assert {visible for _, visible in seen} == {0}
     events = jobs.events()
     assert [e["commit_index"] for e in events] == list(range(20000))
     jobs.close()
 
 
-# Where it goes on
+# Where it resumes
 
 
 @pytest.mark.parametrize("place", ["before_commit", "after_commit", "before_store", "after_store"])
-def test_after_a_kill_every_record_comes_again_with_its_pair(
+def test_after_a_kill_each_event_comes_again_under_the_same_key(
     jobs: PostgresJobs, accounts: Database, place: str
 ) -> None:
     jobs.open()
@@ -179,9 +179,9 @@ def test_after_a_kill_every_record_comes_again_with_its_pair(
 @pytest.mark.parametrize(
     ("key", "statement"),
     [("", "alter table things add primary key (id)"), ("primary key", "drop table things")],
-    ids=["comes", "goes"],
+    ids=["key added", "table dropped"],
 )
-def test_a_key_changed_after_a_kill_gives_no_event_another_position(
+def test_a_key_changed_after_a_kill_moves_no_event(
     jobs: PostgresJobs, database: Database, key: str, statement: str
 ) -> None:
     database.execute(
@@ -202,8 +202,8 @@ def test_a_key_changed_after_a_kill_gives_no_event_another_position(
     assert tuple(jobs.lake.spark.sql(pairs).collect()[0]) == (2, 1)
 
 
-def test_a_publication_that_is_dropped_under_the_stream_ends_it(jobs: PostgresJobs, accounts: Database) -> None:
-    """From 18 on the server goes on without a word."""
+def test_a_publication_dropped_during_the_stream_ends_it(jobs: PostgresJobs, accounts: Database) -> None:
+    """From version 18 on the server continues without an error."""
     jobs.settle()
     accounts.execute("update accounts set balance = 0")
 
@@ -215,7 +215,7 @@ def test_a_publication_that_is_dropped_under_the_stream_ends_it(jobs: PostgresJo
         jobs.writer(CommitHooks(after_commit=call_once(drop))).run()
 
 
-def test_a_slot_may_have_any_name_that_the_server_allows(
+def test_a_slot_can_have_any_name_that_the_server_allows(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
     source = new_source()
@@ -227,7 +227,7 @@ def test_a_slot_may_have_any_name_that_the_server_allows(
     jobs.close()
 
 
-def test_half_a_landed_transaction_comes_again_after_a_kill(
+def test_a_half_committed_transaction_comes_again_after_a_kill(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
@@ -244,7 +244,7 @@ def test_half_a_landed_transaction_comes_again_after_a_kill(
     jobs.close()
 
 
-def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
+def test_half_a_transaction_of_a_lost_slot_is_never_visible(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
     small = settings.model_copy(update={"commit_max_bytes": MEBIBYTE})
@@ -263,10 +263,10 @@ def test_the_half_of_a_transaction_whose_slot_was_lost_is_never_seen(
 
 
 @pytest.mark.both_versions
-def test_a_kill_before_the_first_position_creates_the_slot_again(
+def test_after_a_kill_before_the_first_position_the_slot_is_recreated(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is open at that moment and began before the publication did is waited for: the server can't decode it."""
+    """Waits for open transactions older than the publication: the server can't decode them."""
     monkeypatch.setattr("ingest.sources.postgres.slots.replication_slots._REPORT_SECONDS", 0.1)
     accounts.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", [jobs.source.slot])
     left_by_the_dead = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
@@ -298,7 +298,7 @@ def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Da
     assert confirmed == progress.position.position
 
 
-def test_an_idle_database_moves_the_slot(jobs: PostgresJobs, accounts: Database) -> None:
+def test_an_idle_database_advances_the_slot(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     moved = threading.Event()
     with jobs.streaming(CommitHooks(after_store=lambda _: moved.set())):
@@ -314,7 +314,7 @@ def slot_lag(database: Database, slot: str, target: int) -> int:
     return target - parse_lsn(slot_row(database, slot)["confirmed_flush_lsn"])
 
 
-def test_a_cut_connection_is_made_again(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_cut_connection_is_opened_again(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     cut = call_once(
         lambda: accounts.execute(
@@ -336,33 +336,35 @@ def test_a_cut_connection_is_made_again(jobs: PostgresJobs, accounts: Database) 
     jobs.assert_equal("public.accounts")
 
 
-def test_a_connection_that_only_we_know_to_be_cut_is_made_again(
+def test_a_connection_that_only_the_client_lost_is_opened_again(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
-    """The server would go on with the old one for ever, and let nobody else have the slot."""
+    """The server would keep the old connection, which blocks the slot."""
     accounts.execute(f"alter database {accounts.name} set wal_sender_timeout = 0")
-    relay = TcpProxy(accounts)
-    relay.start()
-    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=relay.port)
+    proxy = TcpProxy(accounts)
+    proxy.start()
+    dsn = psycopg.conninfo.make_conninfo(accounts.dsn, host="127.0.0.1", port=proxy.port)
     jobs = PostgresJobs(lake, new_source(dsn=dsn), settings)
     jobs.settle()
     stored = threading.Event()
     with jobs.streaming(CommitHooks(after_store=lambda _: stored.set())) as writer:
         accounts.execute("update accounts set balance = 1")
         assert stored.wait(60)
-        relay.cut()
+        proxy.cut()
         accounts.execute("update accounts set balance = 2")
         target = parse_lsn(accounts.execute("select pg_logical_emit_message(true, 'test', '')::text")[0][0])
         while writer.progress.position.position <= target:
             stored.clear()
             assert stored.wait(60)
     assert len(jobs.events()) == 200
-    relay.close()
+    proxy.close()
     jobs.close()
 
 
-def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Database, postgres_server: str) -> None:
-    """The server would end a stream that it hears nothing of for wal_sender_timeout."""
+def test_a_slow_commit_does_not_block_status_messages(
+    jobs: PostgresJobs, accounts: Database, postgres_server: str
+) -> None:
+    """Without status messages the server ends a stream after wal_sender_timeout."""
     jobs.open()
     dsn = jobs.source.dsn.get_secret_value()
     name = accounts.name
@@ -370,7 +372,7 @@ def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Dat
     accounts.execute("update accounts set balance = 1")
     pids: set[int] = set()
 
-    def slowly(_: Batch) -> None:
+    def commit_slowly(_: Batch) -> None:
         with psycopg.connect(dsn, autocommit=True) as connection:
             for _tenth in range(30):
                 row = connection.execute(
@@ -380,22 +382,22 @@ def test_a_slow_landing_keeps_the_status_going(jobs: PostgresJobs, accounts: Dat
                 assert row is not None
                 pids.add(row[0])
 
-    jobs.stream(CommitHooks(before_commit=slowly))
+    jobs.stream(CommitHooks(before_commit=commit_slowly))
     assert len(pids) == 1
     assert None not in pids
 
 
-# What stops it
+# Errors that stop it
 
 
-def test_a_slot_that_is_gone_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_lost_slot_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     accounts.drop_slot(jobs.source.slot)
     with pytest.raises(Failure, match="slot does not exist.*resnapshot --all"):
         jobs.stream()
 
 
-def test_a_slot_that_somebody_else_advanced_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_slot_advanced_by_another_process_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.stream()
     accounts.execute("update accounts set balance = 1")
     accounts.slot_released(jobs.source.slot)
@@ -425,8 +427,8 @@ def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> Non
 
 def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     position = jobs.stream().position
-    elsewhere = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
-    jobs.lake.store_position(type(position)(**{**elsewhere, "position": position.position + 1}))
+    other_system = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
+    jobs.lake.store_position(type(position)(**{**other_system, "position": position.position + 1}))
     with pytest.raises(Failure, match="another database cluster"):
         jobs.stream()
 
@@ -439,7 +441,7 @@ def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts:
         ({"host": "/nowhere"}, "can't connect"),
     ],
 )
-def test_a_wrong_dsn_is_one_line(
+def test_a_wrong_dsn_is_a_one_line_error(
     lake: Lake,
     settings: JobSettings,
     new_source: Callable[..., PostgresSource],
@@ -448,13 +450,15 @@ def test_a_wrong_dsn_is_one_line(
     message: str,
 ) -> None:
     dsn = psycopg.conninfo.make_conninfo(database.dsn, password="hidden", **change)
-    with pytest.raises(Failure, match=message) as caught:
+    with pytest.raises(Failure, match=message) as failure:
         PostgresJobs(lake, new_source(dsn=dsn), settings).stream()
-    assert "\n" not in str(caught.value)
-    assert "hidden" not in str(caught.value)
+    assert "\n" not in str(failure.value)
+    assert "hidden" not in str(failure.value)
 
 
-def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: PostgresJobs, accounts: Database, lake: Lake) -> None:
+def test_a_server_restored_to_an_earlier_position_is_refused(
+    jobs: PostgresJobs, accounts: Database, lake: Lake
+) -> None:
     jobs.settle()
     stored = current_epochs(lake.positions(jobs.source.name))[jobs.source.name, 1]
     lake.store_position(stored.advanced_to(stored.position + (1 << 40)))
@@ -462,7 +466,7 @@ def test_a_server_set_back_behind_what_is_stored_is_refused(jobs: PostgresJobs, 
         jobs.stream()
 
 
-def test_all_is_not_begun_anew_over_the_slot_of_somebody_else(jobs: PostgresJobs, accounts: Database) -> None:
+def test_resnapshot_all_does_not_take_the_slot_of_another_source(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.settle()
     slot = jobs.source.slot
     accounts.drop_slot(slot)

@@ -43,35 +43,35 @@ def test_a_source_that_fails_does_not_stop_the_others(
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, broken = new_source(), new_source()
     uri = SecretStr("mongodb://localhost:1/?replicaSet=rs0")
-    away = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
+    unreachable = MongoSource(name=f"away_{good.name}", uri=uri, collections=("shop.*",))
     database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
     pipeline = SourcePipeline(
-        lake, good, settings.model_copy(update={"connect_timeout_seconds": 1.0}), tmp_path, broken, away
+        lake, good, settings.model_copy(update={"connect_timeout_seconds": 1.0}), tmp_path, broken, unreachable
     )
     view = pipeline.view("t", {"id": "int"})
     query = f"select _row_key, id from {{{{ rows('{view}') }}}}"
     definition = pipeline.definition("rows", query, bucket_by=[], object_id="id", evaluation="incremental")
     run_loop = pipeline.run_loop()
-    mended: list[bool] = []
+    repaired: list[bool] = []
 
-    def ran(run: DbtRun) -> None:
+    def on_run(run: DbtRun) -> None:
         failed = lake.read_error(broken.name)
-        if run.changes and not mended:  # published, though two of three sources fail
+        if run.changes and not repaired:  # published, although two of three sources fail
             assert failed is not None
             assert "uses test_decoding, not pgoutput" in failed[0]
-            said = {source.name: source.problem for source in read_status(lake, pipeline.settings).sources}
-            assert "uses test_decoding, not pgoutput" in said[broken.name]
-            assert "no primary of a replica set answers" in said[away.name]
+            problems = {source.name: source.problem for source in read_status(lake, pipeline.settings).sources}
+            assert "uses test_decoding, not pgoutput" in problems[broken.name]
+            assert "no primary of a replica set answers" in problems[unreachable.name]
             database.execute("select pg_drop_replication_slot(%s)", [broken.slot])
-            mended.append(True)
-        if mended and failed is None and lake.persisted_position(broken.name) is not None:
-            run_loop.stop()  # it has recovered without a restart
+            repaired.append(True)
+        if repaired and failed is None and lake.persisted_position(broken.name) is not None:
+            run_loop.stop()  # recovered without a restart
         database.execute("insert into t select max(id) + 1 from t")
 
     monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
     with pytest.raises(Failure, match="no primary of a replica set answers"), run_loop.running():
-        run_loop.loop(ran)
-    assert mended
+        run_loop.loop(on_run)
+    assert repaired
     assert len(pipeline.rows(f"select id from buckets.{definition}")) > 1
 
 
@@ -81,14 +81,16 @@ def test_the_command_ends_with_the_error_of_a_source(
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, broken = new_source(), new_source()
     database.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", [broken.slot])
-    both = AllJobs(lake, Settings(sources={each.name: each for each in (broken, good)}, settings=settings))
+    both = AllJobs(
+        lake, Settings(sources={each_source.name: each_source for each_source in (broken, good)}, settings=settings)
+    )
     with pytest.raises(Failure, match=f"not pgoutput: source {broken.name}"), both.running():
         both.wait(until_caught_up=True)
     PostgresJobs(lake, good, settings).assert_equal("public.t")
-    # Alone it ends the command at once, as no source is left that runs.
-    alone = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
-    with pytest.raises(Failure, match="not pgoutput"), alone.running():
-        alone.wait()
+    # A single failed source ends the command at once.
+    failed_only = AllJobs(lake, Settings(sources={broken.name: broken}, settings=settings))
+    with pytest.raises(Failure, match="not pgoutput"), failed_only.running():
+        failed_only.wait()
 
 
 def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
@@ -101,33 +103,38 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
 ) -> None:
     database.execute("create table t (id int primary key); insert into t values (1)")
     good, lost = new_source(), new_source()
-    for each in (good, lost):
-        PostgresJobs(lake, each, settings).settle()
+    for each_source in (good, lost):
+        PostgresJobs(lake, each_source, settings).settle()
     database.drop_slot(lost.slot)
     database.execute("insert into t values (2)")
     read_once = lake.tables.read(good.name)
-    sources = {each.name: {"postgres": {**each.model_dump(mode="json"), "dsn": database.dsn}} for each in (good, lost)}
-    for given in sources.values():
-        del given["postgres"]["name"]
+    sources = {
+        each_source.name: {"postgres": {**each_source.model_dump(mode="json"), "dsn": database.dsn}}
+        for each_source in (good, lost)
+    }
+    for entry in sources.values():
+        del entry["postgres"]["name"]
     (tmp_path / "sources.yml").write_text(yaml.safe_dump({"sources": sources}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DBT_PROFILES_DIR", str(ROOT / "profiles"))
     monkeypatch.setattr(supervisor, "MANUAL_ACTION_SECONDS", 0.5)
-    jobs = AllJobs(lake, Settings(sources={each.name: each for each in (good, lost)}, settings=settings))
+    jobs = AllJobs(
+        lake, Settings(sources={each_source.name: each_source for each_source in (good, lost)}, settings=settings)
+    )
     with jobs.running():
-        until(lambda: lake.read_error(lost.name) is not None)
+        wait_until(lambda: lake.read_error(lost.name) is not None)
         failure, _ = lake.read_error(lost.name) or ("", None)
         (command,) = re.findall("`tidemark (.*?)`", failure.partition(" (")[0])
         done = CliRunner().invoke(cli, shlex.split(command))
         assert done.exit_code == 0, done.output
-        until(lambda: lake.read_error(lost.name) is None)
+        wait_until(lambda: lake.read_error(lost.name) is None)
         jobs.wait(until_caught_up=True)
-    for each in (good, lost):
-        PostgresJobs(lake, each, settings).assert_equal("public.t")
+    for each_source in (good, lost):
+        PostgresJobs(lake, each_source, settings).assert_equal("public.t")
     assert lake.tables.read(good.name) == read_once
 
 
-def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
+def test_the_cause_of_a_waiting_snapshot_is_reported_after_the_timeout(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -145,7 +152,7 @@ def test_what_a_snapshot_waits_for_is_named_after_the_timeout(
     PostgresJobs(lake, source, settings).assert_equal("public.t")
 
 
-def test_a_server_that_sends_nothing_is_reported(
+def test_a_silent_server_is_reported(
     lake: Lake, new_source: NewSource, settings: JobSettings, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     database.execute("create table t (id int primary key)")
@@ -158,16 +165,16 @@ def test_a_server_that_sends_nothing_is_reported(
         ((walsender,),) = database.execute(active, [source.slot])
         os.kill(walsender, signal.SIGSTOP)
         try:
-            said(caplog, "the server has sent nothing for 2 s")
+            wait_for_log(caplog, "the server has sent nothing for 2 s")
         finally:
             os.kill(walsender, signal.SIGCONT)
-        said(caplog, "the server sends again")
+        wait_for_log(caplog, "the server sends again")
         database.execute("insert into t values (1)")
     jobs.settle()
     jobs.assert_equal("public.t")
 
 
-def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
+def test_a_command_with_a_timeout_ends_without_an_answer(
     lake: Lake,
     new_source: NewSource,
     settings: JobSettings,
@@ -188,7 +195,7 @@ def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
             frozen += [pid for (pid,) in database.execute(backends)]
             for pid in frozen:
                 os.kill(pid, signal.SIGSTOP)
-            said(caplog, "the server has sent nothing for 2 s")
+            wait_for_log(caplog, "the server has sent nothing for 2 s")
         assert "its jobs wait for the server and do not end" in caplog.text
     finally:
         for pid in frozen:
@@ -200,12 +207,12 @@ def test_a_command_with_a_timeout_ends_though_the_server_does_not_answer(
     again.assert_equal("public.t")
 
 
-def said(caplog: pytest.LogCaptureFixture, text: str) -> None:
+def wait_for_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Waits until a message with `text` is logged."""
-    until(lambda: text in caplog.text)
+    wait_until(lambda: text in caplog.text)
 
 
-def until(condition: Callable[[], bool]) -> None:
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline

@@ -1,6 +1,6 @@
-"""TLS by the DSN alone: in front of the real server stands one that speaks nothing else.
+"""TLS by the DSN alone: a proxy that accepts only TLS connections is in front of the real server.
 
-The certificate in tls/ is for `localhost`, signed by itself, and good for a hundred years; its key guards nothing.
+The certificate in tls/ is self-signed for `localhost` and valid for a hundred years; its key protects no secret.
 """
 
 import socket
@@ -24,8 +24,8 @@ FOLDER = Path(__file__).parent / "tls"
 SSL_REQUEST, GSS_REQUEST = 80877103, 80877104
 
 
-class TlsFront(TcpProxy):
-    """Takes TLS connections alone."""
+class TlsProxy(TcpProxy):
+    """Accepts only TLS connections."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -33,10 +33,10 @@ class TlsFront(TcpProxy):
         self._context.load_cert_chain(FOLDER / "cert.pem", FOLDER / "key.pem")
         self.versions: list[str | None] = []
 
-    def greet(self, client: socket.socket) -> socket.socket:
-        while (asked := struct.unpack(">II", client.recv(8, socket.MSG_WAITALL))[1]) == GSS_REQUEST:
+    def accept_client(self, client: socket.socket) -> socket.socket:
+        while (request := struct.unpack(">II", client.recv(8, socket.MSG_WAITALL))[1]) == GSS_REQUEST:
             client.sendall(b"N")
-        assert asked == SSL_REQUEST, "a connection without TLS"
+        assert request == SSL_REQUEST, "a connection without TLS"
         client.sendall(b"S")
         secure = self._context.wrap_socket(client, server_side=True)
         self.versions.append(secure.version())
@@ -44,23 +44,23 @@ class TlsFront(TcpProxy):
 
 
 @pytest.fixture
-def front(database: Database) -> Iterator[TlsFront]:
-    found = TlsFront(database)
-    found.start()
-    yield found
-    found.close()
+def proxy(database: Database) -> Iterator[TlsProxy]:
+    actual = TlsProxy(database)
+    actual.start()
+    yield actual
+    actual.close()
 
 
-def test_all_connections_are_by_tls_if_the_dsn_says_so(
+def test_all_connections_use_tls_if_the_dsn_requires_it(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
     settings: JobSettings,
     database: Database,
-    front: TlsFront,
+    proxy: TlsProxy,
 ) -> None:
     database.execute("create table a (id int primary key); insert into a values (1)")
     user = conninfo_to_dict(database.dsn).get("user")
-    dsn = f"postgresql://{user}@localhost:{front.port}/{database.name}?sslmode=verify-full"
+    dsn = f"postgresql://{user}@localhost:{proxy.port}/{database.name}?sslmode=verify-full"
     with pytest.raises(Failure, match=r"can't connect to Postgres .*Check the DSN's ssl settings"):
         PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'key.pem'}"), settings).open()
     jobs = PostgresJobs(lake, new_source(dsn=f"{dsn}&sslrootcert={FOLDER / 'cert.pem'}"), settings)
@@ -68,6 +68,6 @@ def test_all_connections_are_by_tls_if_the_dsn_says_so(
     database.execute("insert into a values (2)")
     jobs.settle()
     jobs.assert_equal("public.a")
-    assert len(front.versions) > 3
-    assert all(str(version).startswith("TLSv1") for version in front.versions)
+    assert len(proxy.versions) > 3
+    assert all(str(version).startswith("TLSv1") for version in proxy.versions)
     jobs.close()

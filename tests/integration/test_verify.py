@@ -1,4 +1,4 @@
-"""`verify`, `resnapshot` and `status`: what a person asks of a running pipeline."""
+"""`verify`, `resnapshot` and `status` on a running pipeline."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,17 +42,17 @@ def pipeline(
     return SourcePipeline(lake, source, settings, tmp_path)
 
 
-def verified(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
-    """With the stream running beside, as the source's log moves on by itself."""
+def verify_with_stream(pipeline: SourcePipeline, *tables: str) -> dict[str, TableComparison]:
+    """With a running stream, as the source's log advances by itself."""
     with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
         return {v.table: v for v in verify_tables(pipeline.lake, pipeline.settings, 15, tables)}
 
 
-@pytest.mark.slow(reason="what verify says of one table beside others")
-def test_a_table_that_may_not_be_read_any_more_is_passed_over(
+@pytest.mark.slow(reason="one table among others in a rare state")
+def test_verify_skips_a_table_without_select_permission(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
-    """Though a snapshot of it is to be taken, as its columns have changed by now."""
+    """Although a snapshot of it is queued, as its columns have changed."""
     database.execute("create table orders (id int primary key, n int); create table other (id int primary key)")
     database.execute(f"create publication given for table orders, other; alter role {role} replication")
     database.execute(f"grant select on orders, other to {role}")
@@ -70,46 +70,46 @@ def test_a_table_that_may_not_be_read_any_more_is_passed_over(
     jobs.close()
 
 
-def test_verify_compares_row_by_row_and_tells_what_differs(pipeline: SourcePipeline, database: Database) -> None:
+def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
-    assert verified(pipeline) == {
+    assert verify_with_stream(pipeline) == {
         "public.orders": TableComparison(pipeline.source.name, "public.orders", 9, 0, 0, 0, 0, ()),
         "public.pairs": TableComparison(pipeline.source.name, "public.pairs", 2, 0, 0, 0, 0, ()),
     }
-    mine = f"source = '{pipeline.source.name}' and table_name"
-    pipeline.spark.sql(f"""delete from core.row_state where {mine} = 'public.orders' and row_key = '["1"]'""")
+    of_source = f"source = '{pipeline.source.name}' and table_name"
+    pipeline.spark.sql(f"""delete from core.row_state where {of_source} = 'public.orders' and row_key = '["1"]'""")
     pipeline.spark.sql(
         f"""update core.row_state set columns = map('id', '2', 'note', 'other')
-        where {mine} = 'public.orders' and row_key = '["2"]'"""
+        where {of_source} = 'public.orders' and row_key = '["2"]'"""
     )
     pipeline.spark.sql(
-        f"""update core.row_state set row_key = '["30"]' where {mine} = 'public.orders' and row_key = '["3"]'"""
+        f"""update core.row_state set row_key = '["30"]' where {of_source} = 'public.orders' and row_key = '["3"]'"""
     )
-    pipeline.spark.sql(f"update core.row_state set multiplicity = 1 where {mine} = 'public.pairs' and multiplicity = 2")
-    assert str(verified(pipeline, "public.orders")["public.orders"]).endswith(
+    pipeline.spark.sql(
+        f"update core.row_state set multiplicity = 1 where {of_source} = 'public.pairs' and multiplicity = 2"
+    )
+    assert str(verify_with_stream(pipeline, "public.orders")["public.orders"]).endswith(
         "DIFFERS: 2 rows only in the source, 1 only in the lake, 1 with different values, of 10; "
         """such as ["1"], ["30"]"""
     )
-    assert verified(pipeline)["public.pairs"].different == 1
+    assert verify_with_stream(pipeline)["public.pairs"].different == 1
 
 
-@pytest.mark.slow(reason="as what came and went since, which is in CI")
-def test_verify_leaves_out_what_was_changed_since_and_waits_for_the_models(
-    pipeline: SourcePipeline, database: Database
-) -> None:
+@pytest.mark.slow(reason="a variant of rows that changed and changed back, which is in CI")
+def test_verify_excludes_later_changes_and_waits_for_the_models(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set note = 'newer' where id = 1")
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(pipeline, "public.orders")
+        verify_with_stream(pipeline, "public.orders")
     pipeline.sync()
-    assert verified(pipeline, "public.orders")["public.orders"].is_equal
+    assert verify_with_stream(pipeline, "public.orders")["public.orders"].is_equal
     assert not list(Path(pipeline.lake.folder("raw.snapshot_rows").root).glob("**/verify-*"))
 
 
 def test_verify_counts_rows_that_changed_and_changed_back(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the reading of the source and a run of the models, which also takes in a snapshot of another table."""
+    """Between the read of the source and a run of the models that also admits a snapshot of another table."""
     database.execute("create table gone (id int primary key)")
     pipeline.sync()
     database.execute("insert into gone values (1), (2); update orders set note = 'read so' where id = 1")
@@ -120,8 +120,8 @@ def test_verify_counts_rows_that_changed_and_changed_back(
         streaming = stack.enter_context(ExitStack())
         streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
-        def meanwhile() -> int:
-            """It is asked for when the source is read."""
+        def change_and_read_watermark() -> int:
+            """The second call, when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
             database.execute("create table newer (id int primary key); insert into newer values (1)")
@@ -130,14 +130,14 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             stack.enter_context(jobs.streaming())
             return watermark()
 
-        def begins() -> int:
-            """And before, to see that the stream moves."""
-            monkeypatch.setattr(tables, "watermark", meanwhile)
+        def read_first_watermark() -> int:
+            """The first call, to check that the stream advances."""
+            monkeypatch.setattr(tables, "watermark", change_and_read_watermark)
             return watermark()
 
-        monkeypatch.setattr(tables, "watermark", begins)
-        found = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
-    assert {table: (v.is_equal, v.rows, v.changed) for table, v in found.items()} == {
+        monkeypatch.setattr(tables, "watermark", read_first_watermark)
+        comparisons = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
+    assert {table: (v.is_equal, v.rows, v.changed) for table, v in comparisons.items()} == {
         "public.gone": (True, 0, 2),
         "public.orders": (True, 8, 1),
         "public.pairs": (True, 2, 0),
@@ -147,8 +147,8 @@ def test_verify_counts_rows_that_changed_and_changed_back(
     assert pipeline.spark.sql(places[0]).collect() == pipeline.spark.sql(places[1]).collect()
 
 
-def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
-    """Between two looks of the waiting command 50 s pass, and the next of `steps` is done."""
+def fake_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], object]]) -> None:
+    """Between two polls of the waiting command 50 s pass, and the next of `steps` is run."""
     passed = 0.0
 
     def sleep(_: float) -> None:
@@ -159,7 +159,7 @@ def slow_time(monkeypatch: pytest.MonkeyPatch, steps: Iterator[Callable[[], obje
     monkeypatch.setattr(catch_up, "time", SimpleNamespace(monotonic=lambda: passed, sleep=sleep))
 
 
-def test_verify_waits_while_runs_progress_and_names_what_does_not(
+def test_verify_waits_while_runs_progress_and_reports_a_stalled_run(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -172,21 +172,21 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
         return plan(queued)
 
     def verdicts(*steps: Callable[[], object]) -> bool:
-        slow_time(monkeypatch, iter(steps))
+        fake_time(monkeypatch, iter(steps))
         tables = PostgresTables(pipeline.lake, pipeline.source, pipeline.settings.settings)
         with ExitStack() as stack:
             stack.callback(tables.close)
             monkeypatch.setattr(tables, "plan", partial(planned, tables.plan))
-            found = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
-            return all(verdict.is_equal for verdict in found)
+            comparisons = verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60), ["public.orders"])
+            return all(verdict.is_equal for verdict in comparisons)
 
-    # No stream: nothing is read, nor held at the source.
+    # No stream: no table is read, and nothing is held at the source.
     with pytest.raises(Failure, match=rf"no progress for 100 s.*: source {name}, writer 1\. Run `tidemark run`"):
         verdicts()
     assert read == []
     assert "waiting, as the stream is at" in caplog.text
 
-    # No run, though the stream goes on.
+    # No run, but the stream continues.
     database.execute("update orders set note = 'm' where id = 1")
     match = r"no run of the models has staged anything: source .*, model row_state\. Run `tidemark run`"
     with pytest.raises(Failure, match=match):
@@ -194,44 +194,49 @@ def test_verify_waits_while_runs_progress_and_names_what_does_not(
 
     catalog = pipeline.spark.catalog.currentCatalog()
 
-    # A run that takes 200 s, and stages a table now and then.
-    def stages(table: str, run: str = "run_slow") -> Callable[[], object]:
+    # A run that takes 200 s and stages a table now and then.
+    def create_branch(table: str, run: str = "run_slow") -> Callable[[], object]:
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} create branch {run}")
 
-    def drops(table: str, run: str) -> Callable[[], object]:
+    def drop_branch(table: str, run: str) -> Callable[[], object]:
         return lambda: pipeline.spark.sql(f"alter table {catalog}.{table} drop branch {run}")
 
     database.execute("update orders set note = 'o' where id = 2")
-    slow = [stages("core.checkpoints"), stages("core.events"), stages("core.table_status"), stages("core.row_state")]
+    slow = [
+        create_branch("core.checkpoints"),
+        create_branch("core.events"),
+        create_branch("core.table_status"),
+        create_branch("core.row_state"),
+    ]
     assert verdicts(jobs.stream, jobs.stream, *slow, pipeline.model)
     assert "a run of the models has staged core.checkpoints, core.events" in caplog.text
 
-    # One that fails again and again.
+    # A run that fails again and again.
     database.execute("update orders set note = 'p' where id = 3")
-    failing = [step("core.events", f"run_{n}") for n in range(9) for step in (stages, drops)]
+    failing = [step("core.events", f"run_{n}") for n in range(9) for step in (create_branch, drop_branch)]
     with pytest.raises(Failure, match=r"the runs of the models fail to publish.*See the log of `tidemark run`"):
         verdicts(jobs.stream, jobs.stream, *failing)
 
 
-@pytest.mark.slow(reason="what verify waits for, in a rare state")
+@pytest.mark.slow(reason="a rare state that verify waits for")
 def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
     pipeline: SourcePipeline, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.sync()
     database.execute("create table newer (id int primary key); insert into newer select generate_series(1, 5)")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match="no run of the models has staged anything"):
-        verified(pipeline)
+        verify_with_stream(pipeline)
     pipeline.model()
     database.execute(f'alter publication "{pipeline.source.publication}" drop table orders; delete from orders')
-    assert {table: verdict.is_equal for table, verdict in verified(pipeline).items()} == {
+    assert {table: verdict.is_equal for table, verdict in verify_with_stream(pipeline).items()} == {
         "public.newer": True,
         "public.pairs": True,
     }
     assert "public.orders is not compared: it is not in publication" in caplog.text
 
 
-def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_snapshot_is_requested_by_table_name(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     with pytest.raises(UsageError, match=r"no table 'public.order' is replicated.*Did you mean public.orders\?"):
         queue_tables(pipeline.lake, pipeline.settings, ["public.pairs", "public.order"])
@@ -241,13 +246,13 @@ def test_a_snapshot_is_asked_for_by_name(pipeline: SourcePipeline, database: Dat
     states = {t.table_name: t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()}
     assert states == {"public.orders": QUEUED, "public.pairs": DONE}
     with pytest.raises(Failure, match=r"snapshots are not complete: public.orders"):
-        verified(pipeline)
+        verify_with_stream(pipeline)
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
-@pytest.mark.slow(reason="as the loss of a slot in test_supervision, which is in CI")
-def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="a variant of the lost slot in test_supervision, which is in CI")
+def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
@@ -258,38 +263,38 @@ def test_all_is_taken_anew_but_not_while_a_stream_runs(pipeline: SourcePipeline,
     database.drop_slot(pipeline.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
-        pipeline.land()
+        pipeline.ingest()
     assert len(resnapshot_sources(pipeline.lake, pipeline.settings)) == 2
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
-    assert verified(pipeline)["public.orders"].rows == 8
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
+    assert verify_with_stream(pipeline)["public.orders"].rows == 8
 
 
-@pytest.mark.slow(reason="waits for a stream to be noticed to have ended")
-def test_all_is_taken_anew_as_soon_as_a_stream_has_ended(
+@pytest.mark.slow(reason="waits until the end of a stream is noticed")
+def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
     pipeline: SourcePipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     pipeline.sync()
     with ThreadPoolExecutor(1) as pool:
         with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
-            begun = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
-            while "waiting up to" not in caplog.text and not begun.done():
+            resnapshot = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
+            while "waiting up to" not in caplog.text and not resnapshot.done():
                 time.sleep(0.05)
-        assert len(begun.result(60)) == 2
+        assert len(resnapshot.result(60)) == 2
     pipeline.sync()
-    assert all(verdict.is_equal for verdict in verified(pipeline).values())
+    assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
-def test_status_warns_of_retained_log_and_of_a_slot_that_is_gone(pipeline: SourcePipeline, database: Database) -> None:
+def test_status_warns_of_retained_wal_and_of_a_lost_slot(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
 
     def problem() -> str:
         strict = pipeline.settings.settings.model_copy(update={"wal_retention_warning_bytes": ByteSize(1 << 20)})
-        (found,) = status.read_status(
+        (source_status,) = status.read_status(
             pipeline.lake, Settings(sources=pipeline.settings.sources, settings=strict)
         ).sources
-        return found.problem
+        return source_status.problem
 
     assert problem() == ""
     database.execute("select pg_logical_emit_message(false, '', repeat('x', 1 << 20)) from generate_series(1, 3)")

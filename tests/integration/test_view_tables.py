@@ -1,4 +1,4 @@
-"""A staging view that shows another table: definitions over it keep what they have published until a person agrees."""
+"""Definitions over a staging view that now shows another table keep their release until the change is confirmed."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ NEWCOMER = 'create schema "order"; create table "order".lines (id int primary ke
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """public.order__lines in the source, and a definition over the view that codegen writes of it."""
+    """public.order__lines in the source, and a definition over the view that codegen writes for it."""
     database.execute("create table order__lines (id int primary key, v text); insert into order__lines values (1, 'a')")
     every = source.model_copy(update={"tables": ("public.*", "order.*")})
     pipeline = SourcePipeline(lake, every, settings, tmp_path)
@@ -42,7 +42,7 @@ def define(pipeline: SourcePipeline, name: str, view: str) -> str:
 
 
 def show(pipeline: SourcePipeline, table: str, replaces: str = "") -> None:
-    """Lets the view show a table; by hand, as codegen doesn't."""
+    """Changes the table of the view by hand, as codegen doesn't."""
     accepted = f", 'replaces': '{pipeline.source.name}.{replaces}'" if replaces else ""
     pipeline.write(
         f"models/staging/stg_{pipeline.source.name}__order__lines.sql",
@@ -53,7 +53,7 @@ def show(pipeline: SourcePipeline, table: str, replaces: str = "") -> None:
     )
 
 
-def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
+def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     pipeline: SourcePipeline, database: Database
 ) -> None:
     source = pipeline.source.name
@@ -73,20 +73,22 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
     show(pipeline, "order.lines")
     database.execute("insert into order__lines values (3, 'c'); insert into \"order\".lines values (8, 'y')")
     now, before = f"{source}.order.lines", f"{source}.public.order__lines"
-    what = f"{view} shows {now}, but {before} when {every} was published"
-    with pytest.raises(Failure, match=what.replace(".", r"\.")) as refused:
+    message = f"{view} shows {now}, but {before} when {every} was published"
+    with pytest.raises(Failure, match=message.replace(".", r"\.")) as refused:
         pipeline.sync()
     assert f"set meta.replaces of the view to '{before}'" in str(refused.value)
     assert pipeline.rows(f"select v from buckets.{every}") == [("a",), ("b",)]
     assert pipeline.rows(f"select v from buckets.{others}") == [("y",), ("z",)]
     steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert (steps[every].state, steps[others].state) == ("invalid", "unchanged")
-    assert what in steps[every].reason
-    errors = [str(each) for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
-    assert errors[0].startswith(f"{what}: models/buckets/{every}.sql. Read a view of the table")
+    assert message in steps[every].reason
+    errors = [
+        str(finding) for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+    ]
+    assert errors[0].startswith(f"{message}: models/buckets/{every}.sql. Read a view of the table")
 
     both = ("run", "--select", view, every)
-    # A full refresh says nothing of it, nor does another table than the one that is replaced.
+    # A full refresh does not confirm it, nor does the name of a table other than the replaced one.
     show(pipeline, "order.lines", replaces="public.others")
     with pytest.raises(Failure, match="was published"):
         pipeline.model(*both, "--full-refresh")
@@ -94,8 +96,10 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
     pipeline.model(*both)
     assert pipeline.rows(f"select v from buckets.{every}") == [("y",), ("z",)]
     assert pipeline.replayed(every) == pipeline.logged_rows(every)
-    assert not [each for each in check_project(pipeline.settings, folder=pipeline.folder) if each.level == "error"]
-    # It is said once: taken out again, nothing is evaluated; and the way back is another change.
+    assert not [
+        finding for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+    ]
+    # The confirmation is needed once: without it no evaluation follows; the way back is another change.
     show(pipeline, "order.lines")
     assert pipeline.model(*both)[every].message == "unchanged"
     show(pipeline, "public.order__lines")
@@ -103,7 +107,7 @@ def test_a_newcomer_takes_no_name_and_a_view_of_another_table_is_refused(
         pipeline.model(*both)
 
 
-def test_a_lake_of_an_earlier_tidemark_records_what_views_show(pipeline: SourcePipeline, database: Database) -> None:
+def test_an_older_lake_records_the_tables_of_its_views(pipeline: SourcePipeline, database: Database) -> None:
     source = pipeline.source.name
     every = f"every_{source}"
     pipeline.sync()
@@ -115,7 +119,7 @@ def test_a_lake_of_an_earlier_tidemark_records_what_views_show(pipeline: SourceP
     database.execute("update order__lines set v = 'b'")
     pipeline.sync()
     assert pipeline.rows(shown) == [(f'{{"stg_{source}__order__lines": "{source}.public.order__lines"}}',)]
-    # Upkeep publishes what it does to a definition's tables, too.
+    # Maintenance publishes its changes of a definition's tables, too.
     pipeline.project.run_operation(
         "maintain", superseded_share=0.01, small_files=1, keep_seconds=0.0, iceberg_snapshot_retention_seconds=0.0
     )

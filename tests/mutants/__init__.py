@@ -1,1 +1,1 @@
-"""Faults put into a copy of the project one at a time, to see that a test of `make test` notices each."""
+"""Faults inserted into a copy of the project, one at a time, to check that a test of `make test` detects each."""

@@ -1,6 +1,6 @@
-"""`make mutants`: puts each fault of the list into a scratch copy and runs the tests that should notice it.
+"""`make mutants`: inserts each fault of the list into a scratch copy and runs the tests that should detect it.
 
-Says which did. Exit code 1 if a fault survived, or if the list is stale.
+Prints the result of each. Exit code 1 if a fault survived, or if the list is stale.
 """
 
 import os
@@ -19,33 +19,35 @@ import click
 from tests.mutants.faults import Fault, Stale, chosen, read
 
 ROOT = Path(__file__).parents[2]
-# A fault may have a test wait for what never comes.
+# A fault may let a test wait forever.
 TIMEOUT_SECONDS = 600
-# A test's parameters may be whole messages.
+# A test's parameters may be long texts.
 LONGEST_NAME = 150
 _FAILED = re.compile(r"^FAILED (\S.*?)(?: - .*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What tests said. failed: the test that failed first; empty if all passed. problem: why they could not be run."""
+    """The result of a test run. failed: the first failed test; empty if all passed. problem: why the tests could not
+    be run.
+    """
 
     failed: str = ""
     problem: str = ""
 
 
 def outcome(code: int, output: str) -> Outcome:
-    """The outcome of pytest by its exit code, 0 for passed and 1 for failed, and by its output."""
-    found = _FAILED.search(output)
-    if code == 1 and found:
-        return Outcome(failed=found[1])
+    """The outcome by pytest's output and exit code, 0 for passed and 1 for failed."""
+    match = _FAILED.search(output)
+    if code == 1 and match:
+        return Outcome(failed=match[1])
     if code == 0:
         return Outcome()
     return Outcome(problem=f"pytest ended with {code}: {' '.join(output.split())[-500:]}")
 
 
 def copy_checkout(folder: Path) -> None:
-    """The files that git knows, or would add, as they are now."""
+    """Copies the files that git tracks or would add, as they are now."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
@@ -55,13 +57,14 @@ def copy_checkout(folder: Path) -> None:
 
 
 def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
-    """Runs tests in a copy until one fails; none are named: all of `make test`."""
-    # A file that changes twice within a second would be taken for the same by its compiled form.
+    """Runs tests in a copy until one fails; without names: all of `make test`."""
+    # Compiled files have a resolution of seconds: a file that changes twice within a second would not be compiled
+    # again.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    given = ["-x", "-q", "-rf", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    options = ["-x", "-q", "-rf", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
     limits = [f"--timeout={TIMEOUT_SECONDS}", "-o", "timeout_method=signal"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *given, *limits, *tests],
+        [sys.executable, "-m", "pytest", *options, *limits, *tests],
         cwd=folder,
         env=environment,
         check=False,
@@ -73,7 +76,7 @@ def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
 
 
 def stale(faults: Sequence[Fault]) -> list[str]:
-    """What is wrong with the lines of the list."""
+    """The errors in the lines of the list."""
     wrong = []
     for fault in faults:
         try:
@@ -83,22 +86,22 @@ def stale(faults: Sequence[Fault]) -> list[str]:
     return wrong
 
 
-def tried(folder: Path, fault: Fault, *, all_tests: bool) -> bool:
-    """Puts a fault in, runs its tests, takes it out again; whether a test noticed it. Says so in a line."""
+def detects(folder: Path, fault: Fault, *, all_tests: bool) -> bool:
+    """Inserts a fault, runs its tests, removes it again; prints and returns whether a test detected it."""
     file = folder / fault.file
     text = file.read_text()
     began = time.monotonic()
     file.write_text(fault.applied(text))
     try:
-        found = run_tests(folder, fault.tests)
-        if all_tests and not found.failed and not found.problem:
-            found = run_tests(folder, [])
+        result = run_tests(folder, fault.tests)
+        if all_tests and not result.failed and not result.problem:
+            result = run_tests(folder, [])
     finally:
         file.write_text(text)
-    name = found.failed if len(found.failed) <= LONGEST_NAME else found.failed.partition("[")[0]
-    said = f"caught by {name}" if name else found.problem or "SURVIVED"
-    click.echo(f"{fault.rule:4} {fault.id}: {said} ({time.monotonic() - began:.0f} s)")
-    return bool(found.failed)
+    name = result.failed if len(result.failed) <= LONGEST_NAME else result.failed.partition("[")[0]
+    line = f"caught by {name}" if name else result.problem or "SURVIVED"
+    click.echo(f"{fault.rule:4} {fault.id}: {line} ({time.monotonic() - began:.0f} s)")
+    return bool(result.failed)
 
 
 @click.command()
@@ -106,7 +109,7 @@ def tried(folder: Path, fault: Fault, *, all_tests: bool) -> bool:
 @click.option("--all-tests", is_flag=True, help="Where the named tests pass, run all of `make test`.")
 @click.option("--trust", is_flag=True, help="Don't run the named tests without a fault first.")
 def main(only: tuple[str, ...], all_tests: bool, trust: bool) -> None:
-    """Put in the faults of tests/mutants/faults.yml (ONLY: ids or rules, such as P1), one at a time."""
+    """Inserts the faults of tests/mutants/faults.yml (ONLY: ids or rules, such as P1), one at a time."""
     faults = chosen(read(), only)
     if wrong := stale(faults):
         raise click.ClickException("the list is stale: " + "\n".join(wrong))
@@ -116,12 +119,12 @@ def main(only: tuple[str, ...], all_tests: bool, trust: bool) -> None:
         folder = Path(name)
         copy_checkout(folder)
         if not trust:
-            # A test that fails anyway notices nothing.
-            found = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))
-            if found.failed or found.problem:
-                raise click.ClickException(f"without a fault: {found.failed or found.problem}")
-        survived = [fault.id for fault in faults if not tried(folder, fault, all_tests=all_tests)]
-    click.echo(f"{len(faults)} faults, {len(survived)} survived" + "".join(f"\n  {each}" for each in survived))
+            # A test that fails without a fault detects none.
+            result = run_tests(folder, list(dict.fromkeys(test for fault in faults for test in fault.tests)))
+            if result.failed or result.problem:
+                raise click.ClickException(f"without a fault: {result.failed or result.problem}")
+        survived = [fault.id for fault in faults if not detects(folder, fault, all_tests=all_tests)]
+    click.echo(f"{len(faults)} faults, {len(survived)} survived" + "".join(f"\n  {fault_id}" for fault_id in survived))
     sys.exit(bool(survived))
 
 

@@ -1,4 +1,4 @@
-"""Macros of the project called as functions, without dbt."""
+"""The project's macros as Python functions, without dbt."""
 
 import re
 from pathlib import Path
@@ -11,9 +11,9 @@ MACROS = Path(__file__).parents[2] / "macros"
 
 
 class Macros(view_trial.Macros):
-    """The macros of some files, as what they call `tidemark`."""
+    """The macros of some files; the object that they call `tidemark`."""
 
     def __init__(self, *files: str, **context: Any) -> None:
-        """files: below `macros`, without their ending. context: what these macros take from dbt."""
+        """files: paths below `macros`, without suffix. context: what the macros use of dbt."""
         paths = [MACROS / f"{file}.sql" for file in files]
         super().__init__(paths, **{"modules": SimpleNamespace(re=re)} | context)

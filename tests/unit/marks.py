@@ -1,4 +1,4 @@
-"""Which tests there are, and which are left out of `make test`, by their files' syntax alone: nothing is imported."""
+"""All tests and their `slow` marks, read from the syntax of the files without importing them."""
 
 import ast
 from collections.abc import Iterator
@@ -11,7 +11,9 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Test:
-    """slow: it is left out; slow_values, quick_values: parameters that are, and that are not, if it is so of some."""
+    """slow: excluded from `make test`. slow_values, quick_values: the excluded and the included parameters, if some
+    are excluded.
+    """
 
     slow: bool
     slow_values: frozenset[object] = frozenset()
@@ -20,7 +22,7 @@ class Test:
 
 @dataclass
 class Marks:
-    """Of one file. unreasoned: lines with a mark `slow` that says no reason."""
+    """The marks of one file. unreasoned: the lines with a `slow` mark without a reason."""
 
     tests: dict[str, Test] = field(default_factory=dict)
     unreasoned: list[int] = field(default_factory=list)
@@ -31,7 +33,7 @@ def read(file: Path) -> Marks:
     """The tests and marks of a file."""
     module = ast.parse(file.read_text())
     reasoned = {id(node.func) for node in ast.walk(module) if isinstance(node, ast.Call) and _reason(node)}
-    found = Marks(unreasoned=[n.lineno for n in ast.walk(module) if _is_mark(n) and id(n) not in reasoned])  # type: ignore[attr-defined]
+    marks = Marks(unreasoned=[n.lineno for n in ast.walk(module) if _is_mark(n) and id(n) not in reasoned])  # type: ignore[attr-defined]
     names = {
         target.id
         for node in module.body
@@ -41,14 +43,14 @@ def read(file: Path) -> Marks:
     }
     for node in module.body:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            found.tests[node.name] = _test(node, names)
-    return found
+            marks.tests[node.name] = _test(node, names)
+    return marks
 
 
 def problem(named: str, root: Path = ROOT) -> str | None:
-    """What is wrong with the name of a test of `make test`.
+    """The error in the name of a test that should be in `make test`.
 
-    It is `file::name`, or `file::name[value]` where other values of a parameter are left out.
+    A name is `file::name`, or `file::name[value]` if other values of a parameter are excluded.
     """
     file, _, name = named.rstrip("]").partition("::")
     name, _, value = name.partition("[")
@@ -64,17 +66,17 @@ def _test(function: ast.FunctionDef, names: set[str]) -> Test:
     slow = "pytestmark" in names
     values: dict[bool, set[object]] = {True: set(), False: set()}
     for decorator in function.decorator_list:
-        given = list(_parameters(decorator))
-        slow |= not given and _is_slow(decorator, names)
-        if any(_is_slow(each, names) for each in given):
-            for each in given:
-                constants = {part.value for part in ast.walk(each) if isinstance(part, ast.Constant)}
-                values[_is_slow(each, names)] |= constants
+        parameters = list(_parameters(decorator))
+        slow |= not parameters and _is_slow(decorator, names)
+        if any(_is_slow(parameter_set, names) for parameter_set in parameters):
+            for parameter_set in parameters:
+                constants = {part.value for part in ast.walk(parameter_set) if isinstance(part, ast.Constant)}
+                values[_is_slow(parameter_set, names)] |= constants
     return Test(slow, frozenset(values[True]), frozenset(values[False]))
 
 
 def _parameters(decorator: ast.expr) -> Iterator[ast.expr]:
-    """The sets of parameters of `@pytest.mark.parametrize`."""
+    """The parameter sets of `@pytest.mark.parametrize`."""
     if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.parametrize":
         for argument in decorator.args[1:]:
             yield from argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]
@@ -89,5 +91,5 @@ def _is_mark(node: ast.AST) -> bool:
 
 
 def _reason(call: ast.Call) -> str:
-    given = [k.value for k in call.keywords if k.arg == "reason"]
-    return "".join(str(v.value).strip() for v in given if isinstance(v, ast.Constant))
+    reasons = [k.value for k in call.keywords if k.arg == "reason"]
+    return "".join(str(v.value).strip() for v in reasons if isinstance(v, ast.Constant))

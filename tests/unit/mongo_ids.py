@@ -1,6 +1,6 @@
-"""`_id`s in groups: MongoDB takes those of one group for equal, and tells all others apart.
+"""`_id`s in groups: MongoDB compares values of one group as equal, and values of different groups as different.
 
-Raw values (type, bytes), as no driver writes all of them.
+Raw values (type, bytes), as no driver can write all of them.
 """
 
 import struct
@@ -13,9 +13,9 @@ from ingest.sources.mongodb.bson import elements
 from ingest.sources.mongodb.bson.elements import Value
 
 
-def value(of: Any) -> Value:
-    """What PyMongo makes of a Python value."""
-    return elements.value(encode({"_id": of}), b"_id")
+def value(python_value: Any) -> Value:
+    """A Python value as PyMongo encodes it."""
+    return elements.value(encode({"_id": python_value}), b"_id")
 
 
 def text(raw: bytes, kind: int = 0x02) -> Value:
@@ -29,7 +29,7 @@ def symbol(raw: bytes) -> Value:
 
 
 def document(*named: tuple[bytes, Value]) -> Value:
-    """A document whose names may repeat."""
+    """A document with possibly repeated names."""
     return 0x03, elements.document(named)
 
 
@@ -39,17 +39,17 @@ def array(*named: tuple[bytes, Value]) -> Value:
 
 
 def old_binary(inner: int, raw: bytes, subtype: int = 2) -> Value:
-    """A binary with an inner length, right or not."""
+    """A binary value with an inner length, which may be wrong."""
     return 0x05, struct.pack("<iBi", 4 + len(raw), subtype, inner) + raw
 
 
 ONE, TWO, THREE = value(1), value(2), value(3)
-# Its coefficient has more digits than the format allows, so it is zero.
+# Its coefficient has more digits than the format allows, so the value is zero.
 OUTSIDE = Decimal128.from_bid(bytes.fromhex("225634b43f264e87c087adbe09edffdf"))
 _NAN = 0x01, struct.pack("<Q", 0xFFF8000000000001)
 _TENTH = Decimal128("0.1000000000000000055511151231257827")
 
-# As such a wrapper in an `_id` can be stored (a document that begins with a dollar can't be an `_id` itself).
+# A wrapper as it can be stored in an `_id` (a document whose first name begins with a dollar can't be an `_id` itself).
 WRAPPERS: list[tuple[Value, Value]] = [
     (document((b"$numberInt", text(b"5"))), value(5)),
     (document((b"$numberLong", text(b"1099511627776"))), value(2**40)),

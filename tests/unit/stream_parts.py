@@ -1,4 +1,4 @@
-"""Parts for tests of the stream writer: received events, closed batches, a lake and a feed that record their calls."""
+"""Fakes for tests of the stream writer: received events, closed batches, a lake and a feed that record their calls."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -17,7 +17,7 @@ MEBIBYTE = 1 << 20
 
 
 class Recorder:
-    """A lake and a feed; `calls` has what they were called for, in order. The feed returns `received`, then nothing."""
+    """A lake and a feed that record their calls in `calls`, in order. The feed returns `received`, then nothing."""
 
     def __init__(self, folder: Path, received: Sequence[EventBatch] = ()) -> None:
         self.calls: list[tuple[str, int]] = []
@@ -47,13 +47,13 @@ class Recorder:
 
 
 def events(rows: int, position: int | None, *, in_transaction: bool = False, size: int = 10, **more: Any) -> EventBatch:
-    """Received events. size: bytes of each."""
+    """Received events. size: the bytes of each event."""
     row = {**dict.fromkeys(EVENTS.names), "source": "shop", "row_key": "x" * size}
     return EventBatch(pa.Table.from_pylist([row] * rows, EVENTS), position, in_transaction=in_transaction, **more)
 
 
 class HeldFile:
-    """The file of a closed batch, which is written when a test says so."""
+    """The file of a closed batch; the test decides when it is written."""
 
     def __init__(self, position: int, rows: int) -> None:
         self._file = DataFile(f"{position}.parquet", rows, rows)
@@ -73,17 +73,17 @@ class HeldFile:
         self.is_discarded = True
 
 
-def held(rows: int, position: int) -> tuple[ClosedBatch, HeldFile]:
-    """A closed batch of one file that is not written yet, and the file."""
+def held_batch(rows: int, position: int) -> tuple[ClosedBatch, HeldFile]:
+    """A closed batch with one unwritten file, and the file."""
     file = HeldFile(position, rows)
     return ClosedBatch(START.advanced_to(position), file, ends_in_transaction=False), file  # type: ignore[arg-type]
 
 
 def batch(rows: int, position: int, *, ends_in_transaction: bool = False) -> ClosedBatch:
-    """A closed batch of one file, which is written, or of none."""
+    """A closed batch with one written file, or without files."""
     if not rows:
         return ClosedBatch(START.advanced_to(position), None, ends_in_transaction=False)
-    closed, file = held(rows, position)
+    closed, file = held_batch(rows, position)
     file.write()
     closed.ends_in_transaction = ends_in_transaction
     return closed

@@ -1,4 +1,4 @@
-"""When batches are committed, stored and acknowledged; what a failure leaves (rules W1, W2, W3)."""
+"""When batches are committed, stored and acknowledged, and the state after a failure (design rules W1, W2, W3)."""
 
 import threading
 from pathlib import Path
@@ -10,15 +10,15 @@ from ingest.stream import batch_committer
 from ingest.stream.batch_committer import BatchCommitter, CommitHooks
 from ingest.stream.open_batch import Batch, ClosedBatch
 from tests.harness.kill_points import Killed
-from tests.unit.stream_parts import START, Recorder, batch, held
+from tests.unit.stream_parts import START, Recorder, batch, held_batch
 
 
-def made(recorder: Any, **hooks: Any) -> BatchCommitter:
+def open_committer(recorder: Any, **hooks: Any) -> BatchCommitter:
     return BatchCommitter(recorder, recorder.acknowledge, START, CommitHooks(**hooks))
 
 
 class Gate:
-    """A hook that lets the first batch wait until it is opened."""
+    """A hook that blocks the first batch until the gate is opened."""
 
     def __init__(self) -> None:
         self.is_reached, self.is_open = threading.Event(), threading.Event()
@@ -30,7 +30,7 @@ class Gate:
 
 def test_a_batch_is_committed_then_its_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    committer = made(recorder)
+    committer = open_committer(recorder)
     committer.start()
     assert committer.enqueue(batch(3, 20))
     committer.finish()
@@ -40,10 +40,10 @@ def test_a_batch_is_committed_then_its_position_is_stored_then_acknowledged(tmp_
 
 def test_only_a_new_position_is_stored_and_only_events_are_committed(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    committer = made(recorder)
+    committer = open_committer(recorder)
     committer.start()
-    for each in (batch(2, 10, ends_in_transaction=True), batch(0, 30)):
-        assert committer.enqueue(each)
+    for closed in (batch(2, 10, ends_in_transaction=True), batch(0, 30)):
+        assert committer.enqueue(closed)
         while not committer.is_idle:
             pass
     committer.finish()
@@ -52,7 +52,7 @@ def test_only_a_new_position_is_stored_and_only_events_are_committed(tmp_path: P
 
 def test_batches_that_wait_for_a_commit_are_merged(tmp_path: Path) -> None:
     recorder, gate = Recorder(tmp_path), Gate()
-    committer = made(recorder, before_commit=gate)
+    committer = open_committer(recorder, before_commit=gate)
     committer.start()
     committer.enqueue(batch(1, 20))
     assert gate.is_reached.wait(30)
@@ -71,7 +71,7 @@ def test_batches_that_wait_for_a_commit_are_merged(tmp_path: Path) -> None:
 
 def test_a_discarded_batch_is_not_committed(tmp_path: Path) -> None:
     recorder, gate = Recorder(tmp_path), Gate()
-    committer = made(recorder, before_commit=gate)
+    committer = open_committer(recorder, before_commit=gate)
     committer.start()
     committer.enqueue(batch(1, 20))
     assert gate.is_reached.wait(30)
@@ -96,7 +96,7 @@ def test_after_a_failure_no_batch_is_committed(tmp_path: Path, place: str, expec
         raise Killed
 
     recorder = Recorder(tmp_path)
-    committer = made(recorder, **{place: fail})
+    committer = open_committer(recorder, **{place: fail})
     committer.start()
     assert committer.enqueue(batch(1, 20))
     while committer.failure is None:
@@ -104,43 +104,43 @@ def test_after_a_failure_no_batch_is_committed(tmp_path: Path, place: str, expec
     assert not committer.enqueue(batch(1, 30))
     with pytest.raises(Killed):
         committer.finish()
-    assert [what for what, _ in recorder.calls] == expected
+    assert [call for call, _ in recorder.calls] == expected
 
 
 def test_an_aborted_committer_commits_what_is_queued(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    committer = made(recorder)
+    committer = open_committer(recorder)
     committer.start()
     assert committer.enqueue(batch(1, 20))
     committer.abort()
     assert recorder.calls == [("commit", 1), ("store", 20), ("acknowledge", 20)]
 
 
-def test_a_batch_that_is_written_before_an_earlier_one_moves_no_position(tmp_path: Path) -> None:
+def test_a_batch_written_before_an_earlier_one_moves_no_position(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     stored: list[Batch] = []
-    committer = made(recorder, after_store=stored.append)
+    committer = open_committer(recorder, after_store=stored.append)
     committer.start()
-    slow, file = held(1, 20)
-    for each in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
-        assert committer.enqueue(each)
+    slow, file = held_batch(1, 20)
+    for closed in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
+        assert committer.enqueue(closed)
     while len(committer._queued) > 1:
         pass
     assert recorder.calls == [("commit", 2)]
     file.write()
     committer.finish()
     assert recorder.calls == [("commit", 2), ("commit", 1), ("store", 40), ("acknowledge", 40)]
-    assert [at.has_events_past_position for at in stored] == [False]
+    assert [committed.has_events_past_position for committed in stored] == [False]
 
 
 def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_committer, "QUEUE_LENGTH", 3)
     stored: list[Batch] = []
-    committer = made(Recorder(tmp_path), after_store=stored.append)
+    committer = open_committer(Recorder(tmp_path), after_store=stored.append)
     committer.start()
-    (first, first_file), (second, second_file) = held(1, 20), held(1, 30)
-    for each in (first, second, batch(1, 40)):
-        assert committer.enqueue(each)
+    (first, first_file), (second, second_file) = held_batch(1, 20), held_batch(1, 30)
+    for closed in (first, second, batch(1, 40)):
+        assert committer.enqueue(closed)
     while committer.progress.commits < 1:
         pass
     first_file.write()
@@ -148,14 +148,17 @@ def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, mo
         pass
     second_file.write()
     committer.finish()
-    assert [(at.position.position, at.has_events_past_position) for at in stored] == [(20, True), (40, False)]
+    assert [(committed.position.position, committed.has_events_past_position) for committed in stored] == [
+        (20, True),
+        (40, False),
+    ]
 
 
-def test_a_file_that_can_not_be_written_ends_the_committer_and_is_discarded(tmp_path: Path) -> None:
+def test_a_failed_file_write_ends_the_committer_and_discards_the_file(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
-    committer = made(recorder)
+    committer = open_committer(recorder)
     committer.start()
-    closed, file = held(1, 20)
+    closed, file = held_batch(1, 20)
     assert committer.enqueue(closed)
     file.fail()
     with pytest.raises(OSError, match="no space left"):
@@ -168,7 +171,7 @@ def test_a_file_that_can_not_be_written_ends_the_committer_and_is_discarded(tmp_
     [
         (batch(1, 20), batch(1, 30), False),
         (batch(1, 20), batch(1, 30, ends_in_transaction=True), True),
-        # The transaction that the first ends in is finished by the second, unless that brings no position.
+        # The transaction at the end of the first batch is finished by the second, unless that has no position.
         (batch(1, 20, ends_in_transaction=True), batch(1, 30), False),
         (batch(1, 20, ends_in_transaction=True), batch(1, 20), True),
     ],
@@ -178,9 +181,11 @@ def test_an_unfinished_transaction_has_events_past_the_position(
 ) -> None:
     stored: list[Batch] = []
     recorder = Recorder(tmp_path)
-    committer = made(recorder, after_store=stored.append)
-    for each in (first, second):
-        assert committer.enqueue(each)
+    committer = open_committer(recorder, after_store=stored.append)
+    for closed in (first, second):
+        assert committer.enqueue(closed)
     committer.start()
     committer.finish()
-    assert [(at.rows, at.position, at.has_events_past_position) for at in stored] == [(2, second.position, is_past)]
+    assert [(committed.rows, committed.position, committed.has_events_past_position) for committed in stored] == [
+        (2, second.position, is_past)
+    ]

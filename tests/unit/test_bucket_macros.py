@@ -1,4 +1,4 @@
-"""Macros of definitions that only work on texts."""
+"""Macros of definitions that work on SQL text."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ MACROS = Macros("bucket/check_row_wise", "bucket/bucket_columns", "bucket/bucket
 
 
 @pytest.mark.parametrize(
-    ("plan", "found"),
+    ("plan", "expected"),
     [
         ("Filter (d#11 < cast(TODAY as date))", "TODAY"),
         ("Filter (d#11 < try_cast(today Europe/Amsterdam as date))", "today"),
@@ -28,8 +28,8 @@ MACROS = Macros("bucket/check_row_wise", "bucket/bucket_columns", "bucket/bucket
         ("Project [cast(now as string) AS a#6, cast(2020-01-01 as date) AS d#7, cast(nowhere as date) AS e#8]", ""),
     ],
 )
-def test_a_moment_in_the_plan_is_found(plan: str, found: str) -> None:
-    assert MACROS._row_wise_violation({"operator": plan.partition(" ")[0], "text": plan}).strip() == found
+def test_a_relative_date_in_the_plan_is_detected(plan: str, expected: str) -> None:
+    assert MACROS._row_wise_violation({"operator": plan.partition(" ")[0], "text": plan}).strip() == expected
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_moment_in_the_plan_is_found(plan: str, found: str) -> None:
     ],
 )
 def test_comments_and_white_space_are_no_difference(sql: str, normalized: str) -> None:
-    """Where a comment ends decides what is a string: Spark's are nested, but for what looks like a hint."""
+    """The end of a comment decides what a string is: Spark's comments nest, except in what looks like a hint."""
     assert MACROS.normalized_sql(sql) == normalized
 
 
@@ -83,7 +83,7 @@ def test_a_semicolon_at_the_end_is_no_difference(end: str) -> None:
         ("struct<a:struct<a:int>,b:struct<a:int,b:map<string,array<int>>>,c:decimal(9,2)>", True),
     ],
 )
-def test_a_type_that_no_table_can_have_is_told(kind: str, is_storable: bool) -> None:
+def test_a_type_that_no_table_can_have_is_reported(kind: str, is_storable: bool) -> None:
     assert MACROS._is_storable(kind) == is_storable
 
 
@@ -100,9 +100,9 @@ def test_a_type_that_no_table_can_have_is_told(kind: str, is_storable: bool) -> 
         (["_row_key"], False),
     ],
 )
-def test_columns_of_whole_numbers_are_known(form: str, columns: list[str], are_numbers: bool) -> None:
+def test_integer_columns_are_recognised(form: str, columns: list[str], are_numbers: bool) -> None:
     types = {"id": "bigint", "n (1)": "integer", "at": "timestamp", "day": "interval day", "x": "struct<x: int>"}
     information = "".join(form.format(*column) for column in types.items()) + " |    |-- x: integer (nullable = true)\n"
-    for found, expected in [(SimpleNamespace(information=information), are_numbers), (None, not columns)]:
-        macros = Macros("bucket/changed_rows", load_relation=lambda _, found=found: found)
+    for relation, expected in [(SimpleNamespace(information=information), are_numbers), (None, not columns)]:
+        macros = Macros("bucket/changed_rows", load_relation=lambda _, relation=relation: relation)
         assert macros.are_whole_numbers("buckets.b", columns) is expected

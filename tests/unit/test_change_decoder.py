@@ -1,4 +1,4 @@
-"""The decoder of change stream events, fed with scripted ones."""
+"""The decoder of change stream events, with scripted events."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ ORDERS = uuid.UUID(int=1)
 
 
 class Source:
-    """A decoder, and what it asks and tells."""
+    """A decoder with fakes of its inputs and outputs."""
 
     def __init__(self, now: Mapping[str, bytes] | None = None) -> None:
         self.now = now or {}
         self.asked: list[tuple[Namespace, list[Any], int]] = []
-        self.catalogue = 0
+        self.catalog_polls = 0
         self.renamed: list[tuple[str, int]] = []
         self.batches: list[int] = []
         self.decoder = Decoder(
@@ -34,23 +34,25 @@ class Source:
             1,
             lambda name: name.startswith("shop."),
             self.look_up,
-            self.told,
-            lambda table_id, at: self.renamed.append((table_id, at & 0xFF)),
+            self.request_catalog_poll,
+            lambda table_id, cluster_time: self.renamed.append((table_id, cluster_time & 0xFF)),
         )
 
-    def look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
-        asked = elements.one_of(identifiers)["_id"]["$in"]
-        self.asked.append((namespace, asked, at & 0xFF))
-        found = {key: self.now[key] for each in asked if (key := self.key_of(each)) in self.now}
-        is_large = sum(map(len, found.values())) > LOOKED_UP_BYTES and len(asked) > 1
-        return None if is_large else found
+    def look_up(
+        self, namespace: Namespace, identifiers: Sequence[Value], cluster_time: int
+    ) -> Mapping[str, bytes] | None:
+        requested = elements.one_of(identifiers)["_id"]["$in"]
+        self.asked.append((namespace, requested, cluster_time & 0xFF))
+        documents = {key: self.now[key] for value in requested if (key := self.key_of(value)) in self.now}
+        is_large = sum(map(len, documents.values())) > LOOKED_UP_BYTES and len(requested) > 1
+        return None if is_large else documents
 
     @staticmethod
     def key_of(identifier: Any) -> str:
         return document_keys.row_key(elements.value(encode({"_id": identifier}), b"_id"))
 
-    def told(self) -> None:
-        self.catalogue += 1
+    def request_catalog_poll(self) -> None:
+        self.catalog_polls += 1
 
     def feed(self, *events: dict[str, Any], token: tuple[int, int] | None = None) -> list[dict[str, Any]]:
         seconds, increment = token or (events[-1]["clusterTime"].time, events[-1]["clusterTime"].inc)
@@ -71,12 +73,14 @@ def large(number: int, size: int) -> bytes:
     return encode({"_id": number, "v": "x" * size})
 
 
-def event(kind: str, at: tuple[int, int], key: int = 1, collection: str = "shop.orders", **more: Any) -> dict[str, Any]:
+def event(
+    kind: str, cluster_time: tuple[int, int], key: int = 1, collection: str = "shop.orders", **more: Any
+) -> dict[str, Any]:
     database, _, name = collection.partition(".")
     return {
-        "_id": {"_data": f"token {kind} {at}"},
+        "_id": {"_data": f"token {kind} {cluster_time}"},
         "operationType": kind,
-        "clusterTime": Timestamp(*at),
+        "clusterTime": Timestamp(*cluster_time),
         "ns": {"db": database, "coll": name},
         "collectionUUID": Binary(ORDERS.bytes, 4),
         "documentKey": {"_id": key},
@@ -102,7 +106,7 @@ def test_ordinals_count_all_events_of_a_clustertime_over_replies() -> None:
     ]
 
 
-def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
+def test_the_last_clustertime_is_open_until_a_token_is_past_it() -> None:
     source = Source()
     source.feed(event("delete", (5, 1)))
     assert (source.positions, source.open) == ([5 << 32 | 1], True)
@@ -112,7 +116,7 @@ def test_the_last_clustertime_may_grow_until_a_token_is_past_it() -> None:
 
 def test_updates_without_a_document_are_looked_up_in_one_batch() -> None:
     source = Source({key(1): encode({"_id": 1, "v": "now"})})
-    found = source.feed(
+    events = source.feed(
         event("update", (5, 1), 1),
         event("update", (5, 2), 2),
         event("update", (5, 3), 3, fullDocument={"_id": 3, "v": "image"}),
@@ -120,7 +124,7 @@ def test_updates_without_a_document_are_looked_up_in_one_batch() -> None:
         event("update", (5, 5), 1),
     )
     assert source.asked == [(("shop", "orders"), [1, 2], 5)]
-    assert [(r["commit_lsn"] & 0xFF, r["op"], r["columns"].get("v")) for r in found] == [
+    assert [(r["commit_lsn"] & 0xFF, r["op"], r["columns"].get("v")) for r in events] == [
         (1, "update", '"now"'),
         (3, "update", '"image"'),
         (4, "update", '"whole"'),
@@ -128,41 +132,41 @@ def test_updates_without_a_document_are_looked_up_in_one_batch() -> None:
     ]
 
 
-def test_a_collection_may_have_a_name_that_is_no_utf8() -> None:
+def test_a_collection_name_can_be_invalid_utf8() -> None:
     source = Source()
     odd = event("insert", (5, 1), collection="shop.a__", fullDocument={"_id": 1})
     (batch,) = source.decoder.feed(Events([encode(odd).replace(b"__", b"\xff\xfe")], 5 << 32 | 1))
     assert batch.events["table_name"].to_pylist() == [r"shop.a\xff\xfe"]
 
 
-def test_a_split_event_is_one_when_its_last_fragment_is_there() -> None:
+def test_a_split_event_is_complete_with_its_last_fragment() -> None:
     source = Source()
     whole = event("update", (5, 1), fullDocument={"_id": 1, "v": "x"})
     head = {name: whole[name] for name in ("operationType", "clusterTime", "ns")}
     rest = {name: whole[name] for name in ("_id", "collectionUUID", "documentKey", "fullDocument")}
     assert source.feed({**head, "splitEvent": {"fragment": 1, "of": 2}}, token=(5, 1)) == []
-    (found,) = source.feed({**rest, "splitEvent": {"fragment": 2, "of": 2}}, token=(5, 1))
-    assert (found["commit_index"], found["columns"]["v"]) == (0, '"x"')
+    (split_event,) = source.feed({**rest, "splitEvent": {"fragment": 2, "of": 2}}, token=(5, 1))
+    assert (split_event["commit_index"], split_event["columns"]["v"]) == (0, '"x"')
 
 
 def test_drops_and_renames_truncate_in_order_and_poll_the_catalog() -> None:
     source = Source()
-    found = source.feed(
+    events = source.feed(
         event("insert", (5, 1), fullDocument={"_id": 1}),
         event("drop", (5, 2)),
         event("create", (5, 3)),
         event("rename", (5, 4), collection="shop.other", to={"db": "elsewhere", "coll": "x"}),
     )
-    assert [(r["op"], r["table_name"], r["row_key"], r["partition_id"] is None) for r in found] == [
+    assert [(r["op"], r["table_name"], r["row_key"], r["partition_id"] is None) for r in events] == [
         ("insert", "shop.orders", '[{"$numberInt":"1"}]', False),
         ("truncate", "shop.orders", None, True),
         ("truncate", "shop.other", None, True),
     ]
-    assert found[0]["table_id"] == found[1]["table_id"] != found[2]["table_id"]
-    assert source.catalogue == 3
+    assert events[0]["table_id"] == events[1]["table_id"] != events[2]["table_id"]
+    assert source.catalog_polls == 3
 
 
-def test_the_token_is_of_the_newest_event_of_a_document() -> None:
+def test_the_token_is_that_of_the_last_event_of_a_document() -> None:
     source = Source()
     source.feed(event("create", (5, 1)))
     assert source.token is None
@@ -182,28 +186,30 @@ def test_a_collection_of_another_uuid_is_another_table() -> None:
 
 def test_events_of_unselected_collections_are_only_counted() -> None:
     source = Source()
-    found = source.feed(
+    events = source.feed(
         event("insert", (5, 1), collection="shop.tidemark_heartbeat", fullDocument={"_id": 1}),
         event("insert", (5, 1), collection="shop.system.views", fullDocument={"_id": 1}),
         event("insert", (5, 1), collection="else.orders", fullDocument={"_id": 1}),
         event("insert", (5, 1), collection="shop.tmp.agg_out.1", fullDocument={"_id": 1}),
         event("delete", (5, 1)),
     )
-    assert [r["commit_index"] for r in found] == [4]
+    assert [r["commit_index"] for r in events] == [4]
 
 
 def test_times_and_transactions_are_kept() -> None:
     source = Source()
-    plain, told = source.feed(event("delete", (5, 1)), event("delete", (5, 2), wallTime=DatetimeMS(5123), txnNumber=7))
+    plain, with_details = source.feed(
+        event("delete", (5, 1)), event("delete", (5, 2), wallTime=DatetimeMS(5123), txnNumber=7)
+    )
     assert (plain["commit_ts"].timestamp(), plain["xid"]) == (5.0, None)
-    assert (told["commit_ts"].timestamp(), told["xid"]) == (5.123, 7)
+    assert (with_details["commit_ts"].timestamp(), with_details["xid"]) == (5.123, 7)
 
 
 def test_large_documents_take_several_batches_and_one_position() -> None:
     source = Source({key(n): large(n, LOOKED_UP_BYTES // 3 - 100) for n in range(1, 9)})
     source.feed(event("delete", (4, 9)))
-    found = source.feed(*(event("update", (5, n), n) for n in range(1, 9)))
-    assert [row["row_key"] for row in found] == [key(n) for n in range(1, 9)]
+    batches = source.feed(*(event("update", (5, n), n) for n in range(1, 9)))
+    assert [row["row_key"] for row in batches] == [key(n) for n in range(1, 9)]
     assert max(source.batches) <= 3
     assert source.positions == [4 << 32 | 9] * (len(source.batches) - 1) + [5 << 32 | 8]
 
@@ -214,21 +220,21 @@ def test_a_large_document_changed_often_is_written_in_several_batches() -> None:
     assert source.batches == [1, 1, 1, 1]
 
 
-def test_what_a_rename_drops_is_taken_away_with_an_ordinal_of_its_own() -> None:
+def test_the_target_dropped_by_a_rename_is_a_truncate_with_an_ordinal() -> None:
     source = Source()
     dropped = Binary(uuid.UUID(int=2).bytes, 4)
     rename = event("rename", (5, 1), to={"db": "shop", "coll": "new"}, operationDescription={"dropTarget": dropped})
-    found = source.feed(rename, event("delete", (5, 1), 7, collection="shop.new"))
-    assert [(r["op"], r["table_name"], r["commit_index"]) for r in found] == [
+    events = source.feed(rename, event("delete", (5, 1), 7, collection="shop.new"))
+    assert [(r["op"], r["table_name"], r["commit_index"]) for r in events] == [
         ("truncate", "shop.orders", 0),
         ("truncate", "shop.new", 1),
         ("delete", "shop.new", 2),
     ]
-    assert source.renamed == [(found[2]["table_id"], 1)]
-    assert found[1]["table_id"] not in (found[0]["table_id"], found[2]["table_id"])
+    assert source.renamed == [(events[2]["table_id"], 1)]
+    assert events[1]["table_id"] not in (events[0]["table_id"], events[2]["table_id"])
 
 
-def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
+def test_the_target_dropped_by_a_rename_takes_an_ordinal_if_unselected() -> None:
     source = Source()
     dropped = Binary(uuid.UUID(int=2).bytes, 4)
     rename = event(
@@ -238,56 +244,56 @@ def test_what_a_rename_drops_has_its_ordinal_whatever_is_selected() -> None:
         to={"db": "other", "coll": "new"},
         operationDescription={"dropTarget": dropped},
     )
-    found = source.feed(rename, event("delete", (5, 1)))
-    assert [r["commit_index"] for r in found] == [2]
+    events = source.feed(rename, event("delete", (5, 1)))
+    assert [r["commit_index"] for r in events] == [2]
     assert source.renamed == []
 
 
-def test_the_drop_of_a_view_has_no_record_but_its_ordinal() -> None:
+def test_the_drop_of_a_view_takes_an_ordinal_without_an_event() -> None:
     source = Source()
     drop = event("drop", (5, 1), collection="shop.view")
     del drop["collectionUUID"], drop["documentKey"]
-    (found,) = source.feed(drop, event("insert", (5, 1), fullDocument={"_id": 1}))
-    assert (found["op"], found["commit_index"]) == ("insert", 1)
+    (insert,) = source.feed(drop, event("insert", (5, 1), fullDocument={"_id": 1}))
+    assert (insert["op"], insert["commit_index"]) == ("insert", 1)
 
 
-def broken(at: tuple[int, int], **changed: Any) -> bytes:
-    """An event in which a string called `x` is of a type that there isn't."""
-    return encode(event("insert", at, **changed)).replace(b"\x02x\0", b"\x20x\0")
+def broken_event(cluster_time: tuple[int, int], **changed: Any) -> bytes:
+    """An event in which a string named `x` has an invalid type."""
+    return encode(event("insert", cluster_time, **changed)).replace(b"\x02x\0", b"\x20x\0")
 
 
-def test_a_document_that_nobody_can_decode_is_named() -> None:
+def test_an_undecodable_document_is_reported_by_id() -> None:
     source = Source()
     good = encode(event("insert", (5, 1), fullDocument={"_id": 1}))
-    events = [good, broken((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
-    with pytest.raises(Failure, match="can't be decoded") as told:
+    events = [good, broken_event((5, 2), key=7, fullDocument={"_id": 7, "x": "abc"})]
+    with pytest.raises(Failure, match="can't be decoded") as failure:
         list(source.decoder.feed(Events(events, 5 << 32 | 2)))
-    assert f"shop.orders {key(7)}, changed at" in told.value.where
+    assert f"shop.orders {key(7)}, changed at" in failure.value.where
 
 
-def test_an_identifier_that_nobody_can_decode_is_told_of() -> None:
-    events = [broken((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
-    with pytest.raises(Failure, match="can't be decoded") as told:
+def test_an_undecodable_id_is_reported() -> None:
+    events = [broken_event((5, 2), documentKey={"_id": {"x": "abc"}}, fullDocument={})]
+    with pytest.raises(Failure, match="can't be decoded") as failure:
         list(Source().decoder.feed(Events(events, 5 << 32 | 2)))
-    assert "shop.orders" in told.value.where
+    assert "shop.orders" in failure.value.where
 
 
-def test_a_document_that_is_not_wanted_need_not_be_decoded() -> None:
-    events = [broken((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
+def test_a_document_of_an_unselected_collection_is_not_decoded() -> None:
+    events = [broken_event((5, 2), collection="other.orders", fullDocument={"_id": 7, "x": "abc"})]
     assert [batch.events.num_rows for batch in Source().decoder.feed(Events(events, 5 << 32 | 2))] == [0]
 
 
-def test_what_events_say_is_the_same_however_many_come_at_once() -> None:
-    """Many are read by vectors, few one by one."""
+def test_events_are_decoded_alike_in_batches_of_any_size() -> None:
+    """Large batches are decoded by vectors, small ones one by one."""
     kinds = ("insert", "update", "replace", "delete")
-    told = [
+    expected = [
         event(kinds[n % 4], (5, 1 + n // 3), n % 40, fullDocument={"_id": n % 40, "v": n, "w": [n, {"x": "ä"}]})
         for n in range(4 * LEAST)
     ]
     at_once, one_by_one = Source(), Source()
-    together = at_once.feed(*told)
-    assert [len({row["commit_index"] for row in together}), len(together)] == [3, len(told)]
-    apart = [row for each in told for row in one_by_one.feed(each)]
+    together = at_once.feed(*expected)
+    assert [len({row["commit_index"] for row in together}), len(together)] == [3, len(expected)]
+    apart = [row for each in expected for row in one_by_one.feed(each)]
     for row in (*together, *apart):
         del row["ingested_at"]
     assert together == apart

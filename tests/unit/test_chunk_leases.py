@@ -1,4 +1,4 @@
-"""When somebody else may try a chunk: a clock decides that, and nothing else (design rule T5)."""
+"""When another worker may claim a chunk: the only decision by a clock (design rule T5)."""
 
 from datetime import datetime, timedelta, timezone
 
@@ -14,7 +14,7 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
     ("state", "seconds", "may_be_tried"),
     [(QUEUED, None, True), (RUNNING, 1, False), (RUNNING, -1, True), (DONE, -1, False)],
 )
-def test_a_chunk_is_tried_by_others_when_its_lease_has_lapsed(
+def test_a_chunk_is_claimed_by_others_after_its_lease_expired(
     state: str, seconds: int | None, may_be_tried: bool
 ) -> None:
     until = None if seconds is None else NOW + timedelta(seconds=seconds)

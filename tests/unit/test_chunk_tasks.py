@@ -1,4 +1,4 @@
-"""Chunks on their way to the executors."""
+"""Chunks as tasks of Spark's executors."""
 
 import json
 
@@ -31,13 +31,13 @@ def task(chunk: int) -> ChunkTask:
     )
 
 
-def test_a_task_arrives_as_it_was_sent() -> None:
+def test_a_task_is_received_unchanged() -> None:
     shares = [[task(0), task(1)], [task(2)]]
-    sent = json.dumps([[one.pack() for one in share] for share in shares])
+    sent = json.dumps([[chunk_task.pack() for chunk_task in share] for share in shares])
     assert [[unpack(t) for t in share] for share in json.loads(sent)] == shares
 
 
-def test_heavy_chunks_are_spread_and_light_ones_fill_up() -> None:
+def test_large_chunks_are_spread_and_small_ones_fill_the_rest() -> None:
     weighed = [(1, task(0)), (100, task(1)), (60, task(2)), (50, task(3))]
     shares = balance_chunks(weighed, 2)
     assert [[t.chunk for t in share] for share in shares] == [[1, 0], [2, 3]]

@@ -1,4 +1,4 @@
-"""What the command line shows of what goes wrong."""
+"""The output of the command line for errors."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ PROFILES = Path(__file__).parents[2] / "profiles"
 
 @pytest.fixture(autouse=True)
 def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Those of the loggers as they were, afterwards."""
+    """Restores the handlers of the loggers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PWD", str(tmp_path))
     loggers = [logging.getLogger(name) for name in ("", "ingest", "tidemark")]
@@ -32,7 +32,7 @@ def _handlers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
         logger.handlers, logger.propagate = handlers, propagate
 
 
-def test_what_is_not_foreseen_is_a_line_and_its_traceback_in_the_log(
+def test_an_unexpected_error_is_a_line_with_its_traceback_in_the_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(**_: object) -> None:
@@ -48,7 +48,7 @@ def test_what_is_not_foreseen_is_a_line_and_its_traceback_in_the_log(
     assert "hunter2" not in shown + log
 
 
-def test_an_error_that_can_not_say_what_it_is_is_a_line(
+def test_an_error_whose_text_raises_an_error_is_a_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class OfAnEndedJvm(Exception):
@@ -64,7 +64,7 @@ def test_an_error_that_can_not_say_what_it_is_is_a_line(
     assert "OfAnEndedJvm: Spark has ended" in capsys.readouterr().err
 
 
-def test_a_log_that_can_not_be_written_is_a_line(
+def test_an_unwritable_log_is_a_one_line_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "logs").write_text("a file")
@@ -74,18 +74,18 @@ def test_a_log_that_can_not_be_written_is_a_line(
     assert capsys.readouterr().err.startswith("tidemark: the log can't be written")
 
 
-@pytest.mark.parametrize("told", [None, "", ".", "/", "/no/such/folder", "/" + 300 * "a"])
-def test_the_lake_is_in_the_folder_that_the_command_is_started_in(
-    told: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lake_folder", [None, "", ".", "/", "/no/such/folder", "/" + 300 * "a"])
+def test_the_lake_is_in_the_working_directory(
+    lake_folder: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TIDEMARK_LAKE", raising=False)
-    monkeypatch.delenv("PWD") if told is None else monkeypatch.setenv("PWD", told)
+    monkeypatch.delenv("PWD") if lake_folder is None else monkeypatch.setenv("PWD", lake_folder)
     monkeypatch.setattr("sys.argv", ["tidemark", "--version"])
     main.main()
     assert read_settings("local", PROFILES)["spark.sql.catalog.lake.warehouse"] == f"{tmp_path}/.tidemark/lake"
 
 
-def test_a_link_by_which_the_folder_was_entered_stays_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_symbolic_link_to_the_working_directory_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
     monkeypatch.chdir(tmp_path / "link")
@@ -95,7 +95,7 @@ def test_a_link_by_which_the_folder_was_entered_stays_its_name(tmp_path: Path, m
     assert os.environ["PWD"] == str(tmp_path / "link")
 
 
-def test_views_are_written_in_a_project_only(
+def test_views_are_only_written_in_a_project(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "sources.yml").write_text("sources: {shop: {postgres: {dsn: dbname=shop, tables: [public.*]}}}")
@@ -107,7 +107,7 @@ def test_views_are_written_in_a_project_only(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["buckets", "--for", "user_id"], "Write --for NAME=VALUE"),
         (["buckets", "--for", "=5"], "Write --for NAME=VALUE"),
@@ -115,17 +115,17 @@ def test_views_are_written_in_a_project_only(
         (["ops", "orders", "[]", "--after", "-3"], "-3 is not in the range x>=0"),
     ],
 )
-def test_what_can_not_be_asked_for_is_refused(
-    arguments: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_invalid_arguments_are_refused(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("sys.argv", ["tidemark", *arguments])
     with pytest.raises(SystemExit, match="2"):
         main.main()
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("given", "values"),
+    ("name", "values"),
     [
         ("[]", "[]"),
         ("EU", '["EU"]'),
@@ -136,27 +136,27 @@ def test_what_can_not_be_asked_for_is_refused(
         ("orders[7]", "[7]"),
     ],
 )
-def test_a_bucket_is_named_as_spark_writes_it(given: str, values: str) -> None:
-    assert make_bucket_name("orders", given) == f"orders{values}"
+def test_a_bucket_name_is_written_as_by_spark(name: str, values: str) -> None:
+    assert make_bucket_name("orders", name) == f"orders{values}"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_says_at_once_what_is_finished_first(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    said: Queue[str] = Queue()
+def test_a_signal_is_answered_with_the_work_to_be_finished(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    messages: Queue[str] = Queue()
     stopped: list[bool] = []
-    monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: said.put(text % values))
-    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    monkeypatch.setattr(logging.getLogger("tidemark"), "info", lambda text, *values: messages.put(text % values))
+    before = [signal.getsignal(signal_number) for signal_number in (signal.SIGINT, signal.SIGTERM)]
     try:
-        call_on_stop_signal(lambda: stopped.append(True), "after the commits that are under way")
+        call_on_stop_signal(lambda: stopped.append(True), "after the commits in progress")
         os.kill(os.getpid(), number)
-        assert said.get(timeout=60) == "stopping after the commits that are under way"
+        assert messages.get(timeout=60) == "stopping after the commits in progress"
     finally:
-        for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-            signal.signal(each, handler)
+        for signal_number, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
+            signal.signal(signal_number, handler)
     assert stopped == [True]
 
 
-def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_with_control_characters_forges_no_log_record(capsys: pytest.CaptureFixture[str]) -> None:
     log_files.log_to_file()
     name = "t\n2026-01-01 00:00:00 INFO forged\x1b[2J"
     logging.getLogger("tidemark").error("can't read %s", name, exc_info=ValueError(name))
@@ -168,7 +168,7 @@ def test_a_name_with_control_characters_forges_no_record(capsys: pytest.CaptureF
         assert not any(line.startswith("2026-01-01 00:00:00 INFO forged") for line in text.splitlines())
 
 
-def test_a_full_disk_under_log_and_screen_fails_nobody_who_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_under_log_and_terminal_fails_no_log_call(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = logging.getLogger("a logger of its own")
     logger.addHandler(handler := log_files._LogFile("/dev/full"))
     monkeypatch.setattr(logging, "raiseExceptions", False)

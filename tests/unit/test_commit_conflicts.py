@@ -1,4 +1,4 @@
-"""What dbt says of a statement that another commit came before is told from what does not go away."""
+"""Conflicts with another commit, which can be retried, are distinguished from permanent errors."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from ingest.project.dbt_project import ConcurrentPublishError, _make_failure
 
 
 @pytest.mark.parametrize(
-    ("said", "is_overtaken"),
+    ("message", "is_overtaken"),
     [
         ("org.apache.iceberg.exceptions.ValidationException: Cannot commit, missing data files: [a.parquet]", True),
         ("ValidationException: Found conflicting files that can contain records matching true: [a.parquet]", True),
@@ -16,5 +16,7 @@ from ingest.project.dbt_project import ConcurrentPublishError, _make_failure
         ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
     ],
 )
-def test_a_conflict_with_another_commit_can_be_repeated(said: str, is_overtaken: bool) -> None:
-    assert isinstance(_make_failure(said, said, "macro prune", lake="/lake"), ConcurrentPublishError) == is_overtaken
+def test_a_conflict_with_another_commit_can_be_retried(message: str, is_overtaken: bool) -> None:
+    assert (
+        isinstance(_make_failure(message, message, "macro prune", lake="/lake"), ConcurrentPublishError) == is_overtaken
+    )

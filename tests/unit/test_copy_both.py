@@ -1,4 +1,4 @@
-"""The replication socket, read directly: messages come whole, however the bytes are cut."""
+"""The replication socket: messages are complete wherever the bytes are split."""
 
 import random
 import socket
@@ -23,26 +23,26 @@ def data(payload: bytes) -> bytes:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[Any, socket.socket]]:
-    """A connection as `start` is given one, and the server's end of its socket."""
-    ours, server = socket.socketpair()
-    with ours, server:
-        yield SimpleNamespace(pgconn=SimpleNamespace(socket=ours.fileno())), server
+    """A connection as passed to `start`, and the server's end of its socket."""
+    client, server = socket.socketpair()
+    with client, server:
+        yield SimpleNamespace(pgconn=SimpleNamespace(socket=client.fileno())), server
 
 
-def messages(held: list[PayloadOffsets]) -> list[bytes]:
-    return [bytes(run.buffer[at:end]) for run in held for at, end in zip(run.start, run.end, strict=True)]
+def messages(received: list[PayloadOffsets]) -> list[bytes]:
+    return [bytes(run.buffer[start:end]) for run in received for start, end in zip(run.start, run.end, strict=True)]
 
 
-def test_the_command_is_sent_and_what_came_with_its_answer_is_kept(
+def test_the_command_is_sent_and_data_after_its_answer_is_kept(
     ends: tuple[Any, socket.socket],
 ) -> None:
     connection, server = ends
     server.sendall(STARTED + data(b"first"))
     stream = SocketStream(connection, "START", 5)
     assert server.recv(100) == b"Q" + struct.pack(">I", 10) + b"START\0"
-    held: list[PayloadOffsets] = []
-    assert stream.receive(held, 5) == 5
-    assert messages(held) == [b"first"]
+    received: list[PayloadOffsets] = []
+    assert stream.receive(received, 5) == 5
+    assert messages(received) == [b"first"]
     stream.close()
 
 
@@ -51,34 +51,34 @@ def test_a_large_message_is_received_into_one_buffer(ends: tuple[Any, socket.soc
     server.sendall(STARTED)
     stream = SocketStream(connection, "START", 5)
     payload = b"w" * (24 << 20)
-    held: list[PayloadOffsets] = []
+    received: list[PayloadOffsets] = []
     buffers: list[bytearray] = []
     with ThreadPoolExecutor(1) as pool:
         sent = pool.submit(server.sendall, data(payload) + data(b"next"))
-        while len(messages(held)) < 2:
-            stream.receive(held, 5)
+        while len(messages(received)) < 2:
+            stream.receive(received, 5)
             if not buffers or buffers[-1] is not stream._buffer:
                 buffers.append(stream._buffer)
         sent.result()
-    assert messages(held) == [payload, b"next"]
-    assert len(buffers) <= 3  # the first, the message's, the next
+    assert messages(received) == [payload, b"next"]
+    assert len(buffers) <= 3  # the first message's, the large message's, the next message's buffer
     stream.close()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_messages_come_whole_and_in_order(ends: tuple[Any, socket.socket], seed: int) -> None:
+def test_messages_are_complete_and_in_order(ends: tuple[Any, socket.socket], seed: int) -> None:
     connection, server = ends
     server.sendall(STARTED)
     stream = SocketStream(connection, "START", 5)
     choose = random.Random(seed)
-    # Kinds of payloads as they come, others, and what looks like the head of one inside of them.
+    # Payloads of all kinds, among them one that contains the head of a message.
     heads = [b"", b"w", b"k", b"w" + data(b"w")[:-1], b"k" + data(b"w" * 9)]
     sizes = [0, 1, 30, 200, 70_000, 1_500_000]
     sent = [choose.choice(heads) + choose.randbytes(choose.choice(sizes)) for _ in range(40)]
     wire = memoryview(b"".join(map(data, sent)) + b"N" + struct.pack(">I", 4))
-    held: list[PayloadOffsets] = []
+    received: list[PayloadOffsets] = []
     size = 0
-    while sum(map(len, held)) < len(sent):
+    while sum(map(len, received)) < len(sent):
         cut = choose.choice([1, 3, 5, 100, 5000, 100_000])
         part, wire = wire[:cut], wire[cut:]
         server.setblocking(False)
@@ -86,14 +86,14 @@ def test_messages_come_whole_and_in_order(ends: tuple[Any, socket.socket], seed:
             try:
                 part = part[server.send(part) :]
             except BlockingIOError:
-                size += stream.receive(held, 0)
-        size += stream.receive(held, 0)
-    assert messages(held) == sent
+                size += stream.receive(received, 0)
+        size += stream.receive(received, 0)
+    assert messages(received) == sent
     assert size == sum(map(len, sent))
     stream.close()
 
 
-def test_nothing_within_the_timeout_is_no_message(ends: tuple[Any, socket.socket]) -> None:
+def test_a_timeout_returns_no_message(ends: tuple[Any, socket.socket]) -> None:
     connection, server = ends
     server.sendall(STARTED)
     stream = SocketStream(connection, "START", 5)
@@ -111,7 +111,7 @@ def test_a_status_is_sent_in_a_frame(ends: tuple[Any, socket.socket]) -> None:
     stream.close()
 
 
-def test_an_error_of_the_server_is_told(ends: tuple[Any, socket.socket]) -> None:
+def test_an_error_of_the_server_is_raised(ends: tuple[Any, socket.socket]) -> None:
     connection, server = ends
     fields = b"SERROR\0C42704\0Mslot does not exist\0\0"
     server.sendall(b"E" + struct.pack(">I", len(fields) + 4) + fields)
@@ -121,7 +121,7 @@ def test_an_error_of_the_server_is_told(ends: tuple[Any, socket.socket]) -> None
 
 
 @pytest.mark.parametrize("last", [b"", b"c" + struct.pack(">I", 4), data(b"half")[:-1]])
-def test_an_end_is_a_lost_connection(ends: tuple[Any, socket.socket], last: bytes) -> None:
+def test_the_end_of_the_stream_is_a_lost_connection(ends: tuple[Any, socket.socket], last: bytes) -> None:
     connection, server = ends
     server.sendall(STARTED + last)
     server.shutdown(socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""COPY's text format comes back exactly, whatever is in the values."""
+"""COPY's text format is decoded exactly, for any values."""
 
 from typing import Any
 from unittest import mock
@@ -56,25 +56,25 @@ def rows(payloads: list[bytes | memoryview], names: list[str]) -> list[list[Any]
         (b"\\.\t\n", [".", ""]),
     ],
 )
-def test_a_row(wire: bytes, expected: list[Value]) -> None:
+def test_a_row_is_decoded(wire: bytes, expected: list[Value]) -> None:
     assert rows([wire], ["a", "b"]) == [expected]
 
 
-def test_one_empty_column() -> None:
+def test_a_row_of_one_empty_column_is_decoded() -> None:
     assert rows([b"\n", b"\\N\n", b"\n"], ["a"]) == [[""], [None], [""]]
 
 
-def test_no_columns() -> None:
+def test_rows_without_columns_are_decoded() -> None:
     (batch,) = decode([b"\n", b"\n\n"], [])
     assert (batch.count, batch.columns.to_pylist(), batch.keys) == (3, [[], [], []], [])
 
 
-def test_no_rows() -> None:
+def test_empty_data_has_no_rows() -> None:
     assert list(decode([], ["a"])) == []
     assert list(decode([b""], ["a"])) == []
 
 
-def test_keys_come_in_key_order() -> None:
+def test_keys_are_in_key_order() -> None:
     (batch,) = decode([b"1\tx\t2\n", b"3\t\\N\t\\\\\n"], ["a", "b", "c"], ["c", "a"])
     assert [key.to_pylist() for key in batch.keys] == [["2", "\\"], ["1", "3"]]
 
@@ -88,13 +88,13 @@ TABLE = st.integers(0, 4).flatmap(lambda width: st.lists(st.lists(VALUE, min_siz
 
 
 @given(TABLE, st.sampled_from([1, 10, 2**24]), st.booleans())
-def test_any_rows_come_back(table: list[list[Value]], batch: int, one_buffer: bool) -> None:
+def test_any_rows_are_decoded(table: list[list[Value]], batch: int, one_buffer: bool) -> None:
     names = [f"column {i}" for i in range(len(table[0]))]
     payloads: list[bytes | memoryview] = [memoryview(encode(row)) for row in table]
     with mock.patch.object(copy_text, "BATCH_BYTES", batch):
         assert rows([b"".join(payloads)] if one_buffer else payloads, names) == table
-        found = list(decode(payloads, names, names[::-1]))
-    keys = [[value for b in found for value in b.keys[i].to_pylist()] for i in range(len(names))]
+        decoded = list(decode(payloads, names, names[::-1]))
+    keys = [[value for b in decoded for value in b.keys[i].to_pylist()] for i in range(len(names))]
     assert keys == [[row[-1 - i] for row in table] for i in range(len(names))]
 
 
@@ -120,11 +120,11 @@ def test_batches_are_bounded() -> None:
         (b"a\tb\\\n", 2),
     ],
 )
-def test_rows_of_another_shape_are_refused(wire: bytes, width: int) -> None:
+def test_rows_with_another_number_of_columns_are_refused(wire: bytes, width: int) -> None:
     with pytest.raises(Failure, match=r"rows that do not have the requested columns: shop\."):
         list(decode([wire], [f"c{i}" for i in range(width)], source="shop"))
 
 
-def test_what_is_not_utf8_is_refused() -> None:
+def test_invalid_utf8_is_refused() -> None:
     with pytest.raises(Failure, match="not valid UTF-8: shop"):
         list(decode([b"\xff\n"], ["a"], source="shop"))

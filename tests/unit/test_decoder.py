@@ -1,4 +1,4 @@
-"""pgoutput messages, built by hand, become the events that the design asks for."""
+"""pgoutput messages, built by hand, are decoded into events."""
 
 import struct
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def commit(lsn: int, end: int | None = None) -> bytes:
 
 
 def relation(oid: int, columns: str, *, identity: str = "d", name: str = "public.t") -> bytes:
-    """columns: names set apart by blanks, those of the replica identity with a star."""
+    """columns: names separated by spaces; those of the replica identity have a star."""
     schema, table = name.split(".")
     parts = [b"R", struct.pack(">I", oid), f"{schema}\0{table}\0{identity}".encode()]
     names = columns.split()
@@ -92,7 +92,7 @@ def truncate(*oids: int, lsn: int = 0) -> bytes:
     return xlog(b"T" + struct.pack(f">IB{len(oids)}I", len(oids), 0, *oids), lsn)
 
 
-def emitted(prefix: str, content: bytes, lsn: int, *, transactional: bool = True) -> bytes:
+def logical_message(prefix: str, content: bytes, lsn: int, *, transactional: bool = True) -> bytes:
     head = struct.pack(">BQ", transactional, lsn) + prefix.encode() + b"\0"
     return xlog(b"M" + head + struct.pack(">I", len(content)) + content, lsn)
 
@@ -104,8 +104,8 @@ TYPE = xlog(b"Y" + struct.pack(">I", 9) + b"public\0mood\0")
 # --- Decoding them --------------------------------------------------------------------------------
 
 
-class Catalogue:
-    """Knows the keys it is told of, by oid; else the replica identity in column order."""
+class Catalog:
+    """The keys by oid that were registered here; otherwise the replica identity in column order."""
 
     def __init__(self, **keys: str) -> None:
         self.keys = {int(oid[1:]): tuple(key.split()) or None for oid, key in keys.items()}
@@ -121,8 +121,8 @@ class Catalogue:
         return TableIdentity(f"id{relation.oid}", name, relation.oid, relation.oid if self.whole else 0, key)
 
 
-def decode(*payloads: bytes, catalogue: Catalogue | None = None, **at: int) -> EventBatch:
-    return Decoder("shop", 1, catalogue or Catalogue(), **at).feed([PayloadOffsets.from_messages(payloads)])
+def decode(*payloads: bytes, catalog: Catalog | None = None, **options: int) -> EventBatch:
+    return Decoder("shop", 1, catalog or Catalog(), **options).feed([PayloadOffsets.from_messages(payloads)])
 
 
 def events(batch: EventBatch) -> list[Event]:
@@ -132,9 +132,9 @@ def events(batch: EventBatch) -> list[Event]:
     return rows
 
 
-def changes(*payloads: bytes, catalogue: Catalogue | None = None) -> list[tuple[Any, ...]]:
-    """(op, row_key, old_row_key, columns) of what one transaction of these messages brings."""
-    rows = events(decode(begin(100), *payloads, commit(100), catalogue=catalogue))
+def changes(*payloads: bytes, catalog: Catalog | None = None) -> list[tuple[Any, ...]]:
+    """(op, row_key, old_row_key, columns) of the events of one transaction with these messages."""
+    rows = events(decode(begin(100), *payloads, commit(100), catalog=catalog))
     assert [row["commit_index"] for row in rows] == list(range(len(rows)))
     return [(row["op"], row["row_key"], row["old_row_key"], row["columns"]) for row in rows]
 
@@ -165,7 +165,7 @@ COMPOSITE = relation(1, "a* v b*")
             update(1, "2", TOAST, key=["1", None]),
             [("delete", '["1"]', None, {"id": "1"}), ("update", '["2"]', '["1"]', {"id": "2"})],
         ),
-        # The server may send the key although it stayed the same: where it is stored out of line.
+        # The server may send an unchanged key if it is stored out of line.
         (update(1, "1", "y", key=["1", None]), [("update", '["1"]', None, {"id": "1", "v": "y"})]),
         (
             update(1, TOAST, "y", key=["1", None]),
@@ -173,7 +173,7 @@ COMPOSITE = relation(1, "a* v b*")
         ),
     ],
 )
-def test_row_under_replica_identity_default(message: bytes, expected: list[Any]) -> None:
+def test_a_row_under_replica_identity_default_is_decoded(message: bytes, expected: list[Any]) -> None:
     assert changes(T1, message) == expected
 
 
@@ -207,8 +207,8 @@ def test_row_under_replica_identity_default(message: bytes, expected: list[Any])
         ),
     ],
 )
-def test_row_under_replica_identity_full_with_a_primary_key(message: bytes, expected: list[Any]) -> None:
-    assert changes(FULL, message, catalogue=Catalogue(_1="id")) == expected
+def test_a_row_under_identity_full_with_a_primary_key_is_decoded(message: bytes, expected: list[Any]) -> None:
+    assert changes(FULL, message, catalog=Catalog(_1="id")) == expected
 
 
 @pytest.mark.parametrize(
@@ -240,25 +240,25 @@ def test_row_under_replica_identity_full_with_a_primary_key(message: bytes, expe
         ),
     ],
 )
-def test_row_under_replica_identity_full_without_a_key(message: bytes, expected: list[Any]) -> None:
+def test_a_row_under_identity_full_without_a_key_is_decoded(message: bytes, expected: list[Any]) -> None:
     assert changes(FULL, message) == expected
 
 
-def test_a_table_without_identity_has_all_values_for_a_key() -> None:
+def test_the_key_of_a_table_without_identity_is_all_values() -> None:
     for identity in "nd":
         nothing = relation(1, "a b", identity=identity)
         assert changes(nothing, insert(1, "x", "y")) == [("insert", '["x","y"]', None, {"a": "x", "b": "y"})]
 
 
-def test_key_order_is_the_catalogues() -> None:
-    catalogue = Catalogue(_1="b a")
-    assert changes(COMPOSITE, insert(1, "1", "v", "2"), delete(1, key=["1", None, "2"]), catalogue=catalogue) == [
+def test_the_key_order_is_that_of_the_catalog() -> None:
+    catalog = Catalog(_1="b a")
+    assert changes(COMPOSITE, insert(1, "1", "v", "2"), delete(1, key=["1", None, "2"]), catalog=catalog) == [
         ("insert", '["2","1"]', None, {"a": "1", "v": "v", "b": "2"}),
         ("delete", '["2","1"]', None, {"a": "1", "b": "2"}),
     ]
 
 
-def test_columns_may_have_any_name() -> None:
+def test_columns_can_have_any_name() -> None:
     table = relation(1, 'source* row_key Ünï"x seq')
     assert changes(table, insert(1, "1", "2", "3", "4"))[0][3] == {
         "source": "1",
@@ -268,7 +268,7 @@ def test_columns_may_have_any_name() -> None:
     }
 
 
-def test_a_table_without_columns() -> None:
+def test_a_table_without_columns_has_events() -> None:
     empty = relation(1, "", identity="f")
     assert changes(empty, insert(1), insert(1), delete(1)) == [
         ("insert", "[]", None, {}),
@@ -277,7 +277,7 @@ def test_a_table_without_columns() -> None:
     ]
 
 
-def test_wide_and_narrow_and_full_tables_in_one_transaction() -> None:
+def test_tables_of_several_shapes_in_one_transaction_are_decoded() -> None:
     other = relation(2, "k* a b c", name="public.u")
     keyless = relation(3, "x y", identity="f", name="public.v")
     empty = relation(4, "", identity="f", name="public.w")
@@ -299,7 +299,7 @@ def test_wide_and_narrow_and_full_tables_in_one_transaction() -> None:
     ]
 
 
-def test_partial_is_an_update_that_lacks_a_value() -> None:
+def test_an_update_without_a_value_is_partial() -> None:
     batch = decode(
         *(begin(1), T1, insert(1, "1", "a"), update(1, "1", "b"), update(1, "1", TOAST)),
         *(
@@ -320,11 +320,11 @@ def test_partial_is_an_update_that_lacks_a_value() -> None:
     ]
 
 
-def test_an_event_says_where_and_when_it_was_made() -> None:
+def test_an_event_has_its_positions_and_commit_time() -> None:
     now = datetime(2026, 11, 21, tzinfo=timezone.utc)
-    catalogue = Catalogue()
+    catalog = Catalog()
     (event,) = (
-        Decoder("shop", 3, catalogue)
+        Decoder("shop", 3, catalog)
         .feed(
             [
                 PayloadOffsets.from_messages(
@@ -355,7 +355,7 @@ def test_an_event_says_where_and_when_it_was_made() -> None:
     }
 
 
-def test_truncate_is_one_record_per_table_in_its_place() -> None:
+def test_a_truncate_is_one_event_per_table_in_order() -> None:
     other = relation(2, "id*", name="other.t")
     batch = decode(
         *(begin(1), T1, insert(1, "1", "a"), other, truncate(2, 1, lsn=5), insert(2, "3")),
@@ -373,10 +373,10 @@ def test_truncate_is_one_record_per_table_in_its_place() -> None:
     assert [row["change_lsn"] for row in events(batch)] == [0, 5, 5, 0]
 
 
-def test_truncate_of_a_whole_table_names_no_leaf() -> None:
-    catalogue = Catalogue()
-    catalogue.whole = True
-    batch = decode(begin(1), T1, insert(1, "1", "a"), truncate(1), commit(1), catalogue=catalogue)
+def test_a_truncate_of_a_partitioned_table_has_no_partition() -> None:
+    catalog = Catalog()
+    catalog.whole = True
+    batch = decode(begin(1), T1, insert(1, "1", "a"), truncate(1), commit(1), catalog=catalog)
     assert [row["partition_id"] for row in events(batch)] == [1, None]
 
 
@@ -400,12 +400,12 @@ def test_a_replica_identity_switches_between_two_rows() -> None:
     ]
 
 
-def test_the_catalogue_is_asked_at_every_relation_message() -> None:
-    catalogue = Catalogue()
-    decode(T1, T1, relation(1, "id*", name="pg_catalog.t"), catalogue=catalogue)
-    assert [len(r.columns) for r in catalogue.asked] == [2, 2, 1]
-    assert decode(relation(1, "id*", name=".t"), catalogue=catalogue).events.num_rows == 0
-    assert catalogue.asked[-1].schema == "pg_catalog"
+def test_the_catalog_is_read_at_every_relation_message() -> None:
+    catalog = Catalog()
+    decode(T1, T1, relation(1, "id*", name="pg_catalog.t"), catalog=catalog)
+    assert [len(r.columns) for r in catalog.asked] == [2, 2, 1]
+    assert decode(relation(1, "id*", name=".t"), catalog=catalog).events.num_rows == 0
+    assert catalog.asked[-1].schema == "pg_catalog"
 
 
 # --- Transactions and positions -------------------------------------------------------------------
@@ -428,10 +428,12 @@ def test_the_catalogue_is_asked_at_every_relation_message() -> None:
         ([keepalive(5), begin(10), keepalive(12), T1], 5, 0),
     ],
 )
-def test_position(payloads: list[bytes], position: int | None, transactions: int) -> None:
+def test_positions_are_those_of_finished_transactions_and_keepalives(
+    payloads: list[bytes], position: int | None, transactions: int
+) -> None:
     batch = decode(*payloads)
     assert (batch.position, batch.transactions) == (position, transactions)
-    decoder = Decoder("shop", 1, Catalogue())
+    decoder = Decoder("shop", 1, Catalog())
     for payload in payloads:
         batch = decoder.feed([PayloadOffsets.from_messages([payload])])
     assert batch.position == position
@@ -444,8 +446,8 @@ def test_the_position_never_falls_below_the_start() -> None:
     assert decode(keepalive(21), position=20).position == 21
 
 
-def test_a_transaction_may_span_feeds() -> None:
-    decoder = Decoder("shop", 1, Catalogue())
+def test_a_transaction_can_span_batches() -> None:
+    decoder = Decoder("shop", 1, Catalog())
     feeds = [
         [begin(100, xid=5), T1, insert(1, "1", "a")],
         [update(1, "2", "b", key=["1", None])],
@@ -471,22 +473,22 @@ def test_a_transaction_may_span_feeds() -> None:
     assert [batch.transactions for batch in batches] == [0, 0, 0, 0, 1, 1]
 
 
-def test_a_server_that_asks_for_a_reply_is_heard() -> None:
+def test_a_reply_request_of_the_server_is_recognised() -> None:
     assert not decode(keepalive(1)).reply_requested
     assert decode(keepalive(1), keepalive(2, reply=True), keepalive(3)).reply_requested
 
 
-def test_messages_take_no_ordinal_and_are_handed_on() -> None:
+def test_logical_messages_take_no_ordinal_and_are_returned() -> None:
     batch = decode(
-        *(emitted("tidemark", b"before", 5, transactional=False), begin(100), T1),
+        *(logical_message("tidemark", b"before", 5, transactional=False), begin(100), T1),
         *(
             insert(1, "1", "a"),
-            emitted("tidemark", b"\0\xff", 90),
+            logical_message("tidemark", b"\0\xff", 90),
             ORIGIN,
             TYPE,
             insert(1, "2", "b"),
         ),
-        *(commit(100), emitted("", b"", 120, transactional=False)),
+        *(commit(100), logical_message("", b"", 120, transactional=False)),
     )
     assert [row["commit_index"] for row in events(batch)] == [0, 1]
     assert [(m.prefix, m.content, m.lsn, m.transactional, m.commit_lsn) for m in batch.messages] == [
@@ -496,23 +498,23 @@ def test_messages_take_no_ordinal_and_are_handed_on() -> None:
     ]
 
 
-def test_payloads_may_lie_apart_in_several_buffers() -> None:
+def test_payloads_can_be_in_several_buffers() -> None:
     sent = [begin(1), T1, insert(1, "1", "a"), insert(1, "2", "b"), commit(1)]
     apart = PayloadOffsets(bytearray(b"?" + b"??".join(sent) + bytes(PADDING)))
     for message in sent:
         apart.start.append(apart.end[-1] + 2 if apart.end else 1)
         apart.end.append(apart.start[-1] + len(message))
-    batch = Decoder("shop", 1, Catalogue()).feed(
+    batch = Decoder("shop", 1, Catalog()).feed(
         [apart, PayloadOffsets.from_messages([]), PayloadOffsets.from_messages(sent)]
     )
     assert (batch.events.num_rows, batch.transactions) == (4, 2)
 
 
-# --- What is refused ------------------------------------------------------------------------------
+# --- Errors ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("payloads", "what"),
+    ("payloads", "message"),
     [
         ([xlog(b"S" + bytes(8))], "unknown replication message b'S'"),
         ([b"x" + bytes(40)], "unknown replication message"),
@@ -535,19 +537,19 @@ def test_payloads_may_lie_apart_in_several_buffers() -> None:
         ([begin(1), T1, insert(1, "1", "x").replace(b"x", b"\xff")], "not valid UTF-8"),
     ],
 )
-def test_refused(payloads: list[bytes], what: str) -> None:
-    with pytest.raises(Failure, match=what):
+def test_an_invalid_message_is_refused(payloads: list[bytes], message: str) -> None:
+    with pytest.raises(Failure, match=message):
         decode(*payloads)
 
 
 ONE_OF_EACH = [
     *(keepalive(1), begin(1), T1, insert(1, "1", "x"), update(1, "1", "y", key=["2", None])),
-    *(delete(1, key=["1", None]), truncate(1), emitted("p", b"c", 1), commit(1)),
+    *(delete(1, key=["1", None]), truncate(1), logical_message("p", b"c", 1), commit(1)),
 ]
 
 
 @pytest.mark.parametrize("number", range(len(ONE_OF_EACH)))
-def test_a_message_cut_short_is_noticed_wherever_it_is_cut(number: int) -> None:
+def test_a_truncated_message_is_detected_at_any_length(number: int) -> None:
     before, message, after = ONE_OF_EACH[:number], ONE_OF_EACH[number], ONE_OF_EACH[number + 1 :]
     for length in range(len(message)):
         for rest in ([], after):
@@ -558,23 +560,23 @@ def test_a_message_cut_short_is_noticed_wherever_it_is_cut(number: int) -> None:
 @pytest.mark.parametrize(("table", "key"), [(T1, "v"), (T1, "id v"), (T1, ""), (COMPOSITE, "a"), (FULL, "gone")])
 def test_a_key_of_another_generation_is_refused(table: bytes, key: str) -> None:
     with pytest.raises(Failure, match=r"public\.t.*resnapshot"):
-        decode(table, catalogue=Catalogue(_1=key))
+        decode(table, catalog=Catalog(_1=key))
 
 
-def test_an_error_says_in_which_message_it_is() -> None:
+def test_an_error_has_the_position_of_its_message() -> None:
     with pytest.raises(Failure, match="shop, message at 1/00000002"):
         decode(begin(1), T1, insert(1, "1", BINARY, lsn=2**32 + 2))
 
 
-def test_a_message_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_larger_than_a_batch_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_batch, "MESSAGE_BATCH_BYTES", 100)
     big = "x" * 1000
     batch = decode(*(begin(1), T1, insert(1, "1", big), insert(1, "2", "a"), insert(1, "3", big)), commit(1))
     assert [len(row["columns"]["v"]) for row in events(batch)] == [1000, 1, 1000]
 
 
-def test_the_last_change_of_a_table_is_known_whatever_kind_it_was() -> None:
-    decoder = Decoder("shop", 1, Catalogue())
+def test_the_last_change_of_a_table_is_known_for_every_kind() -> None:
+    decoder = Decoder("shop", 1, Catalog())
     truncated = [begin(100), relation(1, "*id"), truncate(1), commit(100)]
     decoder.feed([PayloadOffsets.from_messages([*truncated, begin(200), insert(1, "1"), commit(200)])])
     assert list(decoder.changed.values()) == [200]

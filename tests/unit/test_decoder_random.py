@@ -1,4 +1,4 @@
-"""The vectorised decoder against a slow, obvious one, on random streams cut at random places."""
+"""The vectorised decoder compared with a simple, slow one, on random streams split at random places."""
 
 import json
 import struct
@@ -15,15 +15,15 @@ from ingest.sources.postgres.pgoutput.messages import Relation
 from ingest.sources.postgres.pgoutput.payload_buffer import PayloadOffsets
 from tests.unit.test_decoder import (
     TOAST,
-    Catalogue,
+    Catalog,
     Value,
     begin,
     commit,
     delete,
-    emitted,
     events,
     insert,
     keepalive,
+    logical_message,
     relation,
     truncate,
     update,
@@ -36,14 +36,14 @@ FIELDS = (
 Row = tuple[Any, ...]
 
 
-# --- The obvious decoder --------------------------------------------------------------------------
+# --- The simple decoder ---------------------------------------------------------------------------
 
 
 @dataclass
 class Reference:
-    """One message after the other, one value after the other."""
+    """Decodes one message, and one value, after the other."""
 
-    catalogue: Catalogue
+    catalog: Catalog
     rows: list[Row] = field(default_factory=list)
     position: int | None = None
     relations: dict[int, Relation] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class Reference:
             self._reach(self._read(">BQQ")[2])
             self.transaction = None
         elif kind == b"R":
-            # What a Relation message says is checked by the cases by hand.
-            probe = Catalogue()
+            # Relation messages are covered by the cases in test_decoder.
+            probe = Catalog()
             Decoder("shop", 1, probe).feed([PayloadOffsets.from_messages([payload])])
             self.relations[probe.asked[0].oid] = probe.asked[0]
         elif kind == b"T":
@@ -121,7 +121,7 @@ class Reference:
         return values
 
     def _tuple(self, names: tuple[str, ...]) -> dict[str, str | None]:
-        """The values that are there by name; an unchanged TOAST value is not."""
+        """The values in the tuple by name; an unchanged TOAST value is missing."""
         (count,) = self._read(">H")
         values: dict[str, str | None] = {}
         for name in names[:count]:
@@ -134,14 +134,14 @@ class Reference:
         return values
 
     def _key(self, oid: int, values: dict[str, str | None]) -> str:
-        asked = self.catalogue.describe(self.relations[oid]).key_columns
-        names = asked or sorted(self.relations[oid].column_names)
+        key_columns = self.catalog.describe(self.relations[oid]).key_columns
+        names = key_columns or sorted(self.relations[oid].column_names)
         return json.dumps([values[n] for n in names], ensure_ascii=False, separators=(",", ":"))
 
 
 # --- Random streams -------------------------------------------------------------------------------
 
-# Oid: columns, identity, key in key order as the catalogue knows it.
+# Oid: columns, identity, key columns in key order as in the catalog.
 TABLES: dict[int, tuple[str, str, str]] = {
     1: ("id* v", "d", "id"),
     2: ("b* x a* y", "i", "a b"),
@@ -187,7 +187,7 @@ def change(draw: st.DrawFn, columns: str, oid: int, lsn: int) -> bytes:
 
 @st.composite
 def stream(draw: st.DrawFn) -> list[bytes]:
-    """Whole transactions and what comes between and within them; the last one may stay open."""
+    """Complete transactions with other messages between and within them; the last one may stay open."""
     payloads: list[bytes] = []
     shapes: dict[int, str] = {}
     lsn = 10
@@ -207,7 +207,7 @@ def stream(draw: st.DrawFn) -> list[bytes]:
                     oids = draw(st.lists(st.sampled_from(list(shapes)), min_size=1, max_size=3))
                     payloads.append(truncate(*oids, lsn=lsn))
                 case 1:
-                    payloads.append(emitted("p", b"c", lsn))
+                    payloads.append(logical_message("p", b"c", lsn))
                 case 2:
                     payloads.append(keepalive(lsn + 5000))
                 case _:
@@ -219,19 +219,19 @@ def stream(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=100)
 @given(payloads=stream(), piece_bytes=st.sampled_from([1, 100, 300, 2**22]), data=st.data())
-def test_any_stream_cut_anywhere_gives_what_the_obvious_decoder_gives(
+def test_any_stream_is_decoded_as_by_the_simple_decoder(
     payloads: list[bytes], piece_bytes: int, data: st.DataObject
 ) -> None:
-    catalogue = Catalogue(**{f"_{oid}": key for oid, (_, _, key) in TABLES.items()})
-    reference, decoder = Reference(catalogue), Decoder("shop", 1, catalogue)
+    catalog = Catalog(**{f"_{oid}": key for oid, (_, _, key) in TABLES.items()})
+    reference, decoder = Reference(catalog), Decoder("shop", 1, catalog)
     rows: list[Row] = []
-    at, position, is_open = 0, None, False
+    offset, position, is_open = 0, None, False
     with mock.patch.object(message_batch, "MESSAGE_BATCH_BYTES", piece_bytes):
-        while at < len(payloads):
+        while offset < len(payloads):
             step = data.draw(st.integers(1, len(payloads)))
-            batch = decoder.feed([PayloadOffsets.from_messages(payloads[at : at + step])])
+            batch = decoder.feed([PayloadOffsets.from_messages(payloads[offset : offset + step])])
             rows += [tuple(row[name] for name in FIELDS) for row in events(batch)]
-            at, position, is_open = at + step, batch.position, batch.in_transaction
+            offset, position, is_open = offset + step, batch.position, batch.in_transaction
     for payload in payloads:
         reference.feed(payload)
     assert rows == reference.rows

@@ -1,4 +1,4 @@
-"""What the demo commits: made from a random generator alone."""
+"""The transactions of the demo, drawn from a random generator."""
 
 from random import Random
 
@@ -8,11 +8,11 @@ from ingest.demo.changes import KINDS, make_transaction
 
 
 def test_the_same_seed_makes_the_same_transactions() -> None:
-    one, other = (Random(7), Random(7))
-    assert [make_transaction(one, 100) for _ in range(50)] == [make_transaction(other, 100) for _ in range(50)]
+    first, second = (Random(7), Random(7))
+    assert [make_transaction(first, 100) for _ in range(50)] == [make_transaction(second, 100) for _ in range(50)]
 
 
-def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:
+def test_all_kinds_are_as_frequent_as_their_weights() -> None:
     random = Random(1)
     names = [make_transaction(random, 1000).name for _ in range(20_000)]
     assert sum(weight for weight, _ in KINDS.values()) == 1000
@@ -21,17 +21,17 @@ def test_all_kinds_come_up_as_often_as_they_are_weighted() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_kind_touches_flights_that_there_are(name: str) -> None:
+def test_transactions_change_existing_flights(name: str) -> None:
     for step in KINDS[name][1](Random(3), list(range(5, 17))):
-        given = step.parameters
-        ids = {given[key] for key in ("id", "a", "b") if key in given} | {*given.get("ids", ())}
+        parameters = step.parameters
+        ids = {parameters[key] for key in ("id", "a", "b") if key in parameters} | {*parameters.get("ids", ())}
         assert ids <= set(range(5, 17))
 
 
 def test_only_a_rolled_back_transaction_does_not_commit() -> None:
     random = Random(2)
-    found = {t.name: t.commits for t in (make_transaction(random, 100) for _ in range(5000))}
-    assert [name for name, commits in found.items() if not commits] == ["rolled back"]
+    commits_by_name = {t.name: t.commits for t in (make_transaction(random, 100) for _ in range(5000))}
+    assert [name for name, commits in commits_by_name.items() if not commits] == ["rolled back"]
 
 
 def test_one_transaction_repeats_a_row_and_another_spans_tables() -> None:

@@ -1,4 +1,4 @@
-"""The demo's oracle: it has to see every difference, and none where there is none."""
+"""The demo's comparison of lake and source: it reports every difference, and no others."""
 
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -45,7 +45,7 @@ def test_the_order_of_rows_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "extra", "missing"),
+    ("other", "extra", "missing"),
     [
         (ROWS.replace(b'2,"",', b"2,,"), 1, 1),
         (ROWS.replace(b"1.50", b"1.51"), 1, 1),
@@ -55,9 +55,9 @@ def test_the_order_of_rows_makes_no_difference() -> None:
     ],
     ids=["null for empty", "a value", "a row more", "a row twice", "no rows"],
 )
-def test_a_difference_is_counted_and_shown(theirs: bytes, extra: int, missing: int) -> None:
-    said = describe_difference(parse_csv(ROWS, SCHEMA), parse_csv(theirs, SCHEMA), ["id"])
-    assert said.startswith(f"{extra} rows are in the lake only, {missing} in the source only")
+def test_a_difference_is_counted_and_shown(other: bytes, extra: int, missing: int) -> None:
+    text = describe_difference(parse_csv(ROWS, SCHEMA), parse_csv(other, SCHEMA), ["id"])
+    assert text.startswith(f"{extra} rows are in the lake only, {missing} in the source only")
 
 
 def test_an_op_with_another_checksum_is_counted() -> None:

@@ -1,4 +1,4 @@
-"""A demo wipes what a demo made, and nothing else."""
+"""The demo deletes the lake of a previous demo, and no other lake."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from ingest.common.errors import UsageError
 from ingest.demo.environment import prepare_environment, wipe_lake
 
 
-def _landed(lake: Path, source: str) -> None:
+def _fill(lake: Path, source: str) -> None:
     folder = lake / "raw" / "stream_positions" / "data" / "l1"
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"source": [source], "position": [1]}), folder / "1.parquet")
@@ -18,27 +18,27 @@ def _landed(lake: Path, source: str) -> None:
 
 def test_a_demos_lake_is_emptied(tmp_path: Path) -> None:
     wipe_lake(tmp_path / "lake")
-    _landed(tmp_path / "lake", "nyc")
+    _fill(tmp_path / "lake", "nyc")
     wipe_lake(tmp_path / "lake")
     assert not (tmp_path / "lake" / "raw").exists()
 
 
-def test_a_lake_that_no_demo_made_is_left_alone(tmp_path: Path) -> None:
-    _landed(tmp_path, "nyc")
+def test_a_lake_not_made_by_the_demo_is_not_deleted(tmp_path: Path) -> None:
+    _fill(tmp_path, "nyc")
     with pytest.raises(UsageError, match="not a demo's"):
         wipe_lake(tmp_path)
     assert (tmp_path / "raw").exists()
 
 
-def test_a_demos_lake_with_another_source_in_it_is_left_alone(tmp_path: Path) -> None:
+def test_a_demos_lake_with_another_source_is_not_deleted(tmp_path: Path) -> None:
     wipe_lake(tmp_path)
-    _landed(tmp_path, "shop")
+    _fill(tmp_path, "shop")
     with pytest.raises(UsageError, match="holds shop"):
         wipe_lake(tmp_path)
     assert (tmp_path / "raw").exists()
 
 
-def test_outside_of_a_project_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_does_not_start_outside_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
     with (

@@ -1,4 +1,4 @@
-"""Row keys of documents: equal exactly where MongoDB takes `_id`s for equal, whichever way they are read."""
+"""Row keys of documents: equal exactly for `_id`s that MongoDB compares as equal, whichever way they are decoded."""
 
 import random
 from collections.abc import Iterator
@@ -42,40 +42,40 @@ def _holders(inner: st.SearchStrategy[Value]) -> st.SearchStrategy[Value]:
 _values = st.recursive(st.one_of(_texts, _numbers, _others), _holders, max_leaves=5)
 
 
-def _members(of: Value) -> Iterator[tuple[bytes, Value]]:
-    for each in elements.elements(of[1]):
-        yield each.name, (each.kind, of[1][each.start : each.end])
+def _members(raw_value: Value) -> Iterator[tuple[bytes, Value]]:
+    for each in elements.elements(raw_value[1]):
+        yield each.name, (each.kind, raw_value[1][each.start : each.end])
 
 
-def _exact(of: Value) -> Decimal:
-    found = decode(elements.document([(b"n", of)]))["n"]
-    return found.to_decimal() if isinstance(found, Decimal128) else Decimal(found)
+def _exact(raw_value: Value) -> Decimal:
+    number = decode(elements.document([(b"n", raw_value)]))["n"]
+    return number.to_decimal() if isinstance(number, Decimal128) else Decimal(number)
 
 
-def equal(one: Value, other: Value) -> bool:
-    """Whether MongoDB takes two `_id`s for equal, as its server's comparison is described."""
-    kinds = {one[0], other[0]}
+def equal(first: Value, second: Value) -> bool:
+    """Whether MongoDB compares two `_id`s as equal, by the documented comparison of its server."""
+    kinds = {first[0], second[0]}
     if kinds <= {0x01, 0x10, 0x12, 0x13}:
-        left, right = _exact(one), _exact(other)
+        left, right = _exact(first), _exact(second)
         return left.is_nan() == right.is_nan() and (left.is_nan() or left == right)
     if kinds <= {0x02, 0x0E}:
-        return one[1] == other[1]
+        return first[1] == second[1]
     if len(kinds) > 1 or not kinds & {0x03, 0x04}:
-        return one == other
-    ours, theirs = list(_members(one)), list(_members(other))
-    return len(ours) == len(theirs) and all(
+        return first == second
+    first_members, second_members = list(_members(first)), list(_members(second))
+    return len(first_members) == len(second_members) and all(
         (kinds == {0x04} or name == named) and equal(left, right)
-        for (name, left), (named, right) in zip(ours, theirs, strict=True)
+        for (name, left), (named, right) in zip(first_members, second_members, strict=True)
     )
 
 
 @given(_values, _values)
-def test_keys_are_equal_exactly_where_mongodb_compares_values_equal(one: Value, other: Value) -> None:
-    assert (document_keys.row_key(one) == document_keys.row_key(other)) == equal(one, other)
+def test_keys_are_equal_exactly_where_mongodb_compares_values_equal(first: Value, second: Value) -> None:
+    assert (document_keys.row_key(first) == document_keys.row_key(second)) == equal(first, second)
 
 
 @given(st.lists(_values, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_a_key_is_the_same_read_by_itself_and_among_many(ids: list[Value], order: random.Random) -> None:
+def test_a_key_is_the_same_decoded_alone_and_in_a_batch(ids: list[Value], order: random.Random) -> None:
     ids = ids * (LEAST + 5)
     order.shuffle(ids)
     raw = [elements.document([(b"_id", each), (b"v", value("x"))]) for each in ids]
@@ -83,18 +83,18 @@ def test_a_key_is_the_same_read_by_itself_and_among_many(ids: list[Value], order
     assert DocumentBatch(raw[:1]).row_keys().to_pylist() == [document_keys.row_key(ids[0])]
 
 
-def test_keys_of_a_group_are_one_and_no_two_groups_share_one() -> None:
-    found = [{document_keys.row_key(each) for each in group} for group in GROUPS]
-    assert [len(each) for each in found] == [1] * len(GROUPS)
-    assert len(set().union(*found)) == len(GROUPS)
+def test_each_group_of_equal_ids_has_its_own_key() -> None:
+    keys = [{document_keys.row_key(each) for each in group} for group in GROUPS]
+    assert [len(each) for each in keys] == [1] * len(GROUPS)
+    assert len(set().union(*keys)) == len(GROUPS)
     raw = [elements.document([(b"_id", each)]) for group in GROUPS for each in group]
-    for many in (raw, raw * LEAST):
-        assert set(DocumentBatch(many).row_keys().to_pylist()) == set().union(*found)
+    for documents in (raw, raw * LEAST):
+        assert set(DocumentBatch(documents).row_keys().to_pylist()) == set().union(*keys)
 
 
-@pytest.mark.parametrize(("lookalike", "one"), WRAPPERS)
-def test_a_document_that_looks_like_a_value_has_a_key_of_its_own(lookalike: Value, one: Value) -> None:
-    assert document_keys.row_key(lookalike) != document_keys.row_key(one)
+@pytest.mark.parametrize(("lookalike", "wrapped"), WRAPPERS)
+def test_a_document_that_looks_like_a_value_has_its_own_key(lookalike: Value, wrapped: Value) -> None:
+    assert document_keys.row_key(lookalike) != document_keys.row_key(wrapped)
 
 
 PLAIN: list[tuple[Any, str]] = [
@@ -116,7 +116,7 @@ def test_a_key_is_extended_json_except_where_that_is_ambiguous(identifier: Value
     assert document_keys.row_key(identifier) == f"[{shown}]"
 
 
-def test_a_key_of_the_deepest_document_is_made() -> None:
+def test_a_document_of_the_maximum_depth_has_a_key() -> None:
     deep = value(1)
     for _ in range(200):
         deep = document((b"a", deep))
@@ -124,6 +124,6 @@ def test_a_key_of_the_deepest_document_is_made() -> None:
 
 
 @pytest.mark.parametrize("broken", [(0x42, b""), (0x02, b"\2\0\0\0a"), (0x08, b"\2"), (0x01, b"abc"), (0x05, b"\0")])
-def test_what_is_no_bson_has_no_key(broken: Value) -> None:
+def test_invalid_bson_has_no_key(broken: Value) -> None:
     with pytest.raises(InvalidBSON):
         document_keys.row_key(broken)

@@ -1,4 +1,4 @@
-"""Staging views of collections, by a sample of documents."""
+"""Staging views of collections, from a sample of documents."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,13 +20,13 @@ SHOP = MongoSource(name="shop", uri=SecretStr("mongodb://h/"), collections=("*.*
 
 
 def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]]) -> dict[str, str]:
-    """The text of each file by its name."""
+    """The text of each file by name."""
     views = document_views.staging_models(source, samples, Record())
     return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
 
 
-def sampled(*documents: dict[str, Any]) -> list[Field]:
-    return fields([parse(encode(each)) for each in documents])
+def sample_fields(*documents: dict[str, Any]) -> list[Field]:
+    return fields([parse(encode(sample_document)) for sample_document in documents])
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def sampled(*documents: dict[str, Any]) -> list[Field]:
         ([{f"k{n}": n for n in range(60)}], "text"),
     ],
 )
-def test_a_field_has_the_type_that_all_its_values_have(values: list[Any], kind: str) -> None:
-    assert sampled(*({"f": value} for value in values)) == [Field(("f",), kind)]
+def test_a_field_has_the_common_type_of_its_values(values: list[Any], kind: str) -> None:
+    assert sample_fields(*({"f": value} for value in values)) == [Field(("f",), kind)]
 
 
-def test_fields_of_nested_documents_are_columns_in_their_place() -> None:
-    found = sampled({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
-    assert [(each.path, each.kind) for each in found] == [
+def test_nested_fields_are_columns_in_document_order() -> None:
+    actual_fields = sample_fields({"a": {"b": {"c": 1}, "d": "x"}, "e": 1}, {"a": None, "f": True})
+    assert [(sample_document.path, sample_document.kind) for sample_document in actual_fields] == [
         (("a", "b", "c"), "long"),
         (("a", "d"), "string"),
         (("e",), "long"),
@@ -62,7 +62,7 @@ def test_fields_of_nested_documents_are_columns_in_their_place() -> None:
     ]
 
 
-def test_a_view_reads_by_macros_and_its_yml_says_what_is_in_it() -> None:
+def test_a_view_uses_macros_and_its_yml_describes_the_columns() -> None:
     files = staging_models(SHOP, {"shop.orders": [parse(encode({"_id": 1, "at": {"x": 0.5}, "select": "s"}))]})
     text = files["stg_shop__orders.sql"]
     assert "config(meta={'source': 'shop', 'table': 'shop.orders'})" in text
@@ -75,9 +75,9 @@ def test_a_view_reads_by_macros_and_its_yml_says_what_is_in_it() -> None:
     ]
 
 
-def test_names_that_meet_get_numbers_and_several_databases_are_named() -> None:
-    one = {"a": {"b": 1}, "a_b": 2}
-    files = staging_models(SHOP, {"x.t": [parse(encode(one))], "y.t": [parse(encode(one))]})
+def test_equal_names_get_numbers_and_several_databases_a_prefix() -> None:
+    first_shop = {"a": {"b": 1}, "a_b": 2}
+    files = staging_models(SHOP, {"x.t": [parse(encode(first_shop))], "y.t": [parse(encode(first_shop))]})
     assert sorted(files) == ["stg_shop__x__t.sql", "stg_shop__x__t.yml", "stg_shop__y__t.sql", "stg_shop__y__t.yml"]
     shown = {"a_b": ("a_b",), "a_b_2": ("a", "b")}
     assert parse_columns(files["stg_shop__x__t.sql"]) == shown
@@ -85,28 +85,28 @@ def test_names_that_meet_get_numbers_and_several_databases_are_named() -> None:
 
 def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> None:
     def written(collections: dict[str, dict[str, Any]]) -> dict[str, str]:
-        samples = {name: [parse(encode(each))] for name, each in collections.items()}
+        samples = {name: [parse(encode(sample_document))] for name, sample_document in collections.items()}
         views = document_views.staging_models(SHOP, samples, read_record(tmp_path))
         write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
         return {view.table: view.model for view in views}
 
     first = {"x.t": {"a": {"b": 1}}}
     assert written(first) == {"x.t": "stg_shop__t"}
-    # A second database, and a field whose name would come first.
+    # A second database, and a field whose name sorts first.
     both = {"x.t": {"a": {"b": 1}, "a_b": 2}, "y.t": {}}
     assert written(both) == {"x.t": "stg_shop__t", "y.t": "stg_shop__y__t"}
     text = (tmp_path / "stg_shop__t.sql").read_text()
     assert parse_columns(text) == {"a_b": ("a", "b"), "a_b_2": ("a_b",)}
-    # A collection whose short name is another one's long name.
+    # A collection whose short name is another collection's long name.
     assert written({"y.t": {}, "y.y__t": {}})["y.t"] == "stg_shop__y__t"
     assert written(first) == {"x.t": "stg_shop__t"}
 
 
-def test_documents_unfold_to_a_depth_and_what_is_below_stays_json() -> None:
-    deep: dict[str, Any] = {"leaf": 1}
+def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:
+    deep: dict[str, Any] = {"value": 1}
     for _ in range(100):
         deep = {"d": deep, "n": 1}
-    found = sampled(deep)
-    assert max(len(field.path) for field in found) == 32
-    (rest,) = (field for field in found if field.path == ("d",) * 32)
+    actual_fields = sample_fields(deep)
+    assert max(len(field.path) for field in actual_fields) == 32
+    (rest,) = (field for field in actual_fields if field.path == ("d",) * 32)
     assert rest.kind == "text"

@@ -1,4 +1,4 @@
-"""Documents as canonical Extended JSON, held against PyMongo's own; clusterTimes and tokens."""
+"""Documents as canonical Extended JSON, compared with PyMongo's output; clusterTimes and tokens."""
 
 import json
 import math
@@ -57,15 +57,15 @@ def test_a_double_has_the_shortest_text_that_reads_back(number: float) -> None:
     assert text == ("-Infinity" if number < 0 else "Infinity") if math.isinf(number) else text == repr(number)
 
 
-def test_a_string_that_looks_like_a_double_stays() -> None:
+def test_a_string_that_looks_like_a_double_is_unchanged() -> None:
     for text in ('"$numberDouble" : "1.50"', '{"$numberDouble":"1.50"}'):
         assert documents.parse(encode({"x": text})) == {"x": text}
     assert documents.parse(encode({"x": {"$numberDouble": "no number"}})) == {"x": {"$numberDouble": "no number"}}
 
 
-def test_columns_tell_null_from_absent() -> None:
-    found = DocumentBatch([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
-    assert found == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
+def test_null_and_absent_fields_are_distinguished() -> None:
+    rows = DocumentBatch([encode({"a": None, "b": 1}), encode({})]).columns().to_pylist()
+    assert rows == [[("a", None), ("b", '{"$numberInt":"1"}')], []]
 
 
 def _fields(raw: bytes) -> list[tuple[str, str | None]]:
@@ -74,10 +74,12 @@ def _fields(raw: bytes) -> list[tuple[str, str | None]]:
 
 
 def _same(raw: list[bytes]) -> None:
-    """They are read as `parse` reads each of them."""
-    found = DocumentBatch(raw)
-    assert found.columns().to_pylist() == [_fields(each) for each in raw]
-    assert found.row_keys().to_pylist() == [document_keys.row_key(elements.value(each, b"_id")) for each in raw]
+    """The batch decoder reads each of them as `parse` does."""
+    batch = DocumentBatch(raw)
+    assert batch.columns().to_pylist() == [_fields(raw_document) for raw_document in raw]
+    assert batch.row_keys().to_pylist() == [
+        document_keys.row_key(elements.value(raw_document, b"_id")) for raw_document in raw
+    ]
 
 
 _odd_names = st.text(st.characters(exclude_categories=["Cs"]), max_size=5).filter(lambda name: "\0" not in name)
@@ -110,13 +112,15 @@ _odd_values = st.one_of(
     ),
     st.randoms(use_true_random=False),
 )
-def test_many_documents_are_read_as_one_by_one(kinds: list[tuple[Any, dict[str, Any]]], order: random.Random) -> None:
+def test_a_batch_is_decoded_like_single_documents(
+    kinds: list[tuple[Any, dict[str, Any]]], order: random.Random
+) -> None:
     raw = [encode({"_id": key, **rest}, codec_options=_EXACT) for key, rest in kinds] * (LEAST + 5)
     order.shuffle(raw)
     _same(raw)
 
 
-def test_what_is_odd_is_read_by_itself_among_many() -> None:
+def test_unusual_documents_in_a_batch_are_decoded_alone() -> None:
     usual = encode({"_id": 1, "x": "abcd", "y": {"z": [1.5, "é"]}})
     twice = encode({"_id": 1, "x": 1, "y": 2}).replace(b"y", b"x")
     odd = [
@@ -133,7 +137,7 @@ def test_what_is_odd_is_read_by_itself_among_many() -> None:
 
 
 @pytest.mark.parametrize("cut", [b"\x10", b"\x02\xff\xff\xff\xff", b"\x05\xf0", b"\x0b"])
-def test_what_is_broken_is_an_error_of_bson(cut: bytes) -> None:
+def test_invalid_bson_is_an_error(cut: bytes) -> None:
     usual = encode({"_id": 1, "x": "abcd"})
     broken = encode({"_id": 1, "x": "abcdefgh"}).replace(
         b"\x02x\0\x09\0\0\0", (cut[:1] + b"x\0" + cut[1:]).ljust(7, b"\xff")
@@ -142,7 +146,7 @@ def test_what_is_broken_is_an_error_of_bson(cut: bytes) -> None:
         DocumentBatch([usual] * LEAST + [broken] * LEAST)
 
 
-# Its coefficient has more digits than the format allows, so it is zero.
+# Its coefficient has more digits than the format allows, so the value is zero.
 _OUTSIDE = Decimal128.from_bid(bytes.fromhex("225634b43f264e87c087adbe09edffdf"))
 ALIKE: list[tuple[list[Any], str]] = [
     ([1, Int64(1), 1.0, Decimal128("1"), Decimal128("1.00"), Decimal128("10E-1")], '{"$numberInt":"1"}'),
@@ -163,17 +167,17 @@ ALIKE: list[tuple[list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("identifiers", "spelled"), ALIKE, ids=[spelled for _, spelled in ALIKE])
-def test_row_keys_tell_values_apart_not_the_types_of_numbers(identifiers: list[Any], spelled: str) -> None:
-    found = {document_keys.row_key(elements.value(encode({"_id": each}), b"_id")) for each in identifiers}
-    assert found == {f"[{spelled}]"}
+def test_row_keys_distinguish_values_but_not_numeric_types(identifiers: list[Any], spelled: str) -> None:
+    keys = {document_keys.row_key(elements.value(encode({"_id": identifier}), b"_id")) for identifier in identifiers}
+    assert keys == {f"[{spelled}]"}
 
 
-def test_bytes_that_are_no_utf8_are_escaped() -> None:
+def test_invalid_utf8_bytes_are_escaped() -> None:
     raw = encode({"x": "abcd"}).replace(b"abcd", b"a\xff\xfed")
     assert documents.parse(raw) == {"x": r"a\xff\xfed"}
 
 
-def test_fields_beside_one_that_libbson_can_not_write_keep_their_types() -> None:
+def test_fields_next_to_one_unsupported_by_libbson_keep_their_types() -> None:
     symbol, text = (0x0E, b"\2\0\0\0x\0"), (0x02, b"\3\0\0\0a\xff\0")
     raw = elements.document([(b"_id", symbol), (b"x", text), (b"\xfe", symbol)])
     assert documents.parse(raw) == {"_id": {"$symbol": "x"}, "x": r"a\xff", r"\xfe": "x"}
@@ -181,18 +185,18 @@ def test_fields_beside_one_that_libbson_can_not_write_keep_their_types() -> None
     assert DocumentBatch([raw]).row_keys() == DocumentBatch([key]).row_keys()
 
 
-def test_a_document_that_only_looks_like_a_number_is_left_alone() -> None:
+def test_a_document_that_looks_like_a_number_is_unchanged() -> None:
     assert documents.parse(encode({"x": {"$numberDouble": " 1_0 "}})) == {"x": {"$numberDouble": " 1_0 "}}
 
 
 def test_positions_and_timestamps_are_the_same_numbers() -> None:
-    at = cluster_time.to_position(Timestamp(1_700_000_000, 7))
-    assert cluster_time.to_timestamp(at) == Timestamp(1_700_000_000, 7)
-    assert cluster_time.token_position(f"82{at:016X}2B0429296E1404") == at
-    assert cluster_time.format_position(at) == "2023-11-14T22:13:20Z+7"
+    position = cluster_time.to_position(Timestamp(1_700_000_000, 7))
+    assert cluster_time.to_timestamp(position) == Timestamp(1_700_000_000, 7)
+    assert cluster_time.token_position(f"82{position:016X}2B0429296E1404") == position
+    assert cluster_time.format_position(position) == "2023-11-14T22:13:20Z+7"
 
 
 @pytest.mark.parametrize("token", [None, "81" + "0" * 16, "82", b"82"])
-def test_what_is_no_token_of_a_known_form_is_refused(token: object) -> None:
+def test_a_token_of_an_unknown_form_is_refused(token: object) -> None:
     with pytest.raises(ValueError, match="not a resume token"):
         cluster_time.token_position(token)

@@ -1,4 +1,4 @@
-"""BSON by its bytes, held against PyMongo."""
+"""BSON elements by their bytes, compared with PyMongo."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from bson.datetime_ms import DatetimeMS
 
 from ingest.sources.mongodb.bson import documents, elements
 
-# One of each type that a document can have, DBPointer, undefined and symbol put in by hand.
+# One element of each type; DBPointer, undefined and symbol are written by hand.
 EVERYTHING: dict[str, Any] = {
     "double": 1.5,
     "string": "ä\0b",
@@ -39,20 +39,20 @@ def _with(document: bytes, more: bytes) -> bytes:
     return (len(content) + 5).to_bytes(4, "little") + content + b"\0"
 
 
-def test_each_element_is_found_and_ends_where_the_next_begins() -> None:
+def test_elements_are_contiguous_and_complete() -> None:
     document = _with(encode(EVERYTHING), _OLD_TYPES)
-    found = list(elements.elements(document))
-    assert [each.name.decode() for each in found] == [*EVERYTHING, "undefined", "pointless", "pointer"]
-    assert found[-1].end == len(document) - 1
-    rest = b"".join(bytes([e.kind]) + e.name + b"\0" + document[e.start : e.end] for e in found)
+    actual = list(elements.elements(document))
+    assert [element.name.decode() for element in actual] == [*EVERYTHING, "undefined", "pointless", "pointer"]
+    assert actual[-1].end == len(document) - 1
+    rest = b"".join(bytes([e.kind]) + e.name + b"\0" + document[e.start : e.end] for e in actual)
     assert rest == document[4:-1]
 
 
-def test_a_condition_has_the_bytes_that_were_there() -> None:
+def test_a_query_by_id_has_the_original_bytes() -> None:
     odd = encode({"_id": "abcd"}).replace(b"abcd", b"a\xffcd")
     twice = _with(encode({}), b"\x03_id\0" + _with(encode({"a": 1}), b"\x10a\0\x02\0\0\0"))
-    given = [odd, twice, *(encode({"k": 1, "_id": value}) for value in EVERYTHING.values())]
-    values = [elements.value(each, b"_id") for each in given]
+    documents = [odd, twice, *(encode({"k": 1, "_id": value}) for value in EVERYTHING.values())]
+    values = [elements.value(raw_document, b"_id") for raw_document in documents]
     _, condition = elements.value(bytes(elements.one_of(values).raw), b"_id")
     _, array = elements.value(condition, b"$in")
     assert elements.fields(array) == {str(place).encode(): value for place, value in enumerate(values)}

@@ -1,4 +1,4 @@
-"""Errors of the environment become one short line that names the folder; all others are left alone."""
+"""Errors of the environment become one short line with the folder; other errors are unchanged."""
 
 import errno
 import os
@@ -8,7 +8,7 @@ import pytest
 from ingest.common.environment_errors import unavailable, unavailable_text
 from ingest.common.errors import Failure, Unavailable
 
-# As pyarrow, Java, Hadoop, SQLite and Iceberg print them, cut to the lines that matter.
+# As pyarrow, Java, Hadoop, SQLite and Iceberg print them, shortened to the relevant lines.
 TEXTS = {
     "java.io.IOException: No space left on device\n\tat java.base/sun.nio.ch.FileDispatcherImpl.write0": "no space",
     "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device": "no space",
@@ -25,26 +25,26 @@ TEXTS = {
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_of_the_environment_are_recognised(text: str) -> None:
-    found = unavailable_text(text, "the lake")
-    assert found is not None
-    assert TEXTS[text] in found.what
+    actual = unavailable_text(text, "the lake")
+    assert actual is not None
+    assert TEXTS[text] in actual.what
 
 
-def test_the_folder_next_to_the_match_is_named_else_that_of_the_caller() -> None:
+def test_the_folder_comes_from_the_text_or_from_the_caller() -> None:
     text = "Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)"
-    for said, where in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
-        found = unavailable_text(said, "the lake")
-        assert found is not None
-        assert found.where == where
+    for message, location in ((text, "file:/lake/raw"), ("No space left on device\n\tat /java/io", "the lake")):
+        actual = unavailable_text(message, "the lake")
+        assert actual is not None
+        assert actual.where == location
 
 
-def test_the_number_of_an_os_error_decides_and_its_folder_is_named() -> None:
+def test_an_os_error_is_recognised_by_its_number_and_has_a_folder() -> None:
     error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/lake/raw/data/4711.parquet")
     assert str(unavailable(error, "elsewhere")) == "no space is left on the disk: /lake/raw/data. Free space there."
     error = OSError(errno.EACCES, "Failed to open local file '/lake/raw/x.parquet'. Detail: Permission denied")
-    found = unavailable(error, "elsewhere")
-    assert found is not None
-    assert found.where == "/lake/raw"
+    actual = unavailable(error, "elsewhere")
+    assert actual is not None
+    assert actual.where == "/lake/raw"
 
 
 @pytest.mark.parametrize(
@@ -56,10 +56,10 @@ def test_the_number_of_an_os_error_decides_and_its_folder_is_named() -> None:
         Failure("permission denied for table t"),
     ],
 )
-def test_other_errors_are_not_of_the_environment(error: Exception) -> None:
+def test_other_errors_are_not_environment_errors(error: Exception) -> None:
     assert unavailable(error, "the lake") is None
 
 
-def test_an_error_that_is_unavailable_already_is_returned_as_it_is() -> None:
+def test_an_unavailable_error_is_returned_unchanged() -> None:
     error = Unavailable("no primary answers", "db:27017")
     assert unavailable(error, "the lake") is error

@@ -1,4 +1,4 @@
-"""Errors are one line, say what to do, and never show a secret."""
+"""Errors are one line, say what to do, and never contain a secret."""
 
 import pickle
 
@@ -27,7 +27,7 @@ from ingest.common.errors import Failure, TidemarkError, UsageError, printable, 
         ("a message: without any", "a message: without any"),
     ],
 )
-def test_passwords_are_replaced_wherever_they_stand(text: str, shown: str) -> None:
+def test_passwords_are_replaced_anywhere_in_a_text(text: str, shown: str) -> None:
     assert redact(text) == shown
 
 

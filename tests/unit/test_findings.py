@@ -1,4 +1,4 @@
-"""How findings are printed for a person and for a program."""
+"""How check results are printed, as text and as JSON."""
 
 import json
 
@@ -20,8 +20,8 @@ SHOP = with_source(
 
 
 def test_subjects_come_first_aligned_and_grouped() -> None:
-    found = [*SHOP, Finding("ok", "1 of 1 are valid", "definitions", group="definitions")]
-    assert [click.unstyle(line) for line in format_findings(found)] == [
+    findings = [*SHOP, Finding("ok", "1 of 1 are valid", "definitions", group="definitions")]
+    assert [click.unstyle(line) for line in format_findings(findings)] == [
         "source shop",
         "  ok       db:5432/shop                                  PostgreSQL 17.2",
         "  warning  table public.audit_log                        it has no primary key",
@@ -37,10 +37,12 @@ def test_subjects_come_first_aligned_and_grouped() -> None:
 
 
 def test_no_name_forges_a_line_and_no_password_is_shown() -> None:
-    found = with_source("shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")])
-    shown = [click.unstyle(line) for line in format_findings(found)]
+    findings = with_source(
+        "shop", [Finding("error", "of postgres://me:secret@db", "source shop, table public.a\n  ok b")]
+    )
+    shown = [click.unstyle(line) for line in format_findings(findings)]
     assert shown[1] == "  error    table public.a\\n  ok b  of postgres://me:***@db"
-    assert json.loads(found[0].to_json()) == {
+    assert json.loads(findings[0].to_json()) == {
         "level": "error",
         "source": "shop",
         "subject": "table public.a\n  ok b",

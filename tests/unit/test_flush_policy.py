@@ -1,4 +1,4 @@
-"""When a stream writer commits its open batch, as a table of cases (rules T4, W5)."""
+"""When a stream writer commits its open batch, as a table of cases (design rules T4, W5)."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ BUSY = {"is_committer_idle": False}
         pytest.param({**SMALL, "age": 1.0}, True, id="small and old"),
         pytest.param({**SMALL, "crosses_target": True}, True, id="small, and the target is reached"),
         pytest.param(
-            {**SMALL, "is_position_requested": True, "position_age": 9.0}, False, id="the position waits for it"
+            {**SMALL, "is_position_requested": True, "position_age": 9.0}, False, id="the position waits for the batch"
         ),
         pytest.param({**SMALL, "has_advanced": False, "age": 1.0}, True, id="old, of an unfinished transaction"),
         pytest.param({**SMALL, **BUSY, "age": 9.0}, False, id="old, but the committer is busy"),
@@ -52,5 +52,5 @@ BUSY = {"is_committer_idle": False}
         pytest.param({"is_position_requested": True, "position_age": 9.0}, False, id="the position is the last one"),
     ],
 )
-def test_a_batch_is_committed_when(state: dict[str, Any], expected: bool) -> None:
+def test_a_batch_is_committed_by_size_age_and_position(state: dict[str, Any], expected: bool) -> None:
     assert should_flush(FlushState(**{**vars(EMPTY), **state}), SETTINGS) is expected

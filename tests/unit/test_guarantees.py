@@ -1,4 +1,4 @@
-"""docs/guarantees.md names tests that are there and in `make test`; no test is left out of that without a reason."""
+"""docs/guarantees.md names existing tests of `make test`; every excluded test has a reason."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "guarantees.md"
 
 
 def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
-    """(guarantee, pages that state it, its tests) of each row of the page's tables of three columns."""
+    """(guarantee, pages that state it, its tests) of each row of the page's three-column tables."""
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
     return [
         (cells[0], re.findall(r"\]\(([^)#]*)", cells[1]), re.findall(r"`(tests/[^`]*)`", cells[2]))
@@ -24,7 +24,7 @@ def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
 def test_every_guarantee_has_a_test_in_make_test() -> None:
     rows = guarantees(PAGE.read_text())
     assert len(rows) > 50
-    assert [found for _, _, tests in rows for named in tests if (found := marks.problem(named))] == []
+    assert [problem for _, _, tests in rows for named in tests if (problem := marks.problem(named))] == []
     assert '$(PYTEST) $(PARALLEL) -m "not slow"' in (ROOT / "Makefile").read_text()
 
 
@@ -57,7 +57,7 @@ def test_numbers(n): ...
 
 
 @pytest.mark.parametrize(
-    ("named", "told"),
+    ("named", "expected"),
     [
         ("test_plain", None),
         ("test_plai", "does not exist"),
@@ -71,18 +71,18 @@ def test_numbers(n): ...
         ("test_numbers[2]", "is marked slow"),
     ],
 )
-def test_what_is_missing_or_left_out_is_told(tmp_path: Path, named: str, told: str | None) -> None:
+def test_a_missing_or_excluded_test_is_reported(tmp_path: Path, named: str, expected: str | None) -> None:
     (tmp_path / "sample.py").write_text(SAMPLE)
-    found = marks.problem(f"sample.py::{named}", tmp_path)
-    assert told in found if told and found else found == told
+    actual = marks.problem(f"sample.py::{named}", tmp_path)
+    assert expected in actual if expected and actual else actual == expected
 
 
 @pytest.mark.parametrize(
     "mark", ["pytest.mark.slow", "pytest.mark.slow()", "pytest.mark.slow(reason='')", "[pytest.mark.slow]"]
 )
-def test_a_mark_without_a_reason_is_found(tmp_path: Path, mark: str) -> None:
+def test_a_mark_without_a_reason_is_reported(tmp_path: Path, mark: str) -> None:
     file = tmp_path / "sample.py"
     file.write_text(f"import pytest\n\npytestmark = {mark}\ndef test_it(): ...\n")
-    found = marks.read(file)
-    assert found.unreasoned == [3]
-    assert found.tests["test_it"].slow
+    marks_of_file = marks.read(file)
+    assert marks_of_file.unreasoned == [3]
+    assert marks_of_file.tests["test_it"].slow

@@ -1,11 +1,11 @@
-"""Commits that lose races."""
+"""Retries of conflicting commits."""
 
 from pyspark.errors import PySparkException
 
 from ingest.lake.iceberg_commit import retry_on_conflict
 
 
-def test_a_lost_race_is_run_again_however_long_it_took() -> None:
+def test_a_conflicting_commit_is_retried_whatever_its_duration() -> None:
     lost = [PySparkException("Found conflicting files"), PySparkException("CommitFailedException")]
 
     def work() -> None:

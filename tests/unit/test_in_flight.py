@@ -1,4 +1,4 @@
-"""How far writers are: work in flight, what others announce, what all have persisted."""
+"""Positions of writers: work in flight, announcements of others, and the persisted position of all."""
 
 from collections.abc import Iterable
 
@@ -15,109 +15,109 @@ READER = 0
 
 
 def in_flight(*work: int, position: int = 7) -> InFlight:
-    mine = InFlight(position)
-    mine.begin(work)
-    return mine
+    work_in_flight = InFlight(position)
+    work_in_flight.begin(work)
+    return work_in_flight
 
 
 def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
-    mine = in_flight(8, 9, 10, 11)
+    work_in_flight = in_flight(8, 9, 10, 11)
     moved = []
-    for one in (9, 8, 11, 10):
-        mine.finish([one])
-        moved.append(mine.position)
+    for number in (9, 8, 11, 10):
+        work_in_flight.finish([number])
+        moved.append(work_in_flight.position)
     assert moved == [7, 9, 9, 11]
-    assert mine.idle
+    assert work_in_flight.idle
 
 
-def test_a_keepalive_does_not_overtake_what_is_still_to_be_landed() -> None:
-    mine = in_flight(10, 20)
-    mine.keepalive(25)
-    mine.finish([20])
-    assert mine.position == 7
-    mine.finish([10])
-    assert mine.position == 25
+def test_a_keepalive_does_not_overtake_uncommitted_events() -> None:
+    work_in_flight = in_flight(10, 20)
+    work_in_flight.keepalive(25)
+    work_in_flight.finish([20])
+    assert work_in_flight.position == 7
+    work_in_flight.finish([10])
+    assert work_in_flight.position == 25
 
 
 def test_a_keepalive_moves_an_idle_writer() -> None:
-    mine = InFlight(7)
-    mine.keepalive(25)
-    assert mine.position == 25
-    assert mine.idle
+    work_in_flight = InFlight(7)
+    work_in_flight.keepalive(25)
+    assert work_in_flight.position == 25
+    assert work_in_flight.idle
 
 
-def test_a_keepalive_that_is_not_behind_all_that_was_begun_says_nothing() -> None:
-    mine = in_flight(10)
-    mine.keepalive(10)
-    assert mine.position == 7
-    mine.finish([10])
-    mine.keepalive(9)
-    assert mine.position == 10
+def test_a_keepalive_with_earlier_work_in_flight_is_ignored() -> None:
+    work_in_flight = in_flight(10)
+    work_in_flight.keepalive(10)
+    assert work_in_flight.position == 7
+    work_in_flight.finish([10])
+    work_in_flight.keepalive(9)
+    assert work_in_flight.position == 10
 
 
-def test_work_on_its_way_holds_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.begin([9])
-    mine.finish([9])
-    assert (mine.position, mine.idle) == (7, False)
-    mine.arrived(7, [8])
-    assert mine.position == 7
-    mine.finish([8])
-    assert (mine.position, mine.idle) == (9, True)
+def test_expected_work_blocks_the_position() -> None:
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.begin([9])
+    work_in_flight.finish([9])
+    assert (work_in_flight.position, work_in_flight.idle) == (7, False)
+    work_in_flight.arrived(7, [8])
+    assert work_in_flight.position == 7
+    work_in_flight.finish([8])
+    assert (work_in_flight.position, work_in_flight.idle) == (9, True)
 
 
-def test_work_that_never_came_releases_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.begin([9])
-    mine.finish([9])
-    mine.arrived(7, [])
-    assert (mine.position, mine.idle) == (9, True)
+def test_cancelled_work_releases_the_position() -> None:
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.begin([9])
+    work_in_flight.finish([9])
+    work_in_flight.arrived(7, [])
+    assert (work_in_flight.position, work_in_flight.idle) == (9, True)
 
 
-def test_the_slower_of_two_that_are_on_their_way_holds_the_position() -> None:
-    mine = InFlight(7)
-    mine.expect(7)
-    mine.expect(8)
-    mine.arrived(8, [10])
-    mine.finish([10])
-    assert mine.position == 7
-    mine.arrived(7, [])
-    assert mine.position == 10
+def test_the_slower_of_two_expected_works_blocks_the_position() -> None:
+    work_in_flight = InFlight(7)
+    work_in_flight.expect(7)
+    work_in_flight.expect(8)
+    work_in_flight.arrived(8, [10])
+    work_in_flight.finish([10])
+    assert work_in_flight.position == 7
+    work_in_flight.arrived(7, [])
+    assert work_in_flight.position == 10
 
 
 @pytest.mark.parametrize("again", [7, 8, 9])
-def test_work_is_not_begun_twice_nor_behind_the_position(again: int) -> None:
-    mine = in_flight(8, 9)
-    mine.finish([9])
+def test_work_is_not_started_twice_or_below_the_position(again: int) -> None:
+    work_in_flight = in_flight(8, 9)
+    work_in_flight.finish([9])
     with pytest.raises(ValueError, match=f"^{again} has already begun"):
-        mine.begin([again])
+        work_in_flight.begin([again])
 
 
 @pytest.mark.parametrize("wrong", [7, 9, 10])
-def test_only_what_is_in_flight_is_finished(wrong: int) -> None:
-    mine = in_flight(8, 9)
-    mine.finish([9])
+def test_only_work_in_flight_can_be_finished(wrong: int) -> None:
+    work_in_flight = in_flight(8, 9)
+    work_in_flight.finish([9])
     with pytest.raises(ValueError, match=f"{wrong} is not in flight"):
-        mine.finish([8, wrong])
-    assert mine.position == 7
+        work_in_flight.finish([8, wrong])
+    assert work_in_flight.position == 7
 
 
 @given(st.data(), st.lists(st.integers(1, 60), unique=True, min_size=1, max_size=25))
 def test_the_position_is_the_highest_with_nothing_unfinished_below(data: st.DataObject, work: list[int]) -> None:
-    mine = in_flight(*work, position=0)
+    work_in_flight = in_flight(*work, position=0)
     unfinished = set(work)
-    for one in data.draw(st.permutations(work)):
-        before = mine.position
-        mine.finish([one])
-        unfinished.remove(one)
-        assert mine.position >= before
-        assert mine.position == max((w for w in work if w < min(unfinished, default=61)), default=0)
-    assert mine.idle
+    for number in data.draw(st.permutations(work)):
+        before = work_in_flight.position
+        work_in_flight.finish([number])
+        unfinished.remove(number)
+        assert work_in_flight.position >= before
+        assert work_in_flight.position == max((w for w in work if w < min(unfinished, default=61)), default=0)
+    assert work_in_flight.idle
 
 
-# --- Writers: all of a stream ----------------------------------------------------------------------
+# --- Writers: all writers of a stream ---------------------------------------------------------------
 
 
 def reader(stored: dict[int, int], rows: Iterable[tuple[int, int]] = ()) -> Writers:
@@ -125,11 +125,11 @@ def reader(stored: dict[int, int], rows: Iterable[tuple[int, int]] = ()) -> Writ
 
 
 def persisted_after(state: Writers, *announced: tuple[int, int]) -> list[int]:
-    found = [state.persisted]
+    positions = [state.persisted]
     for writer, position in announced:
         state.advance(writer, position)
-        found.append(state.persisted)
-    return found
+        positions.append(state.persisted)
+    return positions
 
 
 def test_ids_without_a_gap_are_persisted_past_the_slowest_writer() -> None:
@@ -137,35 +137,35 @@ def test_ids_without_a_gap_are_persisted_past_the_slowest_writer() -> None:
     assert persisted_after(reader({1: 3, 2: 5}), *announced) == [3, 6, 7, 7, 9, 9, 11]
 
 
-def test_rows_that_are_there_at_the_start_close_gaps() -> None:
+def test_rows_present_at_the_start_close_gaps() -> None:
     assert reader({1: 3, 2: 3}, [(2, 5), (1, 4), (2, 7)]).persisted == 5
 
 
-def test_a_stalled_writer_holds_the_stream_and_no_more() -> None:
+def test_a_stalled_writer_blocks_only_its_own_stream() -> None:
     state = reader({1: 3, 2: 5, 3: 5})
     assert persisted_after(state, (2, 20), (3, 21), (2, 30)) == [3, 3, 3, 3]
     assert (state.current(2), state.current(1)) == (30, 3)
     assert persisted_after(state, (1, 25)) == [3, 21]
 
 
-def test_an_announcement_that_comes_late_changes_nothing() -> None:
+def test_a_late_announcement_changes_nothing() -> None:
     assert persisted_after(reader({1: 3, 2: 5}), (1, 9), (1, 4), (2, 4)) == [3, 5, 5, 5]
 
 
-def test_an_echo_of_ones_own_announcement_changes_nothing() -> None:
+def test_an_echo_of_the_writers_own_announcement_changes_nothing() -> None:
     state = Writers(1, [1, 2], {1: 3, 2: 3})
     state.advance(1, 9)
     assert (state.positions, state.current(1)) == ({1: 3, 2: 3}, 3)
 
 
 def writing(*ids: int) -> Writers:
-    """Writer 1 of 1 and 2, both at 3, with `ids` in flight."""
+    """Writer 1 of writers 1 and 2, both at 3, with `ids` in flight."""
     state = Writers(1, [1, 2], {1: 3, 2: 3})
     state.arrived(state.expect(), ids)
     return state
 
 
-def test_own_work_holds_the_stream_however_far_the_others_are() -> None:
+def test_own_work_blocks_the_stream_whatever_the_others_positions() -> None:
     state = writing(5)
     state.advance(2, 9)
     assert (state.persisted, state.current(1)) == (3, 3)
@@ -173,13 +173,13 @@ def test_own_work_holds_the_stream_however_far_the_others_are() -> None:
     assert (state.persisted, state.current(1)) == (9, 9)
 
 
-def test_ids_without_a_gap_move_a_busy_writer_too() -> None:
+def test_ids_without_a_gap_also_move_a_busy_writer() -> None:
     state = writing(5)
     state.advance(2, 4)
     assert (state.persisted, state.current(1), state.positions) == (4, 4, {1: 3, 2: 4})
 
 
-def test_a_writer_that_nobody_told_of_counts_from_then_on() -> None:
+def test_an_unannounced_writer_counts_from_its_first_announcement() -> None:
     state = reader({1: 5})
     assert state.current(9) == 5
     state.advance(9, 7)
@@ -187,7 +187,7 @@ def test_a_writer_that_nobody_told_of_counts_from_then_on() -> None:
     assert (state.positions, state.persisted) == ({1: 20, 9: 7}, 7)
 
 
-def test_a_reader_has_no_ids_of_its_own() -> None:
+def test_a_reader_has_no_own_ids() -> None:
     state = reader({1: 3, 2: 5})
     assert state.minimal_local() == 3
     for call in (state.expect, state.announcement, lambda: state.arrived(5), lambda: state.finish([6])):
@@ -195,7 +195,7 @@ def test_a_reader_has_no_ids_of_its_own() -> None:
             call()
 
 
-def test_positions_are_where_they_were_put_whatever_is_done_to_the_copy() -> None:
+def test_positions_are_unaffected_by_changes_of_a_copy() -> None:
     state = Writers(1, [1, 2], {1: 3, 2: 5})
     state.positions.clear()
     assert state.positions == {1: 3, 2: 5}
@@ -205,7 +205,7 @@ def test_positions_are_where_they_were_put_whatever_is_done_to_the_copy() -> Non
     st.dictionaries(st.integers(1, 3), st.integers(0, 9), min_size=1),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 30)), max_size=20),
 )
-def test_what_is_persisted_never_falls_and_is_never_below_the_slowest(
+def test_the_persisted_position_never_falls_below_the_slowest_writer(
     stored: dict[int, int], announced: list[tuple[int, int]]
 ) -> None:
     state = reader(stored)

@@ -1,4 +1,4 @@
-"""The models that pages show are found, and linted as the project's own."""
+"""The models in the documentation are found and linted like the project's own."""
 
 from pathlib import Path
 
@@ -30,17 +30,17 @@ f"{{"
 """
 
 
-def test_models_are_found_in_blocks_of_either_kind_and_nothing_else_is() -> None:
+def test_only_models_are_found_in_blocks_of_both_kinds() -> None:
     assert [(first, text.splitlines()[-1]) for first, text in samples(PAGE)] == [
         (7, "select ID from {{ ref('t') }}"),
         (13, "select id from {{ ref('t') }} where true"),
     ]
 
 
-def test_what_is_wrong_with_a_model_is_told_with_its_line() -> None:
+def test_an_error_in_a_model_is_reported_with_its_line() -> None:
     linter = Linter(config=FluffConfig.from_path(str(PROJECT)))
-    found = [line.split(" ")[:2] for line in problems("page.md", PAGE, linter)]
-    assert found == [["page.md:8:", "CP02"], ["page.md:13:", "LT14"]]
+    actual = [line.split(" ")[:2] for line in problems("page.md", PAGE, linter)]
+    assert actual == [["page.md:8:", "CP02"], ["page.md:13:", "LT14"]]
 
 
 def test_the_pages_of_the_project_show_models() -> None:

@@ -1,4 +1,4 @@
-"""A problem that repeats is logged when it begins, then less and less often, and when it is over."""
+"""A repeated problem is logged when it begins, then less often, and when it is over."""
 
 import logging
 
@@ -25,7 +25,7 @@ def test_a_problem_each_second_for_ten_minutes_is_logged_six_times(caplog: pytes
     ]
 
 
-def test_another_problem_is_logged_at_once_and_an_end_only_after_one(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_new_problem_is_logged_at_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
     repeats = Repeats(logging.getLogger("ingest.test"), lambda: 0.0)
     with caplog.at_level(logging.INFO):
         repeats.over("nothing was wrong")
@@ -48,7 +48,7 @@ def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "are_same"),
+    ("first", "second", "are_same"),
     [
         (
             "Lost task 0.0 in stage 345.0 (TID 612) (host executor driver): SparkArithmeticException: [DIVIDE_BY_ZERO]",
@@ -67,11 +67,11 @@ def test_a_state_is_logged_when_it_has_changed(caplog: pytest.LogCaptureFixture)
         ("slot tidemark_shop_2 is lost", "slot tidemark_shop_3 is lost", False),
     ],
 )
-def test_a_problem_is_the_same_though_numbers_of_its_attempts_differ(one: str, other: str, are_same: bool) -> None:
-    assert (message_pattern(one) == message_pattern(other)) == are_same
+def test_a_problem_is_the_same_despite_other_attempt_numbers(first: str, second: str, are_same: bool) -> None:
+    assert (message_pattern(first) == message_pattern(second)) == are_same
 
 
-def test_an_error_of_spark_that_names_another_stage_each_time_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_spark_error_is_logged_once_despite_other_stage_numbers(caplog: pytest.LogCaptureFixture) -> None:
     repeats = Repeats(logging.getLogger("ingest.test"), lambda: 0.0)
     for stage in range(5):
         repeats.occurred(f"totals: Task 0 in stage {stage}.0 failed 1 times: [DIVIDE_BY_ZERO]", logging.ERROR)

@@ -1,4 +1,4 @@
-"""Every macro that others may call says in a comment what it is; names that begin with _ are of their file."""
+"""Every public macro has a comment; macros whose names begin with _ are private to their file."""
 
 import re
 from pathlib import Path
@@ -12,9 +12,9 @@ DEFINED = re.compile(r"(?P<comment>-?#\}\s*)?\{%-?\s*(?:macro|materialization) (
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_macros_are_documented(file: Path) -> None:
-    found = list(DEFINED.finditer(file.read_text()))
-    assert found
-    assert [match["name"] for match in found if not match["comment"] and not match["name"].startswith("_")] == []
+    definitions = list(DEFINED.finditer(file.read_text()))
+    assert definitions
+    assert [match["name"] for match in definitions if not match["comment"] and not match["name"].startswith("_")] == []
 
 
 def test_names_with_an_underscore_are_not_used_elsewhere() -> None:

@@ -1,4 +1,4 @@
-"""`make shell`: the commands work as README.md writes them."""
+"""`make shell`: the commands work as written in README.md."""
 
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ PROJECT = Path(__file__).parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with links to this one's files and environment."""
+    """A project with links to the files and the environment of this one."""
     for name in ("Makefile", "dbt_project.yml", "profiles.yml", "profiles", "macros", "models"):
         (tmp_path / name).symlink_to(PROJECT / name)
     shutil.copytree(PROJECT / "tests/data_tests", tmp_path / "tests/data_tests")
@@ -21,7 +21,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def make_shell(folder: Path, shell: str, commands: str) -> subprocess.CompletedProcess[str]:
-    """Runs `make shell` with piped commands and the environment of a new user; `make setup` has run already."""
+    """Runs `make shell` with piped commands and the environment of a new user; `make setup` has already run."""
     return subprocess.run(
         ["make", "-s", "-o", "setup", "shell"],
         cwd=folder,
@@ -50,7 +50,7 @@ def test_commands_dbts_profile_and_java_are_found(folder: Path) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_it_is_the_users_shell_and_a_command_that_fails_is_a_failure(folder: Path) -> None:
+def test_make_shell_runs_the_users_shell_and_returns_its_failure(folder: Path) -> None:
     done = make_shell(folder, "/bin/sh", 'echo "$0 $MAKELEVEL"; command -v tidemark; exit 3')
     assert done.stdout.splitlines() == ["/bin/sh ", f"{folder}/.venv/bin/tidemark"]
     assert done.returncode != 0

@@ -1,4 +1,4 @@
-"""The list of `make mutants` fits the code: it names lines that are there once, and tests of `make test`."""
+"""The faults of `make mutants` fit the code: each line exists once, and each test is in `make test`."""
 
 import ast
 import re
@@ -14,7 +14,7 @@ FAULTS = read()
 LEAST = 30
 
 
-def test_there_are_enough_faults_with_names_of_their_own() -> None:
+def test_there_are_enough_faults_with_unique_ids() -> None:
     assert len(FAULTS) >= LEAST
     assert len({fault.id for fault in FAULTS}) == len(FAULTS)
 
@@ -42,20 +42,20 @@ def test_the_tests_of_a_fault_are_in_make_test(fault: Fault) -> None:
 FAULT = Fault("x", "P1", "A rule.", "a.py", "a < b", "a <= b", ("tests/unit/test_mutants.py",))
 
 
-def test_a_line_is_changed_where_it_stands() -> None:
+def test_a_line_is_replaced_in_its_place() -> None:
     assert FAULT.applied("if x:\n    a < b\na < b or c\n") == "if x:\n    a <= b\na < b or c\n"
 
 
 @pytest.mark.parametrize("text", ["", "a < b or c", "a < b\n  a < b\n"])
-def test_a_line_that_is_not_there_once_is_stale(text: str) -> None:
+def test_a_line_that_does_not_occur_exactly_once_is_stale(text: str) -> None:
     with pytest.raises(Stale, match=r"found (0|2) times: a < b"):
         FAULT.applied(text)
 
 
-@pytest.mark.parametrize(("only", "found"), [([], 2), (["P1"], 1), (["y"], 1), (["x", "y"], 2), (["P11"], 0)])
-def test_faults_are_chosen_by_id_or_rule(only: list[str], found: int) -> None:
+@pytest.mark.parametrize(("only", "count"), [([], 2), (["P1"], 1), (["y"], 1), (["x", "y"], 2), (["P11"], 0)])
+def test_faults_are_chosen_by_id_or_rule(only: list[str], count: int) -> None:
     other = Fault("y", "P2", *("",) * 4, ())
-    assert len(chosen([FAULT, other], only)) == found
+    assert len(chosen([FAULT, other], only)) == count
 
 
 @pytest.mark.parametrize(
@@ -69,5 +69,5 @@ def test_faults_are_chosen_by_id_or_rule(only: list[str], found: int) -> None:
         (5, "", Outcome(problem="pytest ended with 5: ")),
     ],
 )
-def test_only_a_test_that_fails_has_noticed_a_fault(code: int, output: str, expected: Outcome) -> None:
+def test_only_a_failed_test_has_detected_a_fault(code: int, output: str, expected: Outcome) -> None:
     assert outcome(code, output) == expected

@@ -1,4 +1,4 @@
-"""What an open batch holds: events in row groups of a bounded size, and a position (rules T4, W1)."""
+"""The content of an open batch: events in row groups of a bounded size, and a position (design rules T4, W1)."""
 
 from pathlib import Path
 
@@ -12,12 +12,12 @@ from ingest.stream.open_batch import OpenBatch
 from tests.unit.stream_parts import MEBIBYTE, START, events
 
 
-def opened(folder: Path) -> OpenBatch:
+def new_batch(folder: Path) -> OpenBatch:
     return OpenBatch(START, lambda: Folder(str(folder)))
 
 
-def test_a_new_batch_is_empty_and_makes_no_file(tmp_path: Path) -> None:
-    batch = opened(tmp_path / "data")
+def test_a_new_batch_is_empty_and_has_no_file(tmp_path: Path) -> None:
+    batch = new_batch(tmp_path / "data")
     assert (batch.is_empty, batch.has_advanced, batch.size, batch.age()) == (True, False, 0, 0.0)
     batch.add(events(0, 20))
     assert (batch.is_empty, batch.has_advanced, batch.size, batch.age()) == (False, True, 0, 0.0)
@@ -27,7 +27,7 @@ def test_a_new_batch_is_empty_and_makes_no_file(tmp_path: Path) -> None:
 
 
 def test_a_position_moves_only_with_finished_transactions(tmp_path: Path) -> None:
-    batch = opened(tmp_path)
+    batch = new_batch(tmp_path)
     for received, position in (
         (events(1, None, in_transaction=True), 10),
         (events(1, 20, in_transaction=True), 20),
@@ -38,14 +38,14 @@ def test_a_position_moves_only_with_finished_transactions(tmp_path: Path) -> Non
 
 
 def test_a_target_is_crossed_by_the_batch_that_passes_it(tmp_path: Path) -> None:
-    batch = opened(tmp_path)
+    batch = new_batch(tmp_path)
     batch.add(events(1, 20))
     assert [batch.crosses(target) for target in (None, 9, 10, 19, 20)] == [False, False, True, True, False]
 
 
 def test_events_are_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_batch, "ROW_GROUP_BYTES", MEBIBYTE)
-    batch = opened(tmp_path)
+    batch = new_batch(tmp_path)
     for _ in range(5):
         batch.add(events(1, None, in_transaction=True, size=MEBIBYTE // 2))
     assert batch.size > 2 * MEBIBYTE
@@ -63,23 +63,23 @@ def test_events_are_written_in_row_groups(tmp_path: Path, monkeypatch: pytest.Mo
         ([events(1, 20)], False),
         ([events(1, 20), events(1, 20, in_transaction=True)], True),
         ([events(1, 20, in_transaction=True), events(0, 30)], False),
-        # No event of the open transaction is in it.
+        # The batch has no events of the open transaction.
         ([events(0, 20, in_transaction=True)], False),
     ],
 )
-def test_a_batch_says_whether_it_ends_in_a_transaction(
+def test_a_batch_knows_whether_it_ends_in_a_transaction(
     tmp_path: Path, received: list[EventBatch], expected: bool
 ) -> None:
-    batch = opened(tmp_path)
-    for each in received:
-        batch.add(each)
+    batch = new_batch(tmp_path)
+    for received_events in received:
+        batch.add(received_events)
     assert batch.close().ends_in_transaction is expected
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_discarded_batch_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool) -> None:
     monkeypatch.setattr(open_batch, "ROW_GROUP_BYTES", 1)
-    batch = opened(tmp_path)
+    batch = new_batch(tmp_path)
     batch.add(events(1, 20))
     assert list(tmp_path.iterdir())
     (batch.close() if is_closed else batch).discard()

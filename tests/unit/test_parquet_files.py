@@ -1,4 +1,4 @@
-"""Parquet files that are written behind whoever makes their rows."""
+"""Parquet files that are written in the background."""
 
 import time
 from pathlib import Path
@@ -17,13 +17,13 @@ def test_row_groups_keep_their_order(tmp_path: Path) -> None:
     for start in range(0, 100, 10):
         sink.write(pa.table({"n": range(start, start + 10)}))
     file = sink.close().result()
-    found = pq.ParquetFile(file.path)
-    assert (file.rows, found.num_row_groups) == (100, 10)
-    assert found.read()["n"].to_pylist() == list(range(100))
+    parquet_file = pq.ParquetFile(file.path)
+    assert (file.rows, parquet_file.num_row_groups) == (100, 10)
+    assert parquet_file.read()["n"].to_pylist() == list(range(100))
 
 
 @pytest.mark.parametrize("again", ["write", "close"])
-def test_what_went_wrong_with_a_row_group_is_raised_by_the_call_after_it(tmp_path: Path, again: str) -> None:
+def test_an_error_of_a_row_group_is_raised_by_the_next_call(tmp_path: Path, again: str) -> None:
     sink = BackgroundSink(Folder(str(tmp_path)), SCHEMA)
     sink.write(pa.table({"another": [1]}))
     with pytest.raises(ValueError, match="names"):
@@ -32,7 +32,7 @@ def test_what_went_wrong_with_a_row_group_is_raised_by_the_call_after_it(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-def test_of_folders_only_empty_old_ones_of_commits_are_removed(tmp_path: Path) -> None:
+def test_only_empty_old_commit_folders_are_removed(tmp_path: Path) -> None:
     root = Folder(str(tmp_path))
     old = [root.subfolder(f"l{time.time_ns() - 7200 * 10**9 + n:x}") for n in range(3)]
     young, other = root.new_subfolder(), root.subfolder("letters")
@@ -46,5 +46,5 @@ def test_of_folders_only_empty_old_ones_of_commits_are_removed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("root", ["s3://bucket/raw/wal_events/data", "/of/no/table/data"])
-def test_where_there_are_no_folders_none_is_removed(root: str) -> None:
+def test_a_lake_without_folders_is_accepted(root: str) -> None:
     assert Folder(root).remove_empty(0) == 0

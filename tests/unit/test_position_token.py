@@ -8,7 +8,7 @@ from ingest.positions.position_token import Token
 
 POSITIONS = st.integers(0, 12)
 TOKENS = st.builds(Token.from_positions, POSITIONS, st.dictionaries(st.integers(0, 4), POSITIONS))
-WRITERS = range(6)  # one more than tokens name: it is at the minimum
+WRITERS = range(6)  # one more than tokens contain: this writer is at the minimum
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_an_entry_not_above_the_minimum_is_refused(text: str) -> None:
         ("s", "'' is not a number"),
         ("s-5", "'-5' is not a number"),
         ("s5 ", "'5 ' is not a number"),
-        ("s\u0665", "'\u0665' is not a number"),  # a digit, elsewhere
+        ("s\u0665", "'\u0665' is not a number"),  # a digit of another script
         ("s" + "9" * 21, "is not a number"),
         ("s5~1.6", "a token that begins with s lists no writers"),
         ("m5", "must list the writers that are ahead"),
@@ -58,7 +58,7 @@ def test_an_entry_not_above_the_minimum_is_refused(text: str) -> None:
         ("m5~1.6~1.7", "writer 1 is listed twice"),
     ],
 )
-def test_what_is_no_token_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_an_invalid_token_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=f"^not a token: .*{why}"):
         Token.parse(text)
 
@@ -70,12 +70,12 @@ def test_a_token_of_negative_numbers_is_refused() -> None:
         Token(0, ((-2, 1),))
 
 
-def test_a_writer_that_is_not_named_is_at_the_minimum() -> None:
+def test_a_writer_that_is_not_listed_is_at_the_minimum() -> None:
     token = Token.parse("m5~1.6")
     assert (token.position(1), token.position(2)) == (6, 5)
 
 
-def test_a_token_of_positions_names_only_who_is_ahead() -> None:
+def test_a_token_lists_only_writers_ahead_of_the_minimum() -> None:
     assert Token.from_positions(5, {1: 5, 2: 7, 3: 2}) == Token(5, ((2, 7),))
 
 
@@ -91,14 +91,14 @@ def test_a_token_is_before_one_that_has_no_writer_behind_it(lower: str, upper: s
     assert not up <= low
 
 
-@pytest.mark.parametrize(("one", "other"), [("m5~1.6", "m5~2.6"), ("m5~1.9", "s6"), ("m5~1.9", "m6~2.7")])
-def test_tokens_that_are_each_ahead_somewhere_have_no_order(one: str, other: str) -> None:
-    assert not Token.parse(one) <= Token.parse(other)
-    assert not Token.parse(other) <= Token.parse(one)
+@pytest.mark.parametrize(("first", "second"), [("m5~1.6", "m5~2.6"), ("m5~1.9", "s6"), ("m5~1.9", "m6~2.7")])
+def test_tokens_that_are_each_ahead_in_one_writer_have_no_order(first: str, second: str) -> None:
+    assert not Token.parse(first) <= Token.parse(second)
+    assert not Token.parse(second) <= Token.parse(first)
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "maximum"),
+    ("first", "second", "maximum"),
     [
         ("s5", "s6", "s6"),
         ("m5~1.6", "m5~2.7", "m5~1.6~2.7"),
@@ -107,12 +107,12 @@ def test_tokens_that_are_each_ahead_somewhere_have_no_order(one: str, other: str
         ("m5~1.6~2.9", "m4~1.8", "m5~1.8~2.9"),
     ],
 )
-def test_the_maximum_is_pointwise(one: str, other: str, maximum: str) -> None:
-    assert Token.parse(one).maximum(Token.parse(other)) == Token.parse(maximum)
+def test_the_maximum_is_pointwise(first: str, second: str, maximum: str) -> None:
+    assert Token.parse(first).maximum(Token.parse(second)) == Token.parse(maximum)
 
 
 @given(TOKENS)
-def test_every_token_survives_its_text(token: Token) -> None:
+def test_every_token_is_parsed_from_its_text(token: Token) -> None:
     assert Token.parse(str(token)) == token
     assert hash(Token.parse(str(token))) == hash(token)
 

@@ -1,4 +1,4 @@
-"""How a run publishes: write, audit, publish, in an order that a kill anywhere leaves repairable (design rule C4)."""
+"""How a run publishes: write, audit, publish, in an order that a kill at any point leaves repairable (rule C4)."""
 
 import json
 from types import SimpleNamespace
@@ -11,19 +11,19 @@ from tests.unit.calling import Macros
 BRANCH = "run_ab"
 EVENTS, ORDERS = "core.events", "buckets.orders"
 MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "release_id": 7, "definition_hash": None, "columns": []}
-STANDING = {"shop": {"checkpoint_id": 4, "position": 100}}
+POSITIONS = {"shop": {"checkpoint_id": 4, "position": 100}}
 
 
 class Refused(Exception):
-    """What a macro raises."""
+    """The error that a macro raises."""
 
 
-def refuse(message: str) -> None:
+def raise_refused(message: str) -> None:
     raise Refused(message)
 
 
 class Lake:
-    """Takes the statements of the macros, in their order. newest: the release that the table has by now."""
+    """Records the statements of the macros, in order. newest: the current release of the table."""
 
     def __init__(self, newest: int = 7, **context: Any) -> None:
         self.newest = newest
@@ -36,12 +36,12 @@ class Lake:
             "state": ("invocation_cache", "model_positions", "watermarks"),
             "sql_helpers": ("get_core_relation", "highest", "in_checkpoints", "literal", "relation_exists"),
         }
-        given: dict[str, Any] = {
+        macro_context: dict[str, Any] = {
             "run_query": self.run_query,
             "api": SimpleNamespace(
                 Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")
             ),
-            "exceptions": SimpleNamespace(raise_compiler_error=refuse),
+            "exceptions": SimpleNamespace(raise_compiler_error=raise_refused),
             "load_relation": lambda relation: relation,
             "execute": True,
             "graph": {},
@@ -50,7 +50,7 @@ class Lake:
             "fromjson": json.loads,
         }
         paths = [f"{folder}/{file}" for folder, names in folders.items() for file in names]
-        macros: Any = Macros(*paths, **{**given, **context})
+        macros: Any = Macros(*paths, **{**macro_context, **context})
         macros.watermarks = lambda: {"events": {"shop": MARK}}
         macros.refs = lambda tables: {table: {"main": 1, BRANCH: 2} for table in tables}
         macros.diverged_tables = lambda *_: []
@@ -72,13 +72,13 @@ class Lake:
         return [{"newest": self.newest, "highest": self.newest}]
 
     def places(self, *parts: str) -> list[int]:
-        """Where the statements with these parts stand, in the order of the parts."""
-        return [next(at for at, each in enumerate(self.statements) if part in each) for part in parts]
+        """The positions of the statements with these parts, in the order of the parts."""
+        return [next(number for number, statement in enumerate(self.statements) if part in statement) for part in parts]
 
 
-def published(lake: Lake, seen: int) -> None:
-    """What two models staged, on the state after the release `seen`."""
-    report: dict[str, Any] = {"positions": STANDING, "definition_hash": None, "columns": []}
+def publish(lake: Lake, seen: int) -> None:
+    """The staged tables of two models, based on the state after the release `seen`."""
+    report: dict[str, Any] = {"positions": POSITIONS, "definition_hash": None, "columns": []}
     models = [
         {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
         for name, table in (("events", EVENTS), ("orders", ORDERS))
@@ -91,37 +91,37 @@ TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
 MARKS = "insert overwrite core.model_watermarks"
 
 
-def test_the_release_comes_first_then_each_table_and_the_marks_last() -> None:
+def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
     lake = Lake()
-    published(lake, 7)
-    wanted = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
-    places = lake.places(*wanted)
+    publish(lake, 7)
+    expected = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
+    places = lake.places(*expected)
     assert places == sorted(places)
-    assert len([each for each in lake.statements if MARKS in each]) == 1
+    assert len([statement for statement in lake.statements if MARKS in statement]) == 1
 
 
-def test_a_run_that_another_one_overtook_publishes_nothing() -> None:
+def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     lake = Lake(newest=8)
     with pytest.raises(Refused, match="another run published 8 during this run, which is based on 7"):
-        published(lake, 7)
-    assert [each for each in lake.statements if not each.startswith("select")] == []
+        publish(lake, 7)
+    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
-def test_a_publication_that_was_cut_off_is_carried_out_by_the_next_run() -> None:
+def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
     lake = Lake(newest=8)
     lake.macros.finish_interrupted_release()
     places = lake.places(TABLES[0], MARKS)
     assert places == sorted(places)
 
 
-def test_nothing_is_carried_out_twice() -> None:
+def test_no_release_is_completed_twice() -> None:
     lake = Lake(newest=7)
     lake.macros.finish_interrupted_release()
-    assert [each for each in lake.statements if not each.startswith("select")] == []
+    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
 
 
 def node(name: str, *parents: str, kind: str = "model") -> Any:
-    """A node of dbt's graph: a ledger model, or a test."""
+    """A node of dbt's graph: an append-only model, or a test."""
     return SimpleNamespace(
         unique_id=name,
         name=name,
@@ -145,17 +145,15 @@ def node(name: str, *parents: str, kind: str = "model") -> Any:
         ({"b": "error"}, ["a", "c"]),
     ],
 )
-def test_what_failed_publishes_nothing_of_what_depends_on_it(
-    statuses: dict[str, str | None], passed: list[str]
-) -> None:
-    """`test.a` tests `a`, on which `b` depends. A status of None: it was not run."""
+def test_a_failure_publishes_nothing_that_depends_on_it(statuses: dict[str, str | None], passed: list[str]) -> None:
+    """`test.a` tests `a`, on which `b` depends. A status of None: the node was not run."""
     nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
     results = [
-        SimpleNamespace(node=each, status=status, adapter_response={"code": "{}"})
-        for each in nodes
-        if (status := statuses.get(each.name, "pass" if each.resource_type == "test" else "success"))
+        SimpleNamespace(node=graph_node, status=status, adapter_response={"code": "{}"})
+        for graph_node in nodes
+        if (status := statuses.get(graph_node.name, "pass" if graph_node.resource_type == "test" else "success"))
     ]
-    graph = SimpleNamespace(nodes={each.unique_id: each for each in nodes})
-    lake = Lake(graph=graph, selected_resources=[each.unique_id for each in nodes])
+    graph = SimpleNamespace(nodes={graph_node.unique_id: graph_node for graph_node in nodes})
+    lake = Lake(graph=graph, selected_resources=[graph_node.unique_id for graph_node in nodes])
     lake.macros.is_definition = lambda _: False
     assert [model["name"] for model in lake.macros.publishable_models(results)] == passed

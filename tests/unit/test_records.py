@@ -1,4 +1,4 @@
-"""The Arrow shapes are those of the raw tables; a table's id names one generation of it."""
+"""The Arrow schemas equal those of the raw tables; a table's id names one generation of it."""
 
 import pyarrow as pa
 import pytest
@@ -21,17 +21,17 @@ def test_snapshot_rows_have_the_columns_of_the_raw_table() -> None:
 
 
 @pytest.mark.parametrize("schema", [EVENTS, SNAPSHOT_ROWS])
-def test_types_are_those_that_iceberg_takes(schema: pa.Schema) -> None:
+def test_types_are_supported_by_iceberg(schema: pa.Schema) -> None:
     assert schema.field("columns").type == pa.map_(pa.string(), pa.string())
     assert schema.field("ingested_at").type == pa.timestamp("us", tz="UTC")
     assert schema.field("partition_id").type == pa.int64()
 
 
-def test_a_table_id_is_sixteen_hex_digits_and_stays() -> None:
+def test_a_table_id_is_sixteen_hex_digits_and_stable() -> None:
     assert table_id("shop", 16384, "public.orders", ["id"], "d") == "a8ea24fb1e2fb58e"
 
 
-def test_a_table_id_changes_with_everything_that_makes_a_generation() -> None:
+def test_a_table_id_changes_with_every_property_of_a_generation() -> None:
     ids = [
         table_id("shop", 16384, "public.orders", ["a", "b"], "d"),
         table_id("shop2", 16384, "public.orders", ["a", "b"], "d"),

@@ -1,4 +1,4 @@
-"""`row_key` is one JSON text for one key, whoever makes it."""
+"""`row_key` is the same JSON text for a key, whichever code writes it."""
 
 import json
 
@@ -44,7 +44,7 @@ def test_a_key_is_a_compact_json_array_of_strings(key: list[str | None], expecte
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.lists(VALUE, min_size=n, max_size=n), min_size=1)))
-def test_every_key_reads_back_and_equals_what_json_libraries_write(
+def test_every_key_is_valid_json_and_equals_that_of_json_libraries(
     rows: list[list[str | None]],
 ) -> None:
     result = keys(*map(list, zip(*rows, strict=True)))
@@ -60,14 +60,14 @@ def test_a_slice_of_an_array_gives_the_same_keys(rows: list[str | None], data: s
     assert row_keys([whole.slice(start)]).to_pylist() == row_keys([whole]).to_pylist()[start:]
 
 
-def test_what_a_null_hides_does_not_show() -> None:
+def test_the_bytes_under_a_null_are_ignored() -> None:
     hidden = pa.StringArray.from_buffers(
         2, pa.array([0, 1, 2], pa.int32()).buffers()[1], pa.py_buffer(b'"x'), pa.py_buffer(b"\x02")
     )
     assert row_keys([hidden]).to_pylist() == ["[null]", '["x"]']
 
 
-def test_no_rows_and_no_columns() -> None:
+def test_no_rows_have_no_keys_and_no_columns_have_empty_keys() -> None:
     assert row_keys([pa.array([], pa.string())]).to_pylist() == []
     assert row_keys([], rows=3).to_pylist() == ["[]"] * 3
     assert row_keys([]).type == pa.string()

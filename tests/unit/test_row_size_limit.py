@@ -29,16 +29,16 @@ def large(**values: object) -> dict[str, object]:
         large(row_key="k" * 60, old_row_key="p" * 60),
     ],
 )
-def test_a_row_that_is_too_large_is_named(row: dict[str, object]) -> None:
+def test_a_row_that_is_too_large_is_reported(row: dict[str, object]) -> None:
     rows = pa.Table.from_pylist([SMALL, TRUNCATE, row, SMALL], EVENTS)
     for table in (rows, pa.concat_tables([rows.slice(0, 1), rows.slice(2)])):
-        with pytest.raises(Failure, match=r"source shop, table public\.o'd, key (\[\"2\"\]|k+)\. ") as caught:
+        with pytest.raises(Failure, match=r"source shop, table public\.o'd, key (\[\"2\"\]|k+)\. ") as failure:
             check_row_sizes(table, 100)
-        assert "TIDEMARK_DRIVER_MEMORY" in str(caught.value)
-        assert '"!public.o\'d"' in str(caught.value)
+        assert "TIDEMARK_DRIVER_MEMORY" in str(failure.value)
+        assert '"!public.o\'d"' in str(failure.value)
 
 
-def test_many_rows_together_may_be_larger() -> None:
+def test_many_rows_together_can_be_larger() -> None:
     rows = pa.Table.from_pylist([SMALL, large(columns=[("a", "x" * 90)]), TRUNCATE] * 100, EVENTS)
     assert rows.nbytes > 1000
     check_row_sizes(rows, 100)
@@ -46,9 +46,9 @@ def test_many_rows_together_may_be_larger() -> None:
 
 
 def test_a_key_is_shown_shortened() -> None:
-    with pytest.raises(Failure) as caught:
+    with pytest.raises(Failure) as failure:
         check_row_sizes(pa.Table.from_pylist([large(row_key="k" * 10_000)], EVENTS), 100)
-    assert len(str(caught.value)) < 500
+    assert len(str(failure.value)) < 500
 
 
 @pytest.mark.parametrize("schema", [EVENTS, SNAPSHOT_ROWS])
@@ -67,9 +67,9 @@ def test_a_sink_refuses_rows_larger_than_its_folder_permits(
     assert not list((tmp_path / "part").iterdir())
 
 
-def test_the_bound_follows_from_the_heap() -> None:
+def test_the_limit_follows_from_the_heap_size() -> None:
     heaps = [1 << 30, 2 << 30, 4 << 30]
-    found = [largest_row(heap) for heap in heaps]
-    assert all(0 < found < heap / 10 for found, heap in zip(found, heaps, strict=True))
-    assert found == sorted(found)
+    limits = [largest_row(heap) for heap in heaps]
+    assert all(0 < limits < heap / 10 for limits, heap in zip(limits, heaps, strict=True))
+    assert limits == sorted(limits)
     assert largest_row(1) == 0

@@ -1,4 +1,6 @@
-"""Which chunks are claimed together, and when a snapshot is read, as tables of cases (rules S2, S8, T5)."""
+"""Which chunks are claimed together, and when a snapshot is read completely, as tables of cases (design rules S2, S8,
+T5).
+"""
 
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -30,11 +32,11 @@ def chunk(name: str, number: int, state: str = QUEUED, lease_until: datetime | N
     return replace(free, state=state, lease_until=lease_until)
 
 
-def selected(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: str = "") -> list[tuple[str, int]]:
-    """Of tables a and b; size: of each chunk; whole: the table that is read at once."""
+def claim_group(chunks: list[Chunk], max_bytes: int = 25, size: int = 10, whole: str = "") -> list[tuple[str, int]]:
+    """Of tables a and b. size: of each chunk. whole: the table that is read at once."""
     snapshots = RunningSnapshots.from_rows([table("a"), table("b")], chunks)
     result = select_chunks(snapshots, NOW, max_bytes, lambda *_: size, lambda table: table.table_id == whole)
-    return [(each.table_id, each.chunk) for each in result]
+    return [(selected_chunk.table_id, selected_chunk.chunk) for selected_chunk in result]
 
 
 FREE = [chunk(name, number) for name in "ab" for number in range(2)]
@@ -46,15 +48,15 @@ FREE = [chunk(name, number) for name in "ab" for number in range(2)]
         pytest.param([], 25, "", [], id="no chunk"),
         pytest.param(FREE, 100, "", [("a", 0), ("a", 1), ("b", 0), ("b", 1)], id="all fit"),
         pytest.param(FREE, 25, "", [("a", 0), ("a", 1)], id="as many as fit"),
-        pytest.param(FREE, 5, "", [("a", 0)], id="one, though it does not fit"),
-        pytest.param(FREE, 5, "a", [("a", 0), ("a", 1)], id="a whole table, though it does not fit"),
+        pytest.param(FREE, 5, "", [("a", 0)], id="one chunk, although it does not fit"),
+        pytest.param(FREE, 5, "a", [("a", 0), ("a", 1)], id="a whole table, although it does not fit"),
         pytest.param(FREE, 25, "b", [("a", 0), ("a", 1), ("b", 0), ("b", 1)], id="a whole table is not divided"),
         pytest.param(
             [chunk("a", 0, DONE), chunk("a", 1, RUNNING, LEASED), chunk("b", 0, RUNNING, EXPIRED)],
             100,
             "",
             [("b", 0)],
-            id="without done and leased ones",
+            id="without done and leased chunks",
         ),
         pytest.param(
             [chunk("a", 0, RUNNING, LEASED), chunk("a", 1), chunk("b", 0)],
@@ -69,13 +71,13 @@ FREE = [chunk(name, number) for name in "ab" for number in range(2)]
     ],
 )
 def test_chunks_are_selected(chunks: list[Chunk], max_bytes: int, whole: str, expected: list[tuple[str, int]]) -> None:
-    assert selected(chunks, max_bytes, whole=whole) == expected
+    assert claim_group(chunks, max_bytes, whole=whole) == expected
 
 
 def test_a_group_has_a_bounded_number_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running_snapshots, "GROUP_CHUNKS", 3)
-    assert len(selected(FREE, max_bytes=100, size=0)) == 3
-    assert len(selected(FREE, max_bytes=100, size=0, whole="b")) == 4
+    assert len(claim_group(FREE, max_bytes=100, size=0)) == 3
+    assert len(claim_group(FREE, max_bytes=100, size=0, whole="b")) == 4
 
 
 def test_a_snapshot_is_read_when_all_its_chunks_are_done() -> None:
@@ -84,7 +86,7 @@ def test_a_snapshot_is_read_when_all_its_chunks_are_done() -> None:
     assert snapshots.fully_read() == [(table("a"), chunks[:2])]
 
 
-def test_chunks_of_several_positions_may_miss_rows() -> None:
+def test_chunks_of_several_positions_can_miss_rows() -> None:
     first, second = (replace(chunk("a", number, DONE), read_lsn=10) for number in range(2))
     assert is_read_at_snapshot_lsn(table("a"), [first, second])
     assert not is_read_at_snapshot_lsn(table("a"), [first, replace(second, read_lsn=11)])

@@ -1,4 +1,4 @@
-"""Whether a stream may go on where it was: what a server says, and what of it is refused (design rules W6, W7)."""
+"""Whether a stream may continue: the state of the server, and the states that are refused (design rules W6, W7)."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from ingest.positions.position import Position, parse_lsn
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 from ingest.sources.postgres.slots.replication_slots import ServerIdentity
 
-# It has landed from 0/100 up to 0/300 on timeline 2.
+# The stream has committed from 0/100 up to 0/300 on timeline 2.
 STORED = Position("shop", 1, "slot", "sys", 2, 0x100, 0x300)
 
 
 class Server:
-    """What a server says of itself. fork: where timeline 3 left timeline 2."""
+    """The state of a server. fork: the LSN where timeline 3 left timeline 2."""
 
     system = ServerIdentity("sys", 2)
     now = "0/500"
@@ -25,8 +25,8 @@ class Server:
         monkeypatch.setattr(replication_slots, "identify_server", lambda _: self.system)
         monkeypatch.setattr(replication_slots, "read_current_lsn", lambda _: parse_lsn(self.now))
         monkeypatch.setattr(slot_continuity, "run_command", lambda *_: [{"content": history}])
-        nobody: Any = None
-        assert slot_continuity.check_log(nobody, nobody, STORED) == self.system
+        unused: Any = None
+        assert slot_continuity.check_log(unused, unused, STORED) == self.system
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def server() -> Server:
     return Server()
 
 
-def test_the_log_that_is_stored_is_gone_on_with(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stored_timeline_is_continued(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.check(monkeypatch)
     server.now = "0/300"
     server.check(monkeypatch)
@@ -46,14 +46,14 @@ def test_another_cluster_is_refused(server: Server, monkeypatch: pytest.MonkeyPa
         server.check(monkeypatch)
 
 
-def test_a_server_that_was_set_back_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_restored_server_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.now = "0/2FF"
     with pytest.raises(Failure, match="log is at 0/2FF, behind the stored position"):
         server.check(monkeypatch)
 
 
 @pytest.mark.parametrize(("fork", "is_followed"), [("0/400", True), ("0/300", True), ("0/2FF", False)])
-def test_a_timeline_is_followed_that_left_the_old_one_no_earlier_than_our_position(
+def test_a_timeline_forked_at_or_after_our_position_is_followed(
     server: Server, monkeypatch: pytest.MonkeyPatch, fork: str, is_followed: bool
 ) -> None:
     server.system, server.fork = ServerIdentity("sys", 3), fork
@@ -65,14 +65,14 @@ def test_a_timeline_is_followed_that_left_the_old_one_no_earlier_than_our_positi
 
 
 @pytest.mark.parametrize(("confirmed", "is_lost"), [("0/200", False), ("0/300", False), ("0/301", True)])
-def test_a_slot_that_was_advanced_past_what_is_stored_is_refused(
+def test_a_slot_advanced_past_the_stored_position_is_refused(
     monkeypatch: pytest.MonkeyPatch, confirmed: str, is_lost: bool
 ) -> None:
     monkeypatch.setattr(replication_slots, "check_writer_slot", lambda *_: None)
-    nobody: Any = None
-    found = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
+    unused: Any = None
+    slot_row = {"confirmed_flush_lsn": confirmed, "wal_status": "reserved"}
     if not is_lost:
-        slot_continuity.check_slot(nobody, STORED, found)
+        slot_continuity.check_slot(unused, STORED, slot_row)
         return
     with pytest.raises(Failure, match="another client has advanced the slot to 0/301"):
-        slot_continuity.check_slot(nobody, STORED, found)
+        slot_continuity.check_slot(unused, STORED, slot_row)

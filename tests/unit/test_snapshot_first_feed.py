@@ -1,4 +1,4 @@
-"""Of a source without soft deletes snapshots come first and alone (design rule S5)."""
+"""Without soft deletes, the snapshots of a source come first and alone (design rule S5)."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,14 +11,14 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable
 from ingest.positions.position import Position
-from ingest.sources.source_jobs import SourceJobs, Stream
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.stream.batch_committer import CommitHooks
 
 ORDERS = SourceTable("shop", "t", "shop.orders", 5, "d", ("_id",), (), (), state=RUNNING)
 
 
 class Feed:
-    """Always has a batch. All else that a stream asks of it does nothing."""
+    """Always has a batch. All other methods do nothing."""
 
     batch = EventBatch(EVENTS.empty_table(), 7)
 
@@ -30,7 +30,7 @@ class Feed:
 
 
 @pytest.mark.parametrize("soft_deletes", [True, False])
-def test_without_soft_deletes_a_stream_waits_while_a_table_is_to_be_read(
+def test_without_soft_deletes_a_stream_waits_for_pending_snapshots(
     soft_deletes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.stream.snapshot_first_feed.POLL_SECONDS", 0.0)

@@ -1,4 +1,4 @@
-"""`sources.yml`: what is accepted, and the one line about what is not."""
+"""`sources.yml`: valid settings, and the one-line errors for invalid ones."""
 
 import pickle
 import re
@@ -72,14 +72,14 @@ def test_sizes_take_units(load_text: Load) -> None:
     assert (settings.commit_max_bytes, settings.commit_interval_seconds) == (2 * 1024 * 1024, 0.5)
 
 
-def test_every_setting_says_its_unit_and_reason() -> None:
+def test_every_setting_has_a_unit_and_a_reason() -> None:
     for name, field in JobSettings.model_fields.items():
         unit = {"bytes": "Bytes", "seconds": "Seconds"}.get(name.rpartition("_")[2], "")
         assert field.description, name
         assert field.description.startswith(unit), name
 
 
-def test_a_mongodb_source(load_text: Load) -> None:
+def test_a_mongodb_source_is_loaded(load_text: Load) -> None:
     settings = load_text("sources: {r: {mongodb: {uri: 'mongodb://h/', collections: ['r.*']}}}")
     (source,) = settings.sources.values()
     assert isinstance(source, MongoSource)
@@ -131,7 +131,7 @@ def test_variables_are_expanded_in_texts(load_text: Load) -> None:
     assert source.tables == ("public.a_${x}",)
 
 
-def test_a_variable_can_not_change_the_structure(load_text: Load) -> None:
+def test_a_variable_cannot_change_the_structure(load_text: Load) -> None:
     assert postgres(load_text(shop(tables=["${YAML}"]))).tables == (ENVIRONMENT["YAML"],)
 
 
@@ -170,7 +170,7 @@ def test_settings_cross_processes(load_text: Load) -> None:
         ({"dsn": "${"}, "without a variable's name"),
     ],
 )
-def test_what_is_wrong_in_a_source_is_one_line(load_text: Load, options: dict[str, Any], line: str) -> None:
+def test_an_error_in_a_source_is_one_line(load_text: Load, options: dict[str, Any], line: str) -> None:
     with pytest.raises(UsageError) as raised:
         load_text(shop(**options))
     assert re.search(line, str(raised.value))
@@ -210,7 +210,7 @@ def test_what_is_wrong_in_a_source_is_one_line(load_text: Load, options: dict[st
         (shop() + "settings: {status_interval_seconds: .inf}", "settings.status_interval_seconds"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_one_line(load_text: Load, text: str, line: str) -> None:
+def test_an_error_in_a_file_is_one_line(load_text: Load, text: str, line: str) -> None:
     with pytest.raises(UsageError) as raised:
         load_text(text)
     assert re.search(line, str(raised.value))
@@ -229,6 +229,6 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
-def test_an_unknown_source_is_named_with_the_nearest(load_text: Load) -> None:
+def test_an_unknown_source_is_reported_with_the_nearest_name(load_text: Load) -> None:
     with pytest.raises(UsageError, match=r"no source 'shops': .*Did you mean shop\?"):
         load_text(shop()).source("shops")

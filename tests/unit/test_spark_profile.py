@@ -1,4 +1,4 @@
-"""What is wrong in profiles.yml is one line, without what stands there."""
+"""An error in profiles.yml is one line, without the content of the file."""
 
 from pathlib import Path
 
@@ -26,25 +26,25 @@ from ingest.lake.spark_session import LOG, exit_failure, has_lake, read_settings
         ),
     ],
 )
-def test_a_wrong_profile_is_one_line(tmp_path: Path, text: str, line: str) -> None:
+def test_an_invalid_profile_is_a_one_line_error(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "profiles.yml").write_text(text)
-    with pytest.raises(UsageError, match=line) as caught:
+    with pytest.raises(UsageError, match=line) as failure:
         read_settings(profiles_dir=tmp_path)
-    assert "s3cret" not in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "s3cret" not in str(failure.value)
+    assert "\n" not in str(failure.value)
 
 
-def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> None:
-    found = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL"}
-    assert not has_lake(found)
+def test_a_local_lake_exists_if_it_has_its_catalog_file(tmp_path: Path) -> None:
+    settings = {"spark.sql.catalog.lake.uri": f"jdbc:sqlite:{tmp_path}/catalog.db?journal_mode=WAL"}
+    assert not has_lake(settings)
     (tmp_path / "catalog.db").touch()
-    assert has_lake(found)
+    assert has_lake(settings)
     assert has_lake({"spark.sql.catalog.lake.uri": "http://catalog", "spark.sql.catalog.lake.type": "rest"})
     assert has_lake({"spark.remote": "sc://spark:15002"})
 
 
 @pytest.mark.parametrize(
-    ("status", "is_out_of_memory", "said"),
+    ("status", "is_out_of_memory", "cause"),
     [
         (-9, False, "killed by SIGKILL): logs/spark.log. If memory was short, the kernel killed it"),
         (-15, False, "killed by SIGTERM): logs/spark.log. Start again"),
@@ -53,6 +53,8 @@ def test_a_local_lake_is_there_with_the_file_of_its_catalog(tmp_path: Path) -> N
         (0, False, "exit code 0): logs/spark.log. Start again"),
     ],
 )
-def test_the_end_of_the_java_process_is_told_with_its_cause(status: int, is_out_of_memory: bool, said: str) -> None:
+def test_the_end_of_the_java_process_is_reported_with_its_cause(
+    status: int, is_out_of_memory: bool, cause: str
+) -> None:
     failure = exit_failure(status, is_out_of_memory=is_out_of_memory, log=LOG)
-    assert str(failure).startswith(f"Spark's Java process has ended ({said}")
+    assert str(failure).startswith(f"Spark's Java process has ended ({cause}")

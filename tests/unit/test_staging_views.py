@@ -1,4 +1,4 @@
-"""Staging views from a catalogue: their text, their names, and what `write` leaves alone."""
+"""Staging views from a catalog: their text, their names, and the files that `write` does not change."""
 
 import re
 import shlex
@@ -30,7 +30,7 @@ SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=
 def staging_models(
     source: PostgresSource, tables: Sequence[CatalogTable], domains: Mapping[str, str], record: Record | None = None
 ) -> dict[str, str]:
-    """The text of each file by its name."""
+    """The text of each file by name."""
     views = table_views.staging_models(source, tables, domains, record or Record())
     return {f"{view.model}.{end}": text for view in views for end, text in (("sql", view.sql), ("yml", view.yml))}
 
@@ -80,7 +80,7 @@ where source = 'shop' and table_name = 'public.orders' and not deleted
     )
 
 
-def test_a_view_without_odd_types_does_not_bring_the_texts() -> None:
+def test_a_view_without_unusual_types_omits_the_columns_map() -> None:
     files = staging_models(SHOP, [table("t", {"id": "integer"})], {})
     assert "_columns" not in files["stg_shop__t.sql"] + files["stg_shop__t.yml"]
 
@@ -95,7 +95,7 @@ def test_the_yml_describes_every_column_of_the_view_by_its_type() -> None:
     assert described["day"] == "date; NULL for infinity and BC, whose text is in _columns"
 
 
-def test_equal_rows_of_a_table_without_a_key_get_a_key_each() -> None:
+def test_equal_rows_of_a_table_without_a_key_get_different_keys() -> None:
     text = staging_models(SHOP, [table("log", key=None)], {})["stg_shop__log.sql"]
     assert "    if(copy = 1, row_key, row_key || '#' || copy) as _row_key,\n" in text
     assert "\n    lateral view explode(sequence(1, multiplicity)) as copy\nwhere " in text
@@ -128,12 +128,12 @@ def test_equal_rows_of_a_table_without_a_key_get_a_key_each() -> None:
         ("public.price", "cast(nullif(columns['c'], 'NaN') as decimal(8, 2))"),
     ],
 )
-def test_types(postgres: str, spark: str) -> None:
+def test_a_column_is_cast_to_its_spark_type(postgres: str, spark: str) -> None:
     domains = {"public.price": "public.money2", "public.money2": "numeric(8,2)"}
     assert cast("c", postgres, domains).sql == spark
 
 
-def test_columns_that_differ_by_capitals_get_numbers_and_lower_case_stays() -> None:
+def test_columns_that_differ_by_case_get_numbers() -> None:
     names = column_names([(name,) for name in ("ID", "id", "id_2", "Id", "_ROW_KEY", "_row_key", "_columns")])
     assert {column: name for (column,), name in names.items()} == {
         "ID": "ID_3",
@@ -159,16 +159,16 @@ def test_columns_that_differ_by_capitals_get_numbers_and_lower_case_stays() -> N
         ("é", "`é`"),
     ],
 )
-def test_names_are_quoted_where_spark_needs_it(name: str, sql: str) -> None:
+def test_names_are_quoted_if_spark_requires_it(name: str, sql: str) -> None:
     assert quote_identifier(name) == sql
 
 
 @pytest.mark.parametrize("text", ["{{ 1/0 }}", "{% if %}", "{# x #}", "{{{", "a{b}c", "{", "}}"])
-def test_jinja_renders_names_as_they_are(text: str) -> None:
+def test_jinja_renders_names_unchanged(text: str) -> None:
     assert Environment(autoescape=True).from_string(escape_jinja(text)).render() == text
 
 
-def test_names_of_models_are_plain_and_never_collide() -> None:
+def test_model_names_are_plain_and_unique() -> None:
     tables = {
         "public.Orders": ["Orders"],
         "public.orders": ["orders"],
@@ -187,14 +187,14 @@ def test_names_of_models_are_plain_and_never_collide() -> None:
     }
 
 
-def test_a_name_that_no_file_could_have_is_cut_and_told_apart() -> None:
+def test_a_name_too_long_for_a_file_is_shortened_and_unique() -> None:
     tables = {f"public.{'t' * 240}{number}": [f"{'t' * 240}{number}"] for number in range(3)}
     names = model_names("shop", tables)
     assert sorted(names.values()) == sorted(tables)
     assert max(map(len, names)) < 250
 
 
-def test_odd_names_are_pardoned_to_sqlfluff_and_plain_ones_need_no_pardon() -> None:
+def test_only_unusual_names_have_a_sqlfluff_exception() -> None:
     odd = table("t'\\", {"id": "bigint", "a b": "text", "x" * 63: "numeric(1,1)"})
     head = staging_models(SHOP, [odd], {})["stg_shop__t__.sql"].splitlines()
     assert head[0] == r"{{ config(meta={'source': 'shop', 'table': 'public.t\'\\' ~ ''}) }}"
@@ -210,7 +210,7 @@ def test_dbt_finds_the_table_without_rendering(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["it's", "a\\b"])
-def test_dbt_renders_where_it_would_take_a_backslash_as_it_stands(name: str) -> None:
+def test_dbt_renders_texts_with_a_backslash(name: str) -> None:
     text = next(t for f, t in staging_models(SHOP, [table(name)], {}).items() if f.endswith("sql"))
     with pytest.raises(ExtractionError):
         py_extract_from_source(text)
@@ -219,7 +219,7 @@ def test_dbt_renders_where_it_would_take_a_backslash_as_it_stands(name: str) -> 
     assert seen["meta"]["table"] == f"public.{name}"
 
 
-def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
+def test_write_keeps_edited_files(tmp_path: Path) -> None:
     (view,) = table_views.staging_models(SHOP, [table("orders")], {}, Record())
     sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
 
@@ -238,10 +238,12 @@ def test_write_leaves_what_a_person_has_edited(tmp_path: Path) -> None:
     assert sql.read_text() == view.sql
 
 
-def test_the_advice_to_write_over_a_view_is_of_that_view_alone(tmp_path: Path) -> None:
+def test_the_advice_to_overwrite_names_one_view(tmp_path: Path) -> None:
     web = SHOP.model_copy(update={"name": "web"})
     views = [
-        view for of in (SHOP, web) for view in table_views.staging_models(of, [table("a*"), table("abc")], {}, Record())
+        view
+        for view_source in (SHOP, web)
+        for view in table_views.staging_models(view_source, [table("a*"), table("abc")], {}, Record())
     ]
     write_views(views, Record(), lambda _: "", tmp_path)
     for view in views:
@@ -252,11 +254,15 @@ def test_the_advice_to_write_over_a_view_is_of_that_view_alone(tmp_path: Path) -
     assert len(commands) == len(views)
     for view, (*_, source, force, pattern) in zip(views, commands, strict=True):
         assert force == "--force"
-        forced = [each for each in views if is_selected(each.table, [pattern]) and f"'{source}'" in each.sql]
+        forced = [
+            shown_view
+            for shown_view in views
+            if is_selected(shown_view.table, [pattern]) and f"'{source}'" in shown_view.sql
+        ]
         assert forced == [view]
 
 
-def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path) -> None:
+def test_a_view_that_spark_rejects_replaces_no_file(tmp_path: Path) -> None:
     (view,) = table_views.staging_models(SHOP, [table("orders")], {}, Record())
     sql, yml = tmp_path / "stg_shop__orders.sql", tmp_path / "stg_shop__orders.yml"
     sql.write_text("select 1")
@@ -269,7 +275,7 @@ def test_a_view_that_spark_refuses_is_not_written_over_a_good_one(tmp_path: Path
     assert not yml.exists()
 
 
-def test_the_difference_is_shown_and_nothing_written(tmp_path: Path) -> None:
+def test_the_difference_is_shown_without_writing(tmp_path: Path) -> None:
     (view,) = table_views.staging_models(SHOP, [table("orders")], {}, Record())
     sql = tmp_path / "stg_shop__orders.sql"
     sql.write_text(view.sql.replace("as id", "as order_id"))
@@ -282,39 +288,39 @@ def test_the_difference_is_shown_and_nothing_written(tmp_path: Path) -> None:
 
 
 def written_names(folder: Path, *tables: CatalogTable, source: PostgresSource = SHOP) -> dict[str, str]:
-    """The name of each table's view, after these have been written beside those that are there."""
+    """The name of each table's view, after writing these to the existing files."""
     views = table_views.staging_models(source, tables, {}, read_record(folder))
     write_views(views, read_record(folder), lambda _: "", folder)
     return {view.table: view.model for view in views}
 
 
-def test_a_name_in_use_stays_with_its_table(tmp_path: Path) -> None:
+def test_a_table_keeps_its_name_in_use(tmp_path: Path) -> None:
     lines, order_lines = table("order__lines"), table("lines", schema="order")
     assert written_names(tmp_path, lines) == {"public.order__lines": "stg_shop__order__lines"}
     both = {"public.order__lines": "stg_shop__order__lines", "order.lines": "stg_shop__order__lines_615bce"}
     assert written_names(tmp_path, order_lines, lines) == both
-    # Dropped, or not selected any more: nobody else gets the name.
+    # Dropped, or not selected any more: no other table gets the name.
     assert written_names(tmp_path, order_lines) == {"order.lines": both["order.lines"]}
-    # The other one's own name is free by now, and it keeps the one that it has.
+    # The other table's own name is free now, but it keeps its current one.
     for file in tmp_path.glob("stg_shop__order__lines.*"):
         file.unlink()
     assert written_names(tmp_path, lines, order_lines) == both
 
 
-def test_a_name_in_use_stays_with_its_source(tmp_path: Path) -> None:
+def test_a_source_keeps_its_names_in_use(tmp_path: Path) -> None:
     other = SHOP.model_copy(update={"name": "shop__eu"})
     assert written_names(tmp_path, table("c", schema="eu")) == {"eu.c": "stg_shop__eu__c"}
     (name,) = written_names(tmp_path, table("c"), source=other).values()
     assert re.fullmatch("stg_shop__eu__c_[0-9a-f]{6}", name)
 
 
-def test_a_name_that_a_person_wrote_in_capitals_is_taken(tmp_path: Path) -> None:
+def test_a_manually_chosen_name_in_capitals_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "STG_SHOP__T.sql").write_text("{{ config(meta={'source': 'shop', 'table': 'public.other'}) }}")
     (name,) = written_names(tmp_path, table("t")).values()
     assert re.fullmatch("stg_shop__t_[0-9a-f]{6}", name)
 
 
-def test_a_view_that_a_person_has_moved_is_written_where_it_is(tmp_path: Path) -> None:
+def test_a_moved_view_is_written_in_its_new_folder(tmp_path: Path) -> None:
     written_names(tmp_path, table("t"))
     (tmp_path / "sub").mkdir()
     for file in list(tmp_path.glob("*.*")):
@@ -332,7 +338,7 @@ def test_a_view_that_a_person_has_moved_is_written_where_it_is(tmp_path: Path) -
         ("select 1", "models: [{name: v, meta: {source: shop, table: 'public.\\x'}}]"),
     ],
 )
-def test_the_record_is_read_as_dbt_reads_it(tmp_path: Path, sql: str, yml: str) -> None:
+def test_the_record_is_parsed_as_by_dbt(tmp_path: Path, sql: str, yml: str) -> None:
     (tmp_path / "v.sql").write_text(sql)
     (tmp_path / "any.yml").write_text(yml)
     assert read_record(tmp_path).tables == {"v": ("shop", "public.\\x")}
@@ -341,13 +347,13 @@ def test_the_record_is_read_as_dbt_reads_it(tmp_path: Path, sql: str, yml: str) 
 @pytest.mark.parametrize(
     "text", ["{% snapshot %}", "{{ config(meta=var('x')) }}", "{{ config(meta={'source': 1}) }}", ""]
 )
-def test_a_file_that_says_no_table_is_in_no_record(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_table_is_not_recorded(tmp_path: Path, text: str) -> None:
     (tmp_path / "v.sql").write_text(text)
     (tmp_path / "any.yml").write_text("[")
     assert read_record(tmp_path).tables == {}
 
 
-def test_a_columns_name_in_use_stays_with_it(tmp_path: Path) -> None:
+def test_a_column_keeps_its_name_in_use(tmp_path: Path) -> None:
     def shown(*columns: str) -> dict[str, str]:
         views = table_views.staging_models(
             SHOP, [table("t", dict.fromkeys(columns, "text"))], {}, read_record(tmp_path)
@@ -357,12 +363,12 @@ def test_a_columns_name_in_use_stays_with_it(tmp_path: Path) -> None:
         return {column: name for name, (column,) in parse_columns(text).items()}
 
     assert shown("ID", "n") == {"ID": "ID", "n": "n"}
-    # A newcomer that would sort before it.
+    # A new column that sorts before it.
     assert shown("id", "ID", "n") == {"id": "id_2", "ID": "ID", "n": "n"}
     assert shown("id", "n") == {"id": "id_2", "n": "n"}
 
 
-def test_what_a_view_shows_is_read_from_what_codegen_wrote() -> None:
+def test_the_table_of_a_view_is_read_from_its_generated_text() -> None:
     odd = ["a b", "it's", "a\\b", "{{ x }}", "{% y", "x as y,", "new\nline", "back`tick", "x.y", "😀", "a, b\nfrom c"]
     kinds = ["text", "date", "numeric(9,2)", "bigint", "bytea"]
     columns = {f"{name} {kind}": kind for name in odd for kind in kinds}
@@ -370,7 +376,7 @@ def test_what_a_view_shows_is_read_from_what_codegen_wrote() -> None:
     assert parse_columns(text) == {name: (name,) for name in columns}
 
 
-def test_a_persons_alias_is_no_name_in_use() -> None:
+def test_an_alias_written_by_a_user_is_no_name_in_use() -> None:
     text = "select columns['a'] as id,\n coalesce(columns['b'], columns['c']) as x,\n columns['d'] as d_2\nfrom t"
     assert parse_columns(text) == {"id": ("a",), "d_2": ("d",)}
     names = column_names([("a",), ("id",), ("d",)], parse_columns(text))

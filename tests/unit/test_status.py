@@ -1,4 +1,4 @@
-"""What a person is shown of the status."""
+"""The text output of the status."""
 
 from datetime import datetime, timezone
 
@@ -8,17 +8,17 @@ from ingest.commands.status import SourceStatus, Status, _join_problems, render_
 from ingest.config.sources_file import Settings
 
 
-def test_names_and_messages_are_shown_as_they_are(
+def test_names_and_messages_are_shown_unchanged(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = {"table": "public.a[/b]", "state": "done", "rows": 1, "note": "[red]:x:"}
     source = SourceStatus("shop", None, None, problem="no [/such] slot", tables=[table])
-    at = datetime(2026, 11, 27, tzinfo=timezone.utc)
-    evaluation = {"kind": "full", "why": "new", "put": 1200, "removed": 0, "at": at}
+    evaluated_at = datetime(2026, 11, 27, tzinfo=timezone.utc)
+    evaluation = {"kind": "full", "why": "new", "put": 1200, "removed": 0, "at": evaluated_at}
     mark = {"definition": "d[/]", "source": "shop", "position": None, "state": "published", "evaluation": evaluation}
-    failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": at}
+    failed = {"state": "failed", "reason": "no\ncolumn [x]", "since": evaluated_at}
     nowhere = {"definition": "e", "source": None, "position": None, "evaluation": None, **failed}
-    release = {"release_id": 7, "published_at": at, "age_seconds": 61.2}
+    release = {"release_id": 7, "published_at": evaluated_at, "age_seconds": 61.2}
     monkeypatch.setenv("COLUMNS", "200")
     render_status(Status([source], [mark, nowhere], release, [{"model": "events", **failed}]), Settings(sources={}))
     shown = capsys.readouterr().out
@@ -39,5 +39,5 @@ def test_names_and_messages_are_shown_as_they_are(
         ("Its jobs have failed since noon: no slot", "no server", "Its jobs have failed since noon: no slot no server"),
     ],
 )
-def test_a_problem_that_the_jobs_report_too_is_shown_once(failure: str, problem: str, shown: str) -> None:
+def test_a_problem_also_reported_by_the_jobs_is_shown_once(failure: str, problem: str, shown: str) -> None:
     assert _join_problems(failure, problem) == shown

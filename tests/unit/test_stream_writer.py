@@ -1,4 +1,4 @@
-"""The loop of a stream writer: what it commits, when it ends, what it drops (rules T4, W1, W2, W5)."""
+"""The loop of a stream writer: what it commits, when it ends, what it drops (design rules T4, W1, W2, W5)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ def writer(recorder: Any, **settings: Any) -> StreamWriter:
     return StreamWriter(recorder, recorder, START, JobSettings(**settings))
 
 
-def streamed(folder: Path, received: Sequence[EventBatch], until: int, **settings: Any) -> list[tuple[str, int]]:
+def run_stream(folder: Path, received: Sequence[EventBatch], until: int, **settings: Any) -> list[tuple[str, int]]:
     recorder = Recorder(folder, received)
     writer(recorder, **settings).run(until=until)
     return recorder.calls
 
 
 def test_events_are_committed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
-    calls = streamed(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
+    calls = run_stream(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
     assert sum(number for call, number in calls if call == "commit") == 5
     committed = stored = 0
     for call, number in calls:
@@ -41,7 +41,7 @@ def test_events_are_committed_then_their_position_is_stored_then_acknowledged(tm
 
 @pytest.mark.timeout(60)
 def test_a_transaction_is_committed_in_batches_of_a_bounded_size(tmp_path: Path) -> None:
-    """No batch waits for the commit interval, nor for the end of the transaction."""
+    """No batch waits for the commit interval, or for the end of the transaction."""
     parts = [events(1, 10, in_transaction=True, size=MEBIBYTE // 2) for _ in range(8)]
     received = [*parts, events(1, 40)]
     recorder = Recorder(tmp_path, received)
@@ -62,7 +62,7 @@ def test_an_idle_writer_stores_its_position_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_stopped_writer_commits_what_the_feed_still_has(tmp_path: Path) -> None:
+def test_a_stopped_writer_commits_the_rest_of_the_feed(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [events(1, 20), events(1, 30)])
     stream = writer(recorder, commit_interval_seconds=3600)
     stream.stop()
@@ -71,7 +71,7 @@ def test_a_stopped_writer_commits_what_the_feed_still_has(tmp_path: Path) -> Non
 
 
 @pytest.mark.timeout(60)
-def test_what_must_not_be_committed_is_dropped(tmp_path: Path) -> None:
+def test_events_rejected_before_the_commit_are_dropped(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, [events(1, 20)])
     recorder.prepare_commit = lambda: False  # type: ignore[method-assign]
     stream = writer(recorder, commit_interval_seconds=3600)
@@ -90,7 +90,7 @@ def test_after_a_restart_events_are_not_committed_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_failover_discards_what_is_past_the_stored_position(tmp_path: Path) -> None:
+def test_a_failover_discards_events_past_the_stored_position(tmp_path: Path) -> None:
     received: list[Any] = [events(3, 20), StreamReset(15, 2), events(1, 30)]
     recorder = Recorder(tmp_path, received)
     discarded: list[Any] = []

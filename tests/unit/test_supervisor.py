@@ -1,4 +1,4 @@
-"""A supervisor restarts the jobs of a source after a failure, and ends them when it is told to."""
+"""A supervisor restarts the jobs of a source after a failure, and ends them on request."""
 
 import threading
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from ingest.pipeline.supervisor import Job, Supervisor, backoff
 
 
 class Tries:
-    """A supervisor whose jobs raise the given failures, one for each attempt, then run until they are stopped."""
+    """A supervisor whose jobs raise the given failures, one per attempt, then run until they are stopped."""
 
     def __init__(self, *failures: Exception | None, opening: Exception | None = None) -> None:
         self._failures = list(failures)
@@ -62,7 +62,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("failure", [Unavailable("the disk is full"), Failure("the slot is lost"), RuntimeError("?")])
-def test_jobs_are_started_again_until_they_run(failure: Exception) -> None:
+def test_jobs_are_restarted_until_they_run(failure: Exception) -> None:
     tries = Tries(failure, failure)
     tries.supervisor.start()
     tries.until(lambda: failure in tries.errors and tries.errors[-1] is None and tries.opened == 3)
@@ -71,9 +71,9 @@ def test_jobs_are_started_again_until_they_run(failure: Exception) -> None:
     assert tries.opened == 3
 
 
-def test_a_source_has_failed_if_it_needs_manual_action_or_was_never_opened() -> None:
-    away, lost = Unavailable("no primary answers"), Failure("the slot is lost")
-    for failure, is_opened, is_failed in ((away, True, False), (away, False, True), (lost, True, True)):
+def test_a_source_is_failed_if_it_needs_action_or_never_opened() -> None:
+    unavailable, lost = Unavailable("no primary answers"), Failure("the slot is lost")
+    for failure, is_opened, is_failed in ((unavailable, True, False), (unavailable, False, True), (lost, True, True)):
         tries = Tries(*[failure] * 1000) if is_opened else Tries(opening=failure)
         tries.supervisor.start()
         tries.until(lambda tries=tries: tries.opened > 2)  # type: ignore[misc]
@@ -83,7 +83,7 @@ def test_a_source_has_failed_if_it_needs_manual_action_or_was_never_opened() -> 
         assert tries.supervisor.is_failed is is_failed
 
 
-def test_jobs_that_are_told_to_end_while_they_are_opened_end() -> None:
+def test_jobs_stopped_during_their_start_end() -> None:
     opening, go_on = threading.Event(), threading.Event()
     stopped = threading.Event()
 
@@ -103,37 +103,37 @@ def test_jobs_that_are_told_to_end_while_they_are_opened_end() -> None:
 
 
 @pytest.mark.parametrize(("failures", "seconds"), [(1, 2.0), (2, 4.0), (8, 256.0), (9, 300.0), (5000, 300.0)])
-def test_pauses_double_up_to_the_longest_however_often_it_fails(failures: int, seconds: float) -> None:
+def test_pauses_double_up_to_the_maximum(failures: int, seconds: float) -> None:
     assert backoff(failures, 2.0, 300.0) == seconds
 
 
 def test_jobs_that_have_failed_for_days_start_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "FIRST_SECONDS", 0.0)
-    monkeypatch.setattr(supervisor_module, "STEADY_SECONDS", 1.0)  # else an attempt may count as recovered
+    monkeypatch.setattr(supervisor_module, "STEADY_SECONDS", 1.0)  # otherwise an attempt may count as recovered
     tries = Tries(*[Unavailable("no primary answers")] * 1100)
     tries.supervisor.start()
     tries.until(lambda: tries.opened == 1101 and tries.errors[-1] is None)
     tries.end()
 
 
-def test_jobs_have_to_run_for_longer_each_time_the_same_failure_comes_back() -> None:
-    """Else a log with an event that can't be landed would be a new problem each time it is read again."""
-    failures = [Failure("event 1 can't be landed")] * 5 + [Failure("the slot is lost")]
+def test_jobs_must_run_longer_after_each_repeated_failure() -> None:
+    """Otherwise an event that can't be committed would be a new problem each time it is read again."""
+    failures = [Failure("event 1 can't be committed")] * 5 + [Failure("the slot is lost")]
     recovered: list[threading.Event] = []
     steady: list[float] = []
     opened = threading.Condition()
 
     def open_jobs() -> list[Job]:
-        stopped, mine = threading.Event(), threading.Event()
+        stopped, own = threading.Event(), threading.Event()
         failure = failures[len(recovered)] if len(recovered) < len(failures) else None
         with opened:
-            recovered.append(mine)
+            recovered.append(own)
             steady.append(supervisor._steady_seconds)
             opened.notify_all()
 
         def run() -> None:
             if failure:
-                mine.wait()
+                own.wait()
                 raise failure
             stopped.wait()
 
@@ -153,7 +153,7 @@ def test_jobs_have_to_run_for_longer_each_time_the_same_failure_comes_back() -> 
     assert steady == [0.01, 0.01, 0.02, 0.04, 0.08, 0.16, 0.01]
 
 
-def test_a_job_that_does_not_end_is_waited_for_as_long_as_was_said() -> None:
+def test_a_job_that_does_not_end_is_awaited_until_the_timeout() -> None:
     opened, answered = threading.Event(), threading.Event()
 
     def wait_for_the_server() -> None:

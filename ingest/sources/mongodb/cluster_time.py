@@ -15,9 +15,9 @@ def to_position(time: Timestamp) -> int:
     return time.time << 32 | time.inc
 
 
-def to_timestamp(at: int) -> Timestamp:
+def to_timestamp(position: int) -> Timestamp:
     """A position as a BSON timestamp."""
-    return Timestamp(at >> 32, at & _LOW)
+    return Timestamp(position >> 32, position & _LOW)
 
 
 def token_position(data: Any) -> int:
@@ -30,7 +30,7 @@ def token_position(data: Any) -> int:
     return int(data[2:18], 16)
 
 
-def format_position(at: int) -> str:
+def format_position(position: int) -> str:
     """A position as text, for messages: `2026-11-22T02:00:00Z+3`."""
-    moment = datetime.fromtimestamp(at >> 32, timezone.utc)
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}+{at & _LOW}"
+    moment = datetime.fromtimestamp(position >> 32, timezone.utc)
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}+{position & _LOW}"

@@ -74,20 +74,24 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
 
     All databases are listed only if a pattern has a wildcard in the database's name.
     """
-    found = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
-    selected = [each for name, each in found.items() if each.name == ANY or source.selects(name)]
+    collections = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
+    selected = [each for name, each in collections.items() if each.name == ANY or source.selects(name)]
     for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
-        if not has_wildcard(pattern) and source.selects(pattern) and not {pattern, f"{database}.{ANY}"} & found.keys():
+        if (
+            not has_wildcard(pattern)
+            and source.selects(pattern)
+            and not {pattern, f"{database}.{ANY}"} & collections.keys()
+        ):
             selected.append(Collection(database, name, None, "it does not exist"))
     return sorted(selected, key=lambda each: each.full_name)
 
 
 def read_problem(client: Client, each: Collection) -> str:
     """Why a collection can't be read; empty: it can."""
-    one = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
+    query = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     try:
-        client[each.database].command(one, codec_options=RAW)
+        client[each.database].command(query, codec_options=RAW)
         size(client, each)
     except OperationFailure as error:
         return f"it can't be read ({describe_error(error)}); grant find and collStats on it"
@@ -111,11 +115,11 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
     try:
         with client.start_session() as session:
             replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
-            found = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
+            entries = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
     except OperationFailure as error:
         yield Collection(database, ANY, None, f"its collections can't be listed ({describe_error(error)})")
         return
-    for each in found:
+    for each in entries:
         name, options = str(each["name"]), each.get("options", {})
         if is_internal(name):
             continue

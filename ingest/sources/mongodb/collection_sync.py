@@ -35,11 +35,11 @@ class CatalogSync:
     def sync_all(self, client: Client) -> None:
         """Sync all selected collections. Raises Failure if the stream has another scope by now."""
         name = self._source.name
-        found = collection_catalog.list_collections(client, self._source)
+        collections = collection_catalog.list_collections(client, self._source)
         known = self._lake.tables.read(name)
         self.seen, self.ineligible = {}, {}
         present: set[str] = set()
-        for each in found:
+        for each in collections:
             row = None if each.uuid is None else each.to_source_table(name)
             if row is not None:
                 present.add(row.table_id)
@@ -50,7 +50,7 @@ class CatalogSync:
                 self._report(each, problem, row)
             elif row is not None:
                 self.seen[row.table_id] = each
-        unlisted = {each.database: each.problem for each in found if each.name == collection_catalog.ANY}
+        unlisted = {each.database: each.problem for each in collections if each.name == collection_catalog.ANY}
         self.ineligible |= {
             row.table_id: unlisted[database]
             for row in known.values()
@@ -77,21 +77,21 @@ class CatalogSync:
 
         Not those of a database whose collections can't be listed.
         """
-        gone = [
+        ended = [
             row
             for row in known.values()
             if row.state != ENDED and row.table_id not in present and row.table_name.partition(".")[0] not in unlisted
         ]
-        if not gone:
+        if not ended:
             return []
-        at = mongodb_server.emit_marker(client, self._scope.level)
-        for row in gone:
+        position = mongodb_server.emit_marker(client, self._scope.level)
+        for row in ended:
             _log.warning(
                 "%s (%s) no longer exists or is no longer selected; its rows will be deleted",
                 row.table_name,
                 row.table_id,
             )
-        return [row.with_changes(state=ENDED, ended_lsn=at) for row in gone]
+        return [row.with_changes(state=ENDED, ended_lsn=position) for row in ended]
 
     def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:

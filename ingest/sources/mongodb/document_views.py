@@ -64,10 +64,10 @@ class Field:
     @property
     def sql(self) -> str:
         """The Jinja expression that reads the field."""
-        found = f"tidemark.field({', '.join(map(literal, self.path))})"
+        expression = f"tidemark.field({', '.join(map(literal, self.path))})"
         macro = _TEXT if self.kind == "string" else self.kind
         # A nested string is returned without quotes.
-        return f"{{{{ {found if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({found})'} }}}}"
+        return f"{{{{ {expression if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({expression})'} }}}}"
 
 
 def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceViews:
@@ -76,25 +76,25 @@ def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceV
     Raises CannotConnect.
     """
     with mongodb_connection.connect(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
-        found = [
+        collections = [
             each if each.problem else replace(each, problem=collection_catalog.read_problem(client, each))
             for each in collection_catalog.list_collections(client, source)
         ]
-        usable = {each.full_name: _sample(client, each) for each in found if not each.problem}
-    problems = {each.full_name: each.problem for each in found if each.problem}
+        usable = {each.full_name: _sample(client, each) for each in collections if not each.problem}
+    problems = {each.full_name: each.problem for each in collections if each.problem}
     return SourceViews(staging_models(source, usable, record), problems, "collections")
 
 
 def _sample(client: Client, collection: collection_catalog.Collection) -> list[Parsed]:
     """The first and the last documents by `_id`: unlike a random sample, the same while the collection is unchanged."""
-    found: set[bytes] = set()
+    names: set[bytes] = set()
     for order in (1, -1):
         # One reply has up to 16 MB.
         half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
         with client.start_session() as session:
             find = {"find": collection.name, "sort": {"_id": order}, **half}
-            found.update(*raw_cursor.replies(client, session, collection.database, find))
-    return [documents.parse(each) for each in sorted(found)]
+            names.update(*raw_cursor.replies(client, session, collection.database, find))
+    return [documents.parse(each) for each in sorted(names)]
 
 
 def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]], record: Record) -> list[View]:
@@ -102,13 +102,13 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]],
     there.
     """
     one_database = len({name.partition(".")[0] for name in samples}) == 1
-    found = []
+    models = []
     for model, name in model_names(source.name, _shorts(samples, one_database), record.tables).items():
         by_path = {field.path: field for field in fields(samples[name])}
         names = column_names(list(by_path), record.columns(model))
         columns = {names[path]: field for path, field in by_path.items()}
-        found.append(View(model, name, _sql(source.name, name, columns), _yml(source.name, name, model, columns)))
-    return found
+        models.append(View(model, name, _sql(source.name, name, columns), _yml(source.name, name, model, columns)))
+    return models
 
 
 def _shorts(collections: Iterable[str], one_database: bool) -> dict[str, tuple[str, str]]:

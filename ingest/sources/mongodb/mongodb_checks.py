@@ -23,16 +23,16 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
     needed: the names of the collections that definitions read.
     """
     uri, where = source.uri.get_secret_value(), f"source {source.name}"
-    found: list[Finding] = []
+    all_findings: list[Finding] = []
     try:
         with mongodb_connection.connect(uri, settings.connect_timeout_seconds) as client:
             mongodb_server.identify_deployment(client, mongodb_connection.describe_endpoint(uri))
-            found.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
+            all_findings.append(Finding("ok", f"MongoDB {client.server_info()['version']}, a replica set", where))
             level = stream_level(client, source)
             target = "the whole deployment" if level == mongodb_server.CLUSTER else f"database {level}"
-            found.append(Finding("ok", f"a change stream of {target} can be opened", where))
+            all_findings.append(Finding("ok", f"a change stream of {target} can be opened", where))
             if not mongodb_server.can_write_heartbeat(client, level):
-                found.append(
+                all_findings.append(
                     Finding(
                         "warning",
                         "the role can't write the heartbeat, so the last change may be visible ten seconds later",
@@ -40,12 +40,12 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
                         f"Grant readWrite on {'.'.join(mongodb_server.heartbeat_collection(level))}",
                     )
                 )
-            found += _collections(client, source, where, needed)
+            all_findings += _collections(client, source, where, needed)
     except TidemarkError as error:
-        found.append(findings.finding_from_error(error))
+        all_findings.append(findings.finding_from_error(error))
     except PyMongoError as error:
-        found.append(Finding("error", f"MongoDB rejected a command ({describe_error(error)})", where))
-    return found
+        all_findings.append(Finding("error", f"MongoDB rejected a command ({describe_error(error)})", where))
+    return all_findings
 
 
 def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
@@ -77,9 +77,9 @@ def _collections(client: Client, source: MongoSource, where: str, needed: Contai
 def _left_out(left: Sequence[Collection], where: str) -> Iterator[Finding]:
     """Report selected views, time series and capped collections."""
     for kind in sorted({each.kind for each in left}):
-        found = [each.full_name for each in left if each.kind == kind]
-        several = "s" if len(found) > 1 and not kind.endswith("s") else ""
-        yield Finding("ok", f"{len(found)} {kind}{several} left out: {_shown(found)}", where)
+        names = [each.full_name for each in left if each.kind == kind]
+        several = "s" if len(names) > 1 and not kind.endswith("s") else ""
+        yield Finding("ok", f"{len(names)} {kind}{several} left out: {_shown(names)}", where)
 
 
 def _shown(names: Sequence[str]) -> str:

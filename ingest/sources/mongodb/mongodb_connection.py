@@ -61,9 +61,9 @@ def describe_endpoint(uri: str) -> str:
 def connect(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
     """A client of the primary with read concern majority; `with` closes it. Raises CannotConnect, UsageError."""
     milliseconds = round(connect_timeout_seconds * 1000)
-    found: Client | None = None
+    client: Client | None = None
     try:
-        found = MongoClient(
+        client = MongoClient(
             uri,
             appname="tidemark",
             serverSelectionTimeoutMS=milliseconds,
@@ -72,12 +72,12 @@ def connect(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
             read_preference=ReadPreference.PRIMARY,
             w="majority",
         )
-        found.admin.command("ping")
+        client.admin.command("ping")
     except _CONNECTION_ERRORS as error:
-        if found is not None:
-            found.close()
+        if client is not None:
+            client.close()
         raise _connection_error(uri, error) from None
-    return found
+    return client
 
 
 def _connection_error(uri: str, error: Exception) -> UsageError | CannotConnect:

@@ -78,9 +78,9 @@ def heartbeat_collection(level: str) -> tuple[str, str]:
 
 def emit_marker(client: Client, level: str) -> int:
     """A position at or after everything committed before the call; writes the heartbeat, so that the log passes it."""
-    at = operation_time(client)
+    before = operation_time(client)
     write_heartbeat(client, level)
-    return at
+    return before
 
 
 def write_heartbeat(client: Client, level: str) -> str:
@@ -100,14 +100,14 @@ def write_heartbeat(client: Client, level: str) -> str:
 
 def can_write_heartbeat(client: Client, level: str) -> bool:
     """Whether the role has the privileges to write the heartbeat."""
-    told = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
-    if not told["authenticatedUsers"]:
+    auth = client.admin.command({"connectionStatus": 1, "showPrivileges": True})["authInfo"]
+    if not auth["authenticatedUsers"]:
         return True
     place = dict(zip(("db", "collection"), heartbeat_collection(level), strict=True))
     return any(
         {"insert", "update"} <= set(each["actions"])
         and all(each["resource"].get(part) in ("", name) for part, name in place.items())
-        for each in told["authenticatedUserPrivileges"]
+        for each in auth["authenticatedUserPrivileges"]
     )
 
 
@@ -118,5 +118,5 @@ def is_internal(name: str) -> bool:
 
 def collection_uuid(listed: Mapping[str, Any]) -> UUID | None:
     """The UUID of an entry of listCollections; None for a view."""
-    found = listed.get("info", {}).get("uuid")
-    return found.as_uuid() if isinstance(found, Binary) else found
+    uuid = listed.get("info", {}).get("uuid")
+    return uuid.as_uuid() if isinstance(uuid, Binary) else uuid

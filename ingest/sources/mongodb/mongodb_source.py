@@ -5,11 +5,11 @@ from functools import partial
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.lake import Lake
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.sources.mongodb import mongodb_connection, mongodb_server
 from ingest.sources.mongodb.change_stream.change_stream_feed import MongoFeed, open_writer
 from ingest.sources.mongodb.snapshot.mongodb_snapshot_source import MongoCollections
 from ingest.sources.mongodb.stream_scope import StreamScope
-from ingest.sources.source_jobs import SourceJobs, Stream
 
 
 def open_jobs(lake: Lake, source: MongoSource, settings: JobSettings) -> SourceJobs:

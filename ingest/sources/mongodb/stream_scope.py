@@ -51,18 +51,18 @@ def stored_position(lake: Lake, source: MongoSource) -> Position | None:
 
 def configured_scope(lake: Lake, source: MongoSource) -> StreamScope:
     """The scope by this process's configuration, at the stream's stored level, or `cluster` before the first start."""
-    found = stored_position(lake, source)
+    stored = stored_position(lake, source)
     return StreamScope(
-        mongodb_server.CLUSTER if found is None else StreamScope.parse(found.slot).level, source.collections
+        mongodb_server.CLUSTER if stored is None else StreamScope.parse(stored.slot).level, source.collections
     )
 
 
 def check_scope(lake: Lake, source: MongoSource, scope: StreamScope) -> None:
     """Raises Failure if the stream has another scope by now."""
-    found = stored_position(lake, source)
-    if found is not None and found.slot != scope.slot:
+    stored = stored_position(lake, source)
+    if stored is not None and stored.slot != scope.slot:
         raise Failure(
-            f"another process streams {_said(StreamScope.parse(found.slot))}, this one {_said(scope)}",
+            f"another process streams {_said(StreamScope.parse(stored.slot))}, this one {_said(scope)}",
             f"source {source.name}",
             "Start all processes of the source with the same sources.yml, the stream first",
         )

@@ -2,8 +2,6 @@
 snapshot of the slot that was created last.
 """
 
-import logging
-import threading
 from collections.abc import Callable, Collection
 from functools import partial
 
@@ -13,18 +11,14 @@ from ingest.common.errors import TidemarkError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
-from ingest.positions.position import Position
+from ingest.sources.interface.source_jobs import SourceJobs, Stream
 from ingest.sources.postgres.catalog.catalog_tables import emit_marker
-from ingest.sources.postgres.postgres_connection import CannotConnect, connect, connection_error
+from ingest.sources.postgres.postgres_connection import connect, connection_error
 from ingest.sources.postgres.replication.replication_feed import PostgresFeed
 from ingest.sources.postgres.slots import replication_slots
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from ingest.sources.postgres.writers import table_assignment
 from ingest.sources.postgres.writers.postgres_writers import open_writers
-from ingest.sources.postgres.writers.writer_removal import Departure
-from ingest.sources.source_jobs import SourceJobs, Stream
-
-_log = logging.getLogger(__name__)
 
 
 def open_jobs(
@@ -35,34 +29,19 @@ def open_jobs(
     running: Collection[int] | None = None,
     wait: Callable[[float], bool] = table_assignment.sleep,
 ) -> SourceJobs:
-    """The jobs. Missing publications and slots are created. running: the writers to run in this process (None: all); if
-    there is one, the tables are assigned to the writers. wait: sleeps some seconds while other processes or open
-    transactions block; true: stop waiting.
+    """The jobs. Missing publications and slots are created. running: the writers to run in this process (None: all).
+    wait: sleeps some seconds while other processes or open transactions block; true: stop waiting.
 
-    Raises Cancelled; Failure when the source can't be reached or the log of one of those is lost.
+    Raises Cancelled; Failure when the source can't be reached, the log of one of those is lost, or the lake has another
+    number of writers.
     """
     dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     try:
-        positions, held = open_writers(lake, source, settings, running, wait)
-        if running is None or running:
-            with connect(dsn, connect_timeout_seconds=seconds) as connection:
-                try:
-                    table_assignment.share_out(connection, lake, source, wait)
-                except CannotConnect as error:  # a move took longer than the server waits: another time
-                    _log.warning("source %s: tables stay with their writers for now: %s", source.name, error.what)
-    except psycopg.OperationalError as error:  # cut while it was talked to
+        positions, exported = open_writers(lake, source, settings, running, wait)
+    except psycopg.OperationalError as error:  # the connection was lost
         raise connection_error(dsn, error) from None
 
-    def one(position: Position) -> Stream:
-        is_removed = position.writer > source.writers
-        cancelled = threading.Event()
-        return Stream(
-            position,
-            partial(PostgresFeed, lake, source, settings, position, cancelled=cancelled),
-            Departure(lake, source, settings, position, cancelled.wait) if is_removed else None,
-        )
-
-    def now() -> int:
+    def read_watermark() -> int:
         with connect(dsn, connect_timeout_seconds=seconds) as connection:
             return emit_marker(connection)
 
@@ -70,9 +49,9 @@ def open_jobs(
         lake,
         source,
         settings,
-        [one(position) for position in positions.values()],
-        PostgresTables(lake, source, settings, held),
-        now,
+        [Stream(p, partial(PostgresFeed, lake, source, settings, p)) for p in positions.values()],
+        PostgresTables(lake, source, settings, exported),
+        read_watermark,
     )
 
 

@@ -46,9 +46,9 @@ def views(source: PostgresSource, settings: JobSettings, record: Record) -> Sour
     """
     dsn = source.dsn.get_secret_value()
     with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
-        found = catalog_tables.read_tables(connection, source.selects)
-        models = staging_models(source, [table for table in found if not table.problem], domains(connection), record)
-    return SourceViews(models, {table.table_name: table.problem for table in found if table.problem}, "tables")
+        tables = catalog_tables.read_tables(connection, source.selects)
+        models = staging_models(source, [table for table in tables if not table.problem], domains(connection), record)
+    return SourceViews(models, {table.table_name: table.problem for table in tables if table.problem}, "tables")
 
 
 def domains(connection: Connection) -> dict[str, str]:
@@ -62,14 +62,14 @@ def staging_models(
     """The view of each table. domains: of `domains`. record: of the existing views."""
     by_name = {table.table_name: table for table in tables}
     shorts = {name: (_short(table),) for name, table in by_name.items()}
-    found = []
+    models = []
     for model, name in model_names(source.name, shorts, record.tables).items():
         table = by_name[name]
         named = column_names([(column.name,) for column in table.columns], record.columns(model))
         casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}
         view = _View(source.name, model, table, {column: to for (column,), to in named.items()}, casts)
-        found.append(View(model, name, _sql(view), _yml(view)))
-    return found
+        models.append(View(model, name, _sql(view), _yml(view)))
+    return models
 
 
 def _short(table: CatalogTable) -> str:

@@ -31,16 +31,16 @@ FROM pg_control_checkpoint()
 def seconds_behind(
     connection: Connection,
     source: PostgresSource,
-    at: Position,
+    position: Position,
     slot: Mapping[str, Any],
     now_lsn: int,
     stored_at: float,
-    landed: Callable[[], datetime | None],
+    newest_commit: Callable[[], datetime | None],
 ) -> float:
     """Seconds since the commit of the oldest change that the lake lacks, or an upper bound; 0: it lacks none.
 
-    at: the writer's stored position; it was reached at `stored_at`. slot: the state of its slot. now_lsn: the current
-    LSN of the server. landed: returns the commit time of the writer's newest change in the lake.
+    position: the writer's stored position; it was reached at `stored_at`. slot: the state of its slot. now_lsn: the
+    current LSN of the server. newest_commit: returns the commit time of the writer's newest change in the lake.
 
     If the slot is not in use, it is searched for the oldest change. If it is, and the server has sent everything, the
     lag is the age of the stored position. Otherwise the missing changes are younger than the newest change in the lake,
@@ -50,36 +50,37 @@ def seconds_behind(
     assert row is not None
     now: float = row[0]
     sent, redo, checkpoint = row[1:]
-    if at.position >= now_lsn:
+    if position.position >= now_lsn:
         return 0.0
-    if not slot["active"] and (oldest := _oldest(connection, source, at)) is not None:
+    if not slot["active"] and (oldest := _oldest(connection, source, position)) is not None:
         return max(0.0, now - oldest) if oldest else 0.0
     if sent is not None and parse_lsn(sent) >= now_lsn:
         return max(0.0, time.time() - stored_at)
-    newest = landed()
+    newest = newest_commit()
     known = [newest.timestamp()] if newest else []
-    known += [checkpoint] if at.position >= parse_lsn(redo) else []
+    known += [checkpoint] if position.position >= parse_lsn(redo) else []
     return max(0.0, now - max(known, default=stored_at))
 
 
-def _oldest(connection: Connection, source: PostgresSource, at: Position) -> float | None:
+def _oldest(connection: Connection, source: PostgresSource, position: Position) -> float | None:
     """The commit time of the oldest change after a position; 0 if there is none, None if the slot can't be searched."""
     query = """
         SELECT data FROM pg_logical_slot_peek_binary_changes(
             %s, NULL, %s, 'proto_version', '1', 'publication_names', %s
         ) WHERE get_byte(data, 0) = ascii('B')"""
-    publication = '"' + source.publication_of(at.writer).replace('"', '""') + '"'
+    publication = '"' + source.publication_of(position.writer).replace('"', '""') + '"'
     try:
         with connection.transaction():
             connection.execute(f"SET LOCAL statement_timeout = {_PEEK_MILLISECONDS}".encode())
             for changes in _PEEKED:
-                begun = [
-                    _BEGIN.unpack_from(row[0]) for row in connection.execute(query, [at.slot, changes, publication])
+                commits = [
+                    _BEGIN.unpack_from(row[0])
+                    for row in connection.execute(query, [position.slot, changes, publication])
                 ]
-                if not begun:
+                if not commits:
                     return 0.0
-                for _, commit_lsn, micros in begun:
-                    if commit_lsn >= at.position:
+                for _, commit_lsn, micros in commits:
+                    if commit_lsn >= position.position:
                         return float(micros / 1e6 + _EPOCH)
     except psycopg.Error:  # the slot is in use by now, or lost, or has too many changes before the position
         pass

@@ -1,4 +1,4 @@
-{#- No object twice in a bucket, among the rows that the newest checkpoints wrote. -#}
+{#- No object twice in a bucket among the rows that the newest checkpoints wrote. -#}
 {% test one_row_per_object(model) %}
 {%- set newest = tidemark.model_positions('row_state').values() | map(attribute='checkpoint_id') | unique | list %}
 select row_key

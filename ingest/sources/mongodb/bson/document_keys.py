@@ -1,7 +1,7 @@
 r"""The row key of a document: the JSON array of its `_id`, read from the bytes of the `_id`. Pure.
 
 Two `_id`s share a row key exactly when the unique index on `_id` takes them for equal: numbers of one value whatever
-their types, a Symbol and the string of the same bytes, and documents and arrays of such. All else is told apart. A
+their types, a Symbol and the string of the same bytes, and documents and arrays of such. All other ids differ. A
 value has the text of its canonical Extended JSON, but for:
 
 - a number: the first of int, long, double and decimal that holds it exactly;

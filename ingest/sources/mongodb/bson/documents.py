@@ -65,20 +65,20 @@ def parse(raw: bytes | memoryview) -> Parsed:
     try:
         return _by_libbson(document)
     except ValueError:
-        found: Parsed = orjson.loads(json_util.dumps(_decoded(document), json_options=_CANONICAL))
+        fields: Parsed = orjson.loads(json_util.dumps(_decoded(document), json_options=_CANONICAL))
     # To PyMongo a symbol is a string: what it reads are only the fields that libbson can't.
     for name, value in elements.fields(document).items():
         with suppress(ValueError):
-            found |= _by_libbson(elements.document([(name, value)]))
-    return found
+            fields |= _by_libbson(elements.document([(name, value)]))
+    return fields
 
 
 def _by_libbson(document: bytes) -> Parsed:
     text = bsonjs.dumps(document, mode=bsonjs.CANONICAL)
     if "$numberDouble" in text:
         text = _DOUBLE.sub(_shortest, text)
-    found: Parsed = orjson.loads(text)
-    return found
+    fields: Parsed = orjson.loads(text)
+    return fields
 
 
 def _decoded(raw: bytes) -> dict[str, Any]:
@@ -88,12 +88,12 @@ def _decoded(raw: bytes) -> dict[str, Any]:
         return bson.decode(elements.repair_legacy_binaries(raw), _ESCAPING)
 
 
-def _shortest(found: re.Match[str]) -> str:
+def _shortest(match: re.Match[str]) -> str:
     try:
-        number = float(found[2])
+        number = float(match[2])
     except ValueError:  # a document that only looks like a number
-        return found[0]
-    return f'{found[1]}{number!r}"' if math.isfinite(number) else found[0]
+        return match[0]
+    return f'{match[1]}{number!r}"' if math.isfinite(number) else match[0]
 
 
 def json_text(value: Any) -> str:
@@ -137,13 +137,13 @@ class DocumentBatch:
         return document_keys.row_key(elements.value(self._raw[place], b"_id"))
 
     def _row_keys(self) -> pa.Array:
-        at = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
-        plain = _SPELLED[self._kind[at]]
-        found = pc.binary_join_element_wise("[", self._texts.take(pa.array(at)), "]", "")
+        id_places = np.flatnonzero(pc.equal(self._names, "_id").to_numpy(zero_copy_only=False))
+        plain = _SPELLED[self._kind[id_places]]
+        keys = pc.binary_join_element_wise("[", self._texts.take(pa.array(id_places)), "]", "")
         if plain.all():
-            return found
-        others = [self._row_key(place) for place in self._owner[at[~plain]].tolist()]
-        return pc.replace_with_mask(found, pa.array(~plain), pa.array(others, pa.string()))
+            return keys
+        others = [self._row_key(place) for place in self._owner[id_places[~plain]].tolist()]
+        return pc.replace_with_mask(keys, pa.array(~plain), pa.array(others, pa.string()))
 
     def columns(self) -> pa.Array:
         """`columns` of the raw tables: each top-level field's JSON, null for null."""

@@ -20,7 +20,7 @@ _DOCUMENT, _ARRAY, _BINARY, REGEX, _POINTER, _SCOPED_CODE = 0x03, 0x04, 0x05, 0x
 # The sizes of types with a fixed size; the bytes of other types in addition to the length that they begin with. A
 # regular expression is two strings, each up to its zero byte.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0}
-BESIDES = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
+PREFIXED = {0x02: 4, _DOCUMENT: 0, _ARRAY: 0, _BINARY: 5, _POINTER: 16, 0x0D: 4, 0x0E: 4, _SCOPED_CODE: 0}
 _GENERIC, OLD_BINARY = 0x00, 0x02
 _SIZE = Struct("<i")
 
@@ -40,13 +40,13 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
 
     Raises InvalidBSON for a type that there isn't, and a document that has no end.
     """
-    at = start + 4
+    offset = start + 4
     try:
-        while kind := document[at]:
-            named = document.index(0, at + 1)
-            element = Element(kind, bytes(document[at + 1 : named]), named + 1, _end(document, kind, named + 1))
+        while kind := document[offset]:
+            named = document.index(0, offset + 1)
+            element = Element(kind, bytes(document[offset + 1 : named]), named + 1, _end(document, kind, named + 1))
             yield element
-            at = element.end
+            offset = element.end
     except (IndexError, ValueError):
         raise InvalidBSON("a document ends too early") from None
 
@@ -58,13 +58,13 @@ def fields(document: bytes) -> Fields:
 
 def members(array: bytes) -> list[bytes]:
     """The documents of an array that has only documents."""
-    found = []
-    at = 4
-    while array[at] == _DOCUMENT:
-        start = array.index(0, at + 1) + 1
-        at = start + _SIZE.unpack_from(array, start)[0]
-        found.append(array[start:at])
-    return found
+    values = []
+    offset = 4
+    while array[offset] == _DOCUMENT:
+        start = array.index(0, offset + 1) + 1
+        offset = start + _SIZE.unpack_from(array, start)[0]
+        values.append(array[start:offset])
+    return values
 
 
 def value(document: bytes, name: bytes) -> Value:
@@ -95,9 +95,9 @@ def repair_legacy_binaries(document: bytes) -> bytes:
     """The document with those old binaries (subtype 2) as generic ones whose inner length is wrong: the server takes
     them, and no driver gives them out.
     """
-    found = bytearray(document)
-    _mend(found, 0)
-    return bytes(found)
+    repaired = bytearray(document)
+    _mend(repaired, 0)
+    return bytes(repaired)
 
 
 def _mend(document: bytearray, start: int) -> None:
@@ -118,6 +118,6 @@ def _end(document: bytes | bytearray, kind: int, start: int) -> int:
         return start + FIXED[kind]
     if kind == REGEX:
         return document.index(0, document.index(0, start) + 1) + 1
-    if kind not in BESIDES:
+    if kind not in PREFIXED:
         raise InvalidBSON(f"a value is of the unknown type {kind:#04x}")
-    return start + BESIDES[kind] + int.from_bytes(document[start : start + 4], "little")
+    return start + PREFIXED[kind] + int.from_bytes(document[start : start + 4], "little")

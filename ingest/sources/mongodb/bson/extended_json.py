@@ -87,12 +87,12 @@ def _strings(page: BsonBuffer, start: I64, end: I64) -> Texts:
     offsets = np.column_stack([start, end]).astype(np.int32).ravel()
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(page.buffer)]
     laid_over = pa.Array.from_buffers(pa.binary(), max(len(offsets) - 1, 0), buffers)
-    found = laid_over.take(pa.array(np.arange(0, len(offsets), 2)))
+    quoted = laid_over.take(pa.array(np.arange(0, len(offsets), 2)))
     try:
-        return found.cast(pa.string()), np.ones(len(start), np.bool_)
+        return quoted.cast(pa.string()), np.ones(len(start), np.bool_)
     except pa.ArrowInvalid:
-        sound = np.array([_is_utf8(each) for each in found.to_pylist()])
-        return pc.if_else(pa.array(sound), found, b"").cast(pa.string()), sound
+        sound = np.array([_is_utf8(each) for each in quoted.to_pylist()])
+        return pc.if_else(pa.array(sound), quoted, b"").cast(pa.string()), sound
 
 
 def _is_utf8(text: bytes) -> bool:
@@ -115,33 +115,33 @@ def _all(texts: pa.Array) -> Texts:
     return texts, np.ones(len(texts), np.bool_)
 
 
-def _unknown(of: ByteSpans) -> Texts:
-    return pa.repeat("", len(of.start)), np.zeros(len(of.start), np.bool_)
+def _unknown(spans: ByteSpans) -> Texts:
+    return pa.repeat("", len(spans.start)), np.zeros(len(spans.start), np.bool_)
 
 
-def _null(of: ByteSpans) -> Texts:
-    return _all(pa.repeat("null", len(of.start)))
+def _null(spans: ByteSpans) -> Texts:
+    return _all(pa.repeat("null", len(spans.start)))
 
 
-def _boolean(of: ByteSpans) -> Texts:
-    value = of.page.u8[of.start]
+def _boolean(spans: ByteSpans) -> Texts:
+    value = spans.page.u8[spans.start]
     return pa.array(np.where(value == 1, "true", "false"), pa.string()), value < 2
 
 
-def _int(of: ByteSpans) -> Texts:
-    return _all(_around('{"$numberInt":"', pa.array(of.page.i32[of.start]).cast(pa.string()), '"}'))
+def _int(spans: ByteSpans) -> Texts:
+    return _all(_around('{"$numberInt":"', pa.array(spans.page.i32[spans.start]).cast(pa.string()), '"}'))
 
 
-def _long(of: ByteSpans) -> Texts:
-    return _all(_around('{"$numberLong":"', pa.array(of.page.i64[of.start]).cast(pa.string()), '"}'))
+def _long(spans: ByteSpans) -> Texts:
+    return _all(_around('{"$numberLong":"', pa.array(spans.page.i64[spans.start]).cast(pa.string()), '"}'))
 
 
-def _date(of: ByteSpans) -> Texts:
-    return _all(_around('{"$date":{"$numberLong":"', pa.array(of.page.i64[of.start]).cast(pa.string()), '"}}'))
+def _date(spans: ByteSpans) -> Texts:
+    return _all(_around('{"$date":{"$numberLong":"', pa.array(spans.page.i64[spans.start]).cast(pa.string()), '"}}'))
 
 
-def _double(of: ByteSpans) -> Texts:
-    number = of.page.f64[of.start]
+def _double(spans: ByteSpans) -> Texts:
+    number = spans.page.f64[spans.start]
     size = np.abs(number)
     plain = (size >= _PLAIN_FROM) & (size < _PLAIN_BELOW) | (size == 0)
     shown = np.where(plain, number, 0)
@@ -158,34 +158,34 @@ def _shortest(number: float) -> str:
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
 
 
-def _timestamp(of: ByteSpans) -> Texts:
-    seconds, increment = (pa.array(of.page.u32[at]).cast(pa.string()) for at in (of.start + 4, of.start))
+def _timestamp(spans: ByteSpans) -> Texts:
+    seconds, increment = (pa.array(spans.page.u32[place]).cast(pa.string()) for place in (spans.start + 4, spans.start))
     return _all(pc.binary_join_element_wise('{"$timestamp":{"t":', seconds, ',"i":', increment, "}}", ""))
 
 
-def _object_id(of: ByteSpans) -> Texts:
-    digits = _HEX[of.page.u8[of.start[:, None] + np.arange(12)]]
-    offsets = np.arange(0, 24 * len(of.start) + 1, 24, dtype=np.int32)
-    texts = pa.StringArray.from_buffers(len(of.start), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
+def _object_id(spans: ByteSpans) -> Texts:
+    digits = _HEX[spans.page.u8[spans.start[:, None] + np.arange(12)]]
+    offsets = np.arange(0, 24 * len(spans.start) + 1, 24, dtype=np.int32)
+    texts = pa.StringArray.from_buffers(len(spans.start), pa.py_buffer(offsets), pa.py_buffer(digits.tobytes()))
     return _all(_around('{"$oid":"', texts, '"}'))
 
 
-def _string(of: ByteSpans) -> Texts:
-    closed = (of.end - of.start > 4) & (of.page.u8[of.end - 1] == 0)
-    texts, sound = _strings(of.page, of.start + 4, np.where(closed, of.end - 1, of.start + 4))
+def _string(spans: ByteSpans) -> Texts:
+    closed = (spans.end - spans.start > 4) & (spans.page.u8[spans.end - 1] == 0)
+    texts, sound = _strings(spans.page, spans.start + 4, np.where(closed, spans.end - 1, spans.start + 4))
     return quoted(texts), sound & closed
 
 
-def _document(of: ByteSpans) -> Texts:
-    level = walk(of.page, of.start, of.end)
-    texts, sound = values(of.page, level)
-    keys, known = names(of.page, level)
+def _document(spans: ByteSpans) -> Texts:
+    level = walk(spans.page, spans.start, spans.end)
+    texts, sound = values(spans.page, level)
+    keys, known = names(spans.page, level)
     return _joined("{", pc.binary_join_element_wise(quoted(keys), texts, ":"), level, sound & known, "}")
 
 
-def _array(of: ByteSpans) -> Texts:
-    level = walk(of.page, of.start, of.end)
-    texts, sound = values(of.page, level)
+def _array(spans: ByteSpans) -> Texts:
+    level = walk(spans.page, spans.start, spans.end)
+    texts, sound = values(spans.page, level)
     return _joined("[", texts, level, sound, "]")
 
 
@@ -198,24 +198,24 @@ def _joined(before: str, parts: pa.Array, level: ElementLevel, sound: Mask, afte
     return _around(before, pc.binary_join(lists, ","), after), right
 
 
-def _binary(of: ByteSpans) -> Texts:
-    kind = of.page.u8[of.start + 4]
-    found = [
-        f'{{"$binary":{{"base64":"{b64encode(of.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
-        for start, end, each in zip(of.start.tolist(), of.end.tolist(), kind.tolist(), strict=True)
+def _binary(spans: ByteSpans) -> Texts:
+    kind = spans.page.u8[spans.start + 4]
+    values = [
+        f'{{"$binary":{{"base64":"{b64encode(spans.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
+        for start, end, each in zip(spans.start.tolist(), spans.end.tolist(), kind.tolist(), strict=True)
     ]
-    return pa.array(found, pa.string()), kind != elements.OLD_BINARY
+    return pa.array(values, pa.string()), kind != elements.OLD_BINARY
 
 
 def _by_libbson(kind: int) -> _Writer:
     """Of what is seldom, or takes too much to write."""
 
-    def write(of: ByteSpans) -> Texts:
-        found = [(kind, of.page.buffer[a:b]) for a, b in zip(of.start.tolist(), of.end.tolist(), strict=True)]
+    def write(spans: ByteSpans) -> Texts:
+        values = [(kind, spans.page.buffer[a:b]) for a, b in zip(spans.start.tolist(), spans.end.tolist(), strict=True)]
         try:
-            parsed = orjson.loads(bsonjs.dumps(elements.array(found), mode=bsonjs.CANONICAL))
+            parsed = orjson.loads(bsonjs.dumps(elements.array(values), mode=bsonjs.CANONICAL))
         except ValueError:
-            return _unknown(of)
+            return _unknown(spans)
         return _all(pa.array([orjson.dumps(each).decode() for each in parsed.values()], pa.string()))
 
     return write

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ingest.sources.mongodb.bson.elements import BESIDES, FIXED, REGEX, Fields, fields
+from ingest.sources.mongodb.bson.elements import FIXED, PREFIXED, REGEX, Fields, fields
 
 I64: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -24,8 +24,8 @@ _PADDING = 16
 
 _FIXED = np.full(256, -1)
 _FIXED[list(FIXED)] = list(FIXED.values())
-_BESIDES = np.full(256, -1)
-_BESIDES[list(BESIDES)] = list(BESIDES.values())
+_PREFIXED = np.full(256, -1)
+_PREFIXED[list(PREFIXED)] = list(PREFIXED.values())
 
 
 class BsonBuffer:
@@ -48,9 +48,9 @@ class BsonBuffer:
     def _nuls(self) -> I64:
         return np.flatnonzero(self.u8 == 0)
 
-    def nul(self, at: I64) -> I64:
+    def nul(self, offset: I64) -> I64:
         """The offset of the first zero byte from each offset on."""
-        return self._nuls[np.searchsorted(self._nuls, at)]
+        return self._nuls[np.searchsorted(self._nuls, offset)]
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,26 @@ def walk(page: BsonBuffer, start: I64, end: I64) -> ElementLevel:
     """The elements of the documents at `start:end`."""
     whole = (end - start > 4) & (page.u32[start] == end - start) & (page.u8[end - 1] == 0)
     owner = np.flatnonzero(whole)
-    at, last = start[owner] + 4, end[owner] - 1
+    offset, last = start[owner] + 4, end[owner] - 1
     steps = []
     while True:
-        kind = page.u8[at].astype(np.int64)
+        kind = page.u8[offset].astype(np.int64)
         ended = kind == 0
-        whole[owner[ended]] = at[ended] == last[ended]
-        owner, at, last, kind = (each[~ended] for each in (owner, at, last, kind))
+        whole[owner[ended]] = offset[ended] == last[ended]
+        owner, offset, last, kind = (each[~ended] for each in (owner, offset, last, kind))
         if len(owner) < LEAST:
             whole[owner] = False
             break
-        value = page.nul(at + 1) + 1
+        value = page.nul(offset + 1) + 1
         after = value + _size(page, kind, value, last)
         sound = after <= last
         if not sound.all():
             whole[owner[~sound]] = False
-            owner, at, last, kind, value, after = (each[sound] for each in (owner, at, last, kind, value, after))
-        steps.append((owner, kind, at + 1, value, after))
-        at = after
+            owner, offset, last, kind, value, after = (
+                each[sound] for each in (owner, offset, last, kind, value, after)
+            )
+        steps.append((owner, kind, offset + 1, value, after))
+        offset = after
     return _in_order(steps, whole)
 
 
@@ -101,7 +103,7 @@ def _size(page: BsonBuffer, kind: I64, value: I64, last: I64) -> I64:
         # What begins beyond its document is refused by its end, whatever the length says.
         within = np.minimum(value, last)
         said = page.u32[within].astype(np.int64)
-        varies = np.where(_BESIDES[kind] < 0, len(page.buffer), said + _BESIDES[kind])
+        varies = np.where(_PREFIXED[kind] < 0, len(page.buffer), said + _PREFIXED[kind])
         size = np.where(varying, varies, size)
         if (pattern := kind == REGEX).any():
             options = page.nul(within[pattern]) + 1
@@ -122,11 +124,11 @@ def split(documents: Sequence[bytes]) -> list[Fields]:
     if len(documents) < LEAST:
         return [fields(each) for each in documents]
     level = walk(page := BsonBuffer(documents), page.start, page.end)
-    found: list[Fields] = [{} for _ in documents]
+    fields_of: list[Fields] = [{} for _ in documents]
     buffer = page.buffer
     bounds = (level.owner, level.kind, level.name, level.start, level.end)
     for owner, kind, name, start, end in zip(*(each.tolist() for each in bounds), strict=True):
-        found[owner][buffer[name : start - 1]] = kind, buffer[start:end]
+        fields_of[owner][buffer[name : start - 1]] = kind, buffer[start:end]
     for place in np.flatnonzero(~level.whole).tolist():
-        found[place] = fields(documents[place])
-    return found
+        fields_of[place] = fields(documents[place])
+    return fields_of

@@ -98,12 +98,12 @@ class Decoder:
     def feed(self, events: Events) -> Iterator[EventBatch]:
         """The rows of a reply in one batch, or in several if documents are large; the last one proves the position."""
         before, times, end = self._at, 0, len(events.raw)
-        for at in range(0, max(end, 1), _AT_ONCE):
+        for first in range(0, max(end, 1), _AT_ONCE):
             with documents.gc_paused():
-                records, begun = self._read(events.raw[at : at + _AT_ONCE])
+                records, begun = self._read(events.raw[first : first + _AT_ONCE])
             times += begun
             for whole, ends in self._with_documents(records):
-                is_last = ends and at + _AT_ONCE >= end
+                is_last = ends and first + _AT_ONCE >= end
                 position = max(events.position, before) if is_last else before
                 yield EventBatch(
                     events=self._table(whole),
@@ -131,10 +131,10 @@ class Decoder:
             record.row_key = key
         return records, times
 
-    def _count(self, at: int) -> bool:
+    def _count(self, time: int) -> bool:
         """Assign the next ordinal; true: the event is the first of its clusterTime."""
-        begins = at != self._at
-        self._at, self._index = at, 0 if begins else self._index + 1
+        begins = time != self._at
+        self._at, self._index = time, 0 if begins else self._index + 1
         return begins
 
     def _records(self, kind: str, event: Event) -> Iterator[_Record]:
@@ -186,16 +186,16 @@ class Decoder:
 
         A looked-up document has its present state. An update whose document was deleted is dropped: its delete follows.
         """
-        at = 0
+        first = 0
         while True:
-            part = records[at : at + self._at_once]
-            found = self._find_documents(part)
-            if found is None:
+            part = records[first : first + self._at_once]
+            documents = self._find_documents(part)
+            if documents is None:
                 self._at_once = len(part) // 2
                 continue
-            at += len(part)
-            is_last = at == len(records)
-            yield list(_with_found(part, found)), is_last
+            first += len(part)
+            is_last = first == len(records)
+            yield list(_with_found(part, documents)), is_last
             if is_last:
                 return
             self._at_once = min(2 * self._at_once, _AT_ONCE)
@@ -206,15 +206,15 @@ class Decoder:
         wanted: dict[Namespace, dict[str | None, Value]] = {}
         for record in missing:
             wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
-        found: dict[tuple[Namespace, str | None], bytes] = {}
+        documents: dict[tuple[Namespace, str | None], bytes] = {}
         for namespace, identifiers in wanted.items():
             each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
             if each is None:
                 return None
-            found |= {(namespace, key): one for key, one in each.items()}
+            documents |= {(namespace, key): document for key, document in each.items()}
         # A document is written as often as it was changed.
-        size = sum(len(found.get((record.namespace, record.row_key), b"")) for record in missing)
-        return None if size > LOOKED_UP_BYTES and len(records) > 1 else found
+        size = sum(len(documents.get((record.namespace, record.row_key), b"")) for record in missing)
+        return None if size > LOOKED_UP_BYTES and len(records) > 1 else documents
 
     def _table(self, records: Sequence[_Record]) -> pa.Table:
         same = {
@@ -244,9 +244,9 @@ class Decoder:
 
     def _columns(self, records: Sequence[_Record]) -> pa.Array:
         """The rows' `columns`; null without a document."""
-        found = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
+        columns = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
         given = np.array([r.document is not None for r in records], np.bool_)
-        return found.take(pa.array(np.cumsum(given) - 1, mask=~given))
+        return columns.take(pa.array(np.cumsum(given) - 1, mask=~given))
 
     def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> DocumentBatch:
         """The documents of rows. Raises Failure that names the first one that can't be decoded."""
@@ -273,5 +273,5 @@ def _with_found(records: Sequence[_Record], found: Mapping[tuple[Namespace, str 
     for record in records:
         if not record.missing:
             yield record
-        elif one := found.get((record.namespace, record.row_key)):
-            yield replace(record, document=one)
+        elif document := found.get((record.namespace, record.row_key)):
+            yield replace(record, document=document)

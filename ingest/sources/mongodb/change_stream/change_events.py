@@ -127,5 +127,5 @@ def _known_uuid(binary: bytes) -> UUID:
 
 @lru_cache(maxsize=1024)
 def _namespace(raw: bytes) -> Namespace:
-    found = {name: _text(value) for name, value in fields(raw).items()}
-    return found[b"db"], found.get(b"coll", "")
+    names = {name: _text(value) for name, value in fields(raw).items()}
+    return names[b"db"], names.get(b"coll", "")

@@ -44,27 +44,29 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
     """
     system, scope, now = _read_deployment(source, settings)
     stored = scopes.stored_position(lake, source)
-    begun = Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now)
+    first_position = Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now)
     if stored is not None:
         check_deployment(stored, system, now, source)
         if stored.slot == scope.slot:
-            landed = cluster_time.format_position(stored.position)
-            _states.log_change(source.name, f"source {source.name}: everything before {landed} is committed")
+            committed = cluster_time.format_position(stored.position)
+            _states.log_change(source.name, f"source {source.name}: everything before {committed} is committed")
             return stored
         _log.warning("source %s: the stream's scope is now %s, before %s", source.name, scope.slot, stored.slot)
         before = StreamScope.parse(stored.slot)
         # An epoch is identified by its start position, so one that has not advanced can't be followed at its position.
         if before.level == scope.level and stored.position > stored.start_position:
             scopes.change_selection(lake, source, before, scope, stored.position)
-            begun = replace(begun, start_position=stored.position, position=stored.position, token=stored.token)
+            first_position = replace(
+                first_position, start_position=stored.position, position=stored.position, token=stored.token
+            )
         else:
             lake.tables.queue_snapshots(source.name, "the level of the change stream has changed")
     # Another process may start at the same time; only one of the two positions is stored.
-    lake.register_start_position(begun, stored.start_position if stored else -1)
+    lake.register_start_position(first_position, stored.start_position if stored else -1)
     scopes.check_scope(lake, source, scope)
-    found = scopes.stored_position(lake, source)
-    assert found is not None
-    return found
+    registered = scopes.stored_position(lake, source)
+    assert registered is not None
+    return registered
 
 
 def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
@@ -231,22 +233,24 @@ class MongoFeed:
     def _connect(self) -> Client:
         return mongodb_connection.connect(self._uri, self._seconds)
 
-    def _requeue_renamed(self, table_id: str, at: int) -> None:
-        """Queue a collection that was renamed at position `at` if it had this name before: its rows were removed."""
+    def _requeue_renamed(self, table_id: str, position: int) -> None:
+        """Queues a collection that was renamed at `position` if it had this name before: its rows were removed."""
         while known := self._lake.tables.read(self._source).get(table_id):
-            if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > at:
+            if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > position:
                 return
             if self._lake.tables.upsert(self._source, [known.with_snapshot_queued("it was renamed and renamed back")]):
                 return
 
-    def _look_up(self, namespace: Namespace, identifiers: Sequence[Value], at: int) -> Mapping[str, bytes] | None:
+    def _look_up(
+        self, namespace: Namespace, identifiers: Sequence[Value], read_time: int
+    ) -> Mapping[str, bytes] | None:
         """See `LookUp`. Retries while the deployment can't be reached."""
         database, name = namespace
         while True:
             try:
-                found = self._find_documents(namespace, identifiers, at)
+                documents = self._find_documents(namespace, identifiers, read_time)
                 self._repeats.over(f"source {self._source}: documents can be looked up again")
-                return found
+                return documents
             except (PyMongoError, mongodb_connection.CannotConnect) as error:
                 if isinstance(error, PyMongoError) and not mongodb_connection.is_transient(error):
                     reason = mongodb_connection.describe_error(error)
@@ -261,14 +265,14 @@ class MongoFeed:
                     raise _Cancelled from error
 
     def _find_documents(
-        self, namespace: Namespace, identifiers: Sequence[Value], at: int
+        self, namespace: Namespace, identifiers: Sequence[Value], read_time: int
     ) -> Mapping[str, bytes] | None:
         """The documents with read concern majority, on a member that is not behind the stream."""
         self._client = self._client or self._connect()
-        found: list[bytes] = []
+        documents: list[bytes] = []
         size = 0
         database, name = namespace
-        as_of = {"level": "majority", "afterClusterTime": cluster_time.to_timestamp(at)}
+        as_of = {"level": "majority", "afterClusterTime": cluster_time.to_timestamp(read_time)}
         find = {"find": name, "filter": elements.one_of(identifiers), "readConcern": as_of}
         with self._client.start_session() as session:
             if self._reader.cluster_time is not None:
@@ -277,6 +281,8 @@ class MongoFeed:
                 size += len(each)
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
-                found.append(each)
-        keys = DocumentBatch([elements.document([(b"_id", elements.value(each, b"_id"))]) for each in found]).row_keys()
-        return dict(zip(keys.to_pylist(), found, strict=True))
+                documents.append(each)
+        keys = DocumentBatch(
+            [elements.document([(b"_id", elements.value(each, b"_id"))]) for each in documents]
+        ).row_keys()
+        return dict(zip(keys.to_pylist(), documents, strict=True))

@@ -159,10 +159,10 @@ class Reader(threading.Thread):
                 cursor.close()
         except OperationFailure as error:
             if error.code == mongodb_connection.NOT_IN_LOG:
-                at = cluster_time.format_position(cluster_time.token_position(self._known))
+                event_time = cluster_time.format_position(cluster_time.token_position(self._known))
                 raise Failure(
-                    f"an event already in the lake ({at}) no longer exists on the server, which was restored from a "
-                    "backup",
+                    f"an event already in the lake ({event_time}) no longer exists on the server, which was restored "
+                    "from a backup",
                     f"source {self._source}",
                     "Give the source another name in sources.yml, so that it is replicated as a new source",
                 ) from None
@@ -225,22 +225,22 @@ class Reader(threading.Thread):
 
     def _failure(self, error: PyMongoError) -> Failure:
         where = f"source {self._source}"
-        found = mongodb_connection.error_code(error)
-        if found in mongodb_connection.HISTORY_LOST:
+        code = mongodb_connection.error_code(error)
+        if code in mongodb_connection.HISTORY_LOST:
             return Failure(
                 f"the server no longer has its log from {cluster_time.format_position(self._position)} on",
                 where,
                 f"Run `tidemark resnapshot --all --source {self._source}`, and give the oplog more time "
                 "(storage.oplogMinRetentionHours)",
             )
-        if found == mongodb_connection.TOO_LARGE:
+        if code == mongodb_connection.TOO_LARGE:
             after = cluster_time.format_position(max(self._position, self._newest))
             return Failure(
                 f"an event is larger than 16 MB, after {after}",
                 where,
                 f"Run `tidemark resnapshot --all --source {self._source}`; MongoDB 6.0.9 and later split such events",
             )
-        if found == mongodb_connection.UNAUTHORIZED:
+        if code == mongodb_connection.UNAUTHORIZED:
             return Failure(
                 f"the change stream is not allowed ({mongodb_connection.describe_error(error)})",
                 where,

@@ -50,9 +50,9 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
     sink = Sink(Folder(task["folder"], task["largest_row"]), SNAPSHOT_ROWS, f"{snapshot_id}-{chunk}.parquet")
     try:
         with mongodb_connection.connect(uri, connect_timeout_seconds) as client:
-            landed = SnapshotRows(task, datetime.now(timezone.utc))
+            rows = SnapshotRows(task, datetime.now(timezone.utc))
             for batch in _batches(client, task):
-                _write(sink, landed, batch)
+                _write(sink, rows, batch)
             is_same = _uuid(client, task["table_name"]) == UUID(task["uuid"])
         file = sink.close()
         if not is_same or not file.rows:
@@ -69,12 +69,12 @@ def read_chunk(uri: str, task: Task, connect_timeout_seconds: float) -> ChunkRes
         return ChunkResult(snapshot_id, chunk, problem=_kind(error), detail=detail)
 
 
-def _write(sink: Sink, landed: SnapshotRows, batch: Sequence[bytes]) -> None:
+def _write(sink: Sink, rows: SnapshotRows, batch: Sequence[bytes]) -> None:
     """Write a reply as one row group."""
     parts = []
-    for at in range(0, len(batch), _READ_AT_ONCE):
-        read = DocumentBatch(batch[at : at + _READ_AT_ONCE])
-        parts.append(landed.table(read.row_keys(), read.columns()))
+    for first in range(0, len(batch), _READ_AT_ONCE):
+        read = DocumentBatch(batch[first : first + _READ_AT_ONCE])
+        parts.append(rows.table(read.row_keys(), read.columns()))
     if parts:
         sink.write(pa.concat_tables(parts))
 
@@ -111,25 +111,25 @@ def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
 
 def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
     database, _, name = task["table_name"].partition(".")
-    at = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
+    read_concern = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
     with client.start_session() as session:
-        yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": at})
+        yield from raw_cursor.replies(client, session, database, {"find": name, **find, "readConcern": read_concern})
 
 
 def _uuid(client: Client, full_name: str) -> UUID | None:
     database, _, name = full_name.partition(".")
-    found = list(client[database].list_collections(filter={"name": name}))
-    return collection_uuid(found[0]) if found else None
+    collections = list(client[database].list_collections(filter={"name": name}))
+    return collection_uuid(collections[0]) if collections else None
 
 
 def _kind(error: Exception) -> str:
     if isinstance(error, mongodb_connection.CannotConnect):
         return UNREACHABLE
-    found = mongodb_connection.error_code(error) if isinstance(error, PyMongoError) else None
-    if found == mongodb_connection.UNAUTHORIZED:
+    code = mongodb_connection.error_code(error) if isinstance(error, PyMongoError) else None
+    if code == mongodb_connection.UNAUTHORIZED:
         return FORBIDDEN
-    if found in mongodb_connection.SNAPSHOT_TOO_OLD:
+    if code in mongodb_connection.SNAPSHOT_TOO_OLD:
         return NO_SNAPSHOT
-    if found == mongodb_connection.NAMESPACE_NOT_FOUND:
+    if code == mongodb_connection.NAMESPACE_NOT_FOUND:
         return CHANGED
     return UNREACHABLE if isinstance(error, PyMongoError) and mongodb_connection.is_transient(error) else FAILED

@@ -59,9 +59,9 @@ class MongoCollections:
     def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
         """See `Source`. Never waits."""
         with self._reachable() as client:
-            at = self._at = mongodb_server.operation_time(client)
+            read_time = self._at = mongodb_server.operation_time(client)
             planned = [
-                self._planned(client, at, table) for table in queued if table.table_id in self._catalog_sync.seen
+                self._planned(client, read_time, table) for table in queued if table.table_id in self._catalog_sync.seen
             ]
             return [plan for plan in planned if plan]
 
@@ -91,8 +91,8 @@ class MongoCollections:
             if collection is None:
                 yield ChunkOutcome(chunk, problem="the collection was dropped or renamed", must_restart=True)
             else:
-                at = max(self._at, min_read_lsn(table, chunk))
-                tasks.append((self.estimated_bytes(table, chunk), _task(table, chunk, collection, at, folder)))
+                read_time = max(self._at, min_read_lsn(table, chunk))
+                tasks.append((self.estimated_bytes(table, chunk), _task(table, chunk, collection, read_time, folder)))
         for result in self._reader.read(tasks):
             if result.problem == NO_SNAPSHOT:
                 self.release_resources()
@@ -145,10 +145,10 @@ class MongoCollections:
             client.close()
             raise
 
-    def _planned(self, client: Client, at: int, table: SourceTable) -> SnapshotPlan | None:
+    def _planned(self, client: Client, read_time: int, table: SourceTable) -> SnapshotPlan | None:
         """None: it can't be planned; the next catalog sync logs the reason."""
         try:
-            return SnapshotPlan(table, at, self._chunks(client, self._catalog_sync.seen[table.table_id], table))
+            return SnapshotPlan(table, read_time, self._chunks(client, self._catalog_sync.seen[table.table_id], table))
         except OperationFailure as error:
             if mongodb_connection.is_transient(error):
                 raise
@@ -175,13 +175,13 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     with client.start_session() as session:
         replies = raw_cursor.replies(client, session, collection.database, command)
-        found = [collection_chunk_reader.bound_of(each) for reply in replies for each in reply]
-    sample = [key for key in dict.fromkeys(found) if key is not None and key != _LAST]
+        bounds = [collection_chunk_reader.bound_of(each) for reply in replies for each in reply]
+    sample = [key for key in dict.fromkeys(bounds) if key is not None and key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]
 
 
-def _task(table: SourceTable, chunk: Chunk, collection: Collection, at: int, folder: Folder) -> Task:
+def _task(table: SourceTable, chunk: Chunk, collection: Collection, read_time: int, folder: Folder) -> Task:
     return {
         "source": table.source,
         "table_name": table.table_name,
@@ -191,7 +191,7 @@ def _task(table: SourceTable, chunk: Chunk, collection: Collection, at: int, fol
         "chunk": chunk.chunk,
         "attempt": chunk.attempt,
         "snapshot_lsn": table.snapshot_lsn,
-        "read_lsn": at,
+        "read_lsn": read_time,
         "lower": chunk.lower_bound,
         "upper": chunk.upper_bound,
         "uuid": str(collection.uuid),

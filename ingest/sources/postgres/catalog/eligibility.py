@@ -35,7 +35,7 @@ def table_problem(
         return "its partitions differ in their replica identity; give all of them the same"
     if identity == "n" or (identity in ("d", "i") and key is None):
         return (
-            "it has no replica identity, so its updates and deletes can't be told apart (publishing them "
+            "it has no replica identity, so its updates and deletes can't be identified (publishing them "
             f"would make them fail); add a primary key, or {_each(partitions, 'REPLICA IDENTITY FULL')}"
         )
     return ""

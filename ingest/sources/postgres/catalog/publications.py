@@ -1,10 +1,12 @@
-"""Publications, one for each writer: made if missing; one that is there is used as it is.
+"""Publications, one for each writer. A missing one is created; an existing one is used as it is.
 
-Each table is in one of them, see `table_assignment`. Tidemark alters only those that it made (their comments say so).
+Each table is in one of them, see `assigned_writer`. Tidemark alters only those that it created, which their comments
+say.
 """
 
+import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -20,11 +22,11 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 
 @dataclass(frozen=True)
 class Published:
-    """What is sent of one table or leaf: columns by name, of which rows, and by whose publications.
+    """How a table or partition is published: its columns by name, and the row filter.
 
-    generated: those of the columns that are. published_id: another one after it was taken out and put in again, or the
-    publication altered. writers: more than one if a person has put it into several, or attached it to a table of
-    another's, which brings each change more than once.
+    generated: the generated columns among them. published_id: changes when the table is removed and added again, or the
+    publication is altered. writers: more than one if a person added it to several publications, or attached it to a
+    table of another writer; then each change is sent more than once.
     """
 
     columns: tuple[str, ...]
@@ -36,10 +38,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Member:
-    """A table that stands in a publication of ours by itself, so that it can be moved to another one.
+    """A table that is listed in a publication, so that it can be moved to another one.
 
-    columns: those that are published, in SQL (None: all). row_filter: likewise, of which rows. ancestors: oids of the
-    tables that it is a partition of.
+    columns: its column list (None: all). row_filter: an SQL expression. ancestors: oids of the tables that it is a
+    partition of. is_owned: whether the role of the DSN may move it.
     """
 
     oid: int
@@ -47,10 +49,10 @@ class Member:
     name: str
     writer: int
     published_id: int
-    columns: tuple[str, ...] | None
+    columns: Sequence[str] | None
     row_filter: str | None
-    owned: bool
-    ancestors: tuple[int, ...] = ()
+    is_owned: bool
+    ancestors: Sequence[int]
 
     @property
     def table_name(self) -> str:
@@ -65,36 +67,56 @@ FROM pg_publication WHERE pubname = ANY (%s)
 """
 
 
-def make(connection: Connection, names: Mapping[int, str], tables: Sequence[CatalogTable]) -> None:
-    """Makes what is missing of the writers' publications: the first one's with the tables that are in none.
+def assigned_writer(table_name: str, writers: Collection[int]) -> int:
+    """The writer of a table that is in no publication yet: the same in every process for the same name and writers.
 
-    tables: those to publish, all without a problem. Raises Failure if one can't be made or doesn't suit, and psycopg's
-    LockNotAvailable.
+    Rendezvous hashing: with one writer more, only the tables that it gets change their writer. Pure.
     """
-    there = _checked(connection, names)
+
+    def weight(writer: int) -> bytes:
+        return hashlib.sha1(f"{writer}/{table_name}".encode(), usedforsecurity=False).digest()
+
+    return max(writers, key=weight)
+
+
+def create_missing(connection: Connection, names: Mapping[int, str], tables: Sequence[CatalogTable]) -> None:
+    """Creates the writers' missing publications, each with the tables in none that are assigned to its writer.
+
+    tables: the tables to publish, all without a problem. Raises Failure if a publication can't be created or is not
+    suitable, and psycopg's LockNotAvailable.
+    """
+    existing = _read_existing(connection, names)
+    missing = {writer: name for writer, name in sorted(names.items()) if name not in existing}
+    if missing and not tables:
+        raise Failure(
+            "no table to publish",
+            f"publication {next(iter(missing.values()))}",
+            "Correct `tables` in sources.yml, or make what it selects usable (`tidemark check`)",
+        )
     published = read(connection, names)
-    for writer, name in sorted(names.items()):
-        if name not in there:
-            if not tables:
-                raise Failure(
-                    "no table to publish",
-                    f"publication {name}",
-                    "Correct `tables` in sources.yml, or make what it selects usable (`tidemark check`)",
-                )
-            _make(connection, name, [t for t in tables if writer == 1 and not holds(published, t)])
+    new = [table for table in tables if not contains(published, table)]
+    writers = [writer for writer, name in names.items() if existing.get(name, True)]
+    for writer, name in missing.items():
+        _create(connection, name, [table for table in new if assigned_writer(table.table_name, writers) == writer])
 
 
-def ours(connection: Connection, names: Mapping[int, str]) -> dict[int, str]:
-    """Those of the publications that Tidemark made and may alter. Raises Failure if one doesn't suit."""
-    there = _checked(connection, names)
-    return {writer: name for writer, name in names.items() if there.get(name)}
+def create_empty(connection: Connection, names: Mapping[int, str]) -> None:
+    """Creates the writers' missing publications without tables. Raises Failure as `create_missing` does."""
+    for name in sorted(set(names.values()) - _read_existing(connection, names).keys()):
+        _create(connection, name, ())
 
 
-def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool]:
-    """The publications that are there, and whether they are ours. Raises Failure for one that doesn't suit."""
+def select_owned(connection: Connection, names: Mapping[int, str]) -> dict[int, str]:
+    """The publications that Tidemark created and may alter. Raises Failure if one is not suitable."""
+    existing = _read_existing(connection, names)
+    return {writer: name for writer, name in names.items() if existing.get(name)}
+
+
+def _read_existing(connection: Connection, names: Mapping[int, str]) -> dict[str, bool]:
+    """The existing publications; whether Tidemark created and may alter each. Raises Failure for an unsuitable one."""
     rows = connection.execute(_SETTINGS, [_COMMENT, list(names.values())]).fetchall()
-    for name, whole, via_root, _, _, _ in rows:
-        if not whole:
+    for name, is_complete, via_root, _, _, _ in rows:
+        if not is_complete:
             raise Failure(
                 "the publication does not send all kinds of changes, and what it leaves out is lost",
                 f"publication {name}",
@@ -102,18 +124,18 @@ def _checked(connection: Connection, names: Mapping[int, str]) -> dict[str, bool
             )
         if via_root:
             raise Failure(
-                "the publication sends partitions under their root, so what happens to one of them is not told",
+                "the publication publishes partitions under their root, so DDL of a single partition can't be detected",
                 f"publication {name}",
                 "ALTER PUBLICATION ... SET (publish_via_partition_root = false)",
             )
-    return {name: commented and mine and not everything for name, _, _, everything, commented, mine in rows}
+    return {name: has_comment and is_owned and not all_tables for name, _, _, all_tables, has_comment, is_owned in rows}
 
 
-# Of a publication: another number after it was renamed or given other options, be it there and back.
+# Changes when the publication is renamed or gets other options, also if that is undone.
 _ALTERED = "((p.xmin::text::bigint & 2147483647) << 32)"
 
-# Of a table that is published with its schema, or with that of one that it is a partition of: another number after
-# that one was in another schema, be it there and back. That writes the row of its type; so does another owner.
+# For a table that is published with its schema, or with the schema of a table that it is a partition of: changes when
+# that table gets another schema, also if that is undone, as this writes the row of its type. So does a new owner.
 _OF_SCHEMA = """(SELECT s.oid::bigint # y.xmin::text::bigint
      FROM (SELECT c.oid, 0 UNION ALL SELECT a.relid, a.height
            FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)) AS self_and_above (oid, height)
@@ -127,8 +149,8 @@ _GENERATED = """ARRAY(SELECT a.attname::text FROM pg_attribute a
           WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)
             AND current_setting('server_version_num')::int {})"""
 
-# A table is published under the highest of its roots or by itself, else by its schema, else with all
-# tables. A root may have no leaf yet.
+# A table is published by its topmost listed ancestor or by itself, else by its schema, else with all tables. A
+# partitioned table may have no partition yet.
 _PUBLISHED = f"""
 SELECT p.pubname, c.oid::bigint,
     ARRAY(SELECT name::text FROM unnest(t.attnames) AS name WHERE name <> ALL ({_GENERATED.format("< 180000")})),
@@ -154,43 +176,43 @@ WHERE p.pubname = ANY (%(names)s)
 
 
 def read(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
-    """What the writers' publications send, by oid of table, root or leaf. Raises Failure if one doesn't suit."""
-    _checked(connection, names)
-    found = sent(connection, names)
-    if any(len(one.writers) > 1 for one in found.values()):
-        found = sent(connection, names)  # what was moved meanwhile may have been seen in both
-    return found
+    """What the writers' publications send, by oid of table or partition. Raises Failure if one is not suitable."""
+    _read_existing(connection, names)
+    published = read_unchecked(connection, names)
+    if any(len(entry.writers) > 1 for entry in published.values()):
+        published = read_unchecked(connection, names)  # a table that was moved meanwhile may have been read twice
+    return published
 
 
-def sent(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
-    """The same at a glance, of publications that may not suit."""
+def read_unchecked(connection: Connection, names: Mapping[int, str]) -> dict[int, Published]:
+    """Like `read`, for publications that may be unsuitable, and without a second look."""
     writers = {name: writer for writer, name in names.items()}
-    found: dict[int, Published] = {}
-    for name, oid, columns, generated, kept, number in connection.execute(_PUBLISHED, {"names": list(writers)}):
-        also = found[oid].writers if oid in found else ()
-        by = tuple(sorted((*also, writers[name])))
-        found[oid] = Published(tuple(columns or ()), tuple(generated), kept, number, by)
-    return found
+    published: dict[int, Published] = {}
+    rows = connection.execute(_PUBLISHED, {"names": list(writers)})
+    for name, oid, columns, generated, row_filter, published_id in rows:
+        senders = sorted([*(published[oid].writers if oid in published else ()), writers[name]])
+        published[oid] = Published(tuple(columns or ()), tuple(generated), row_filter, published_id, tuple(senders))
+    return published
 
 
-def is_there(connection: Connection, publication: str) -> bool:
-    """Whether there is a publication of that name."""
+def exists(connection: Connection, publication: str) -> bool:
+    """Whether a publication of that name exists."""
     return connection.execute("SELECT FROM pg_publication WHERE pubname = %s", [publication]).fetchone() is not None
 
 
-def sends(published: Mapping[int, Published], table: CatalogTable) -> bool:
-    """Whether all leaves of `table` are published, each once, with the columns that are to be."""
-    is_whole = all(leaf.partition_id in published for leaf in table.partitions)
-    return is_whole and not several(published, table) and not misfit(published, table)
+def covers(published: Mapping[int, Published], table: CatalogTable) -> bool:
+    """Whether all partitions of `table` are published, each once, with columns that can be replicated."""
+    is_complete = all(partition.partition_id in published for partition in table.partitions)
+    return is_complete and not duplicate_writers(published, table) and not column_problem(published, table)
 
 
-def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
-    """Why the columns that are sent of a table are not those that can be replicated, and what to do; else empty."""
-    sent_of = [published[leaf.partition_id] for leaf in table.partitions if leaf.partition_id in published]
+def column_problem(published: Mapping[int, Published], table: CatalogTable) -> str:
+    """Why a table's published columns can't be replicated, and what to do; empty if they can."""
+    entries = [published[p.partition_id] for p in table.partitions if p.partition_id in published]
     key = [c.name for c in table.columns if table.key_columns is None or c.name in table.key_columns]
-    if unsent := [name for name in key if any(name not in one.columns for one in sent_of)]:
-        return f"its column list leaves out {', '.join(unsent)}, which is of its key; publish that too"
-    if generated := sorted({name for one in sent_of for name in one.generated}):
+    if missing := [name for name in key if any(name not in entry.columns for entry in entries)]:
+        return f"its column list leaves out {', '.join(missing)}, which is of its key; publish that too"
+    if generated := sorted({name for entry in entries for name in entry.generated}):
         return (
             f"generated columns are published, and are not replicated: {', '.join(generated)}; "
             "ALTER PUBLICATION ... SET (publish_generated_columns = none), or leave them out of the column list"
@@ -198,20 +220,20 @@ def misfit(published: Mapping[int, Published], table: CatalogTable) -> str:
     return ""
 
 
-def several(published: Mapping[int, Published], table: CatalogTable) -> tuple[int, ...]:
-    """The writers whose publications have a table in common, where there should be one; else none."""
-    found = (published.get(oid) for oid in (table.oid, *(leaf.partition_id for leaf in table.partitions)))
-    return next((one.writers for one in found if one is not None and len(one.writers) > 1), ())
+def duplicate_writers(published: Mapping[int, Published], table: CatalogTable) -> tuple[int, ...]:
+    """The writers of a table, or of a partition of it, that is in several publications; empty if there is none."""
+    entries = (published.get(oid) for oid in (table.oid, *(p.partition_id for p in table.partitions)))
+    return next((entry.writers for entry in entries if entry is not None and len(entry.writers) > 1), ())
 
 
-def holds(published: Mapping[int, Published], table: CatalogTable) -> bool:
-    """Whether a table is in a publication, though it may have no leaf that could be sent."""
-    leaves = [leaf.partition_id in published for leaf in table.partitions]
-    return table.oid in published or (bool(leaves) and all(leaves))
+def contains(published: Mapping[int, Published], table: CatalogTable) -> bool:
+    """Whether a table is published, even if it has no partition yet."""
+    partitions = [partition.partition_id in published for partition in table.partitions]
+    return table.oid in published or (bool(partitions) and all(partitions))
 
 
 _MEMBERS = f"""
-SELECT p.pubname, c.oid::bigint, n.nspname, c.relname, r.oid::bigint + {_ALTERED},
+SELECT c.oid::bigint, n.nspname, c.relname, p.pubname, r.oid::bigint + {_ALTERED},
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
        pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE'),
@@ -225,32 +247,28 @@ ORDER BY n.nspname, c.relname
 """
 
 
-def members(connection: Connection, names: Mapping[int, str]) -> list[Member]:
-    """The tables that stand in publications by themselves, by name."""
+def read_members(connection: Connection, names: Mapping[int, str]) -> list[Member]:
+    """The tables that are listed in publications, ordered by name."""
     writers = {name: writer for writer, name in names.items()}
-    return [
-        Member(oid, schema, name, writers[of], published_id, columns and tuple(columns), kept, owned, tuple(above))
-        for of, oid, schema, name, published_id, columns, kept, owned, above in connection.execute(
-            _MEMBERS, [list(writers)]
-        )
-    ]
+    rows = connection.execute(_MEMBERS, [list(writers)])
+    return [Member(oid, schema, name, writers[publication], *rest) for oid, schema, name, publication, *rest in rows]
 
 
-def attached(members: Sequence[Member]) -> list[Member]:
-    """Those that have become partitions of another: its publication sends them too."""
-    roots = {member.oid for member in members}
-    return [member for member in members if roots.intersection(member.ancestors)]
+def select_attached(members: Sequence[Member]) -> list[Member]:
+    """The members that have become partitions of another member: its publication sends them too."""
+    listed = {member.oid for member in members}
+    return [member for member in members if listed.intersection(member.ancestors)]
 
 
 def identifiers(tables: Sequence[CatalogTable]) -> sql.Composed:
-    """As publications are to name them: without those that inherit from one, which are tables of their own. Partitions
-    always come with their root.
+    """The names of tables for a publication: without tables that inherit from them, which are separate tables.
+    Partitions are always published with their root.
     """
     names = (sql.SQL("ONLY ") + sql.Identifier(table.schema, table.name) for table in tables)
     return sql.SQL(", ").join(names)
 
 
-def _make(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
+def _create(connection: Connection, publication: str, tables: Sequence[CatalogTable]) -> None:
     name = sql.Identifier(publication)
     statement = sql.SQL("CREATE PUBLICATION {}").format(name)
     if tables:
@@ -260,19 +278,19 @@ def _make(connection: Connection, publication: str, tables: Sequence[CatalogTabl
             connection.execute(statement)
             connection.execute(sql.SQL("COMMENT ON PUBLICATION {} IS {}").format(name, sql.Literal(_COMMENT)))
     except psycopg.errors.DuplicateObject:
-        return  # another process was first
+        return  # by another process
     except psycopg.errors.LockNotAvailable:
         raise
     except psycopg.Error as error:
         raise Failure(
-            f"can't make the publication ({error.diag.message_primary or error})",
+            f"can't create the publication ({error.diag.message_primary or error})",
             f"publication {publication}",
-            f"Let the tables' owner make it, with CREATE on the database: {statement.as_string(connection)}",
+            f"Let the tables' owner create it, with CREATE on the database: {statement.as_string(connection)}",
         ) from None
 
 
-def add(connection: Connection, publication: str, table: CatalogTable) -> None:
-    """Adds a table to a publication; a table that can't be added is named in the log."""
+def add_table(connection: Connection, publication: str, table: CatalogTable) -> None:
+    """Adds a table to a publication; logs a table that can't be added."""
     try:
         connection.execute(
             sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(publication), identifiers([table]))
@@ -281,7 +299,7 @@ def add(connection: Connection, publication: str, table: CatalogTable) -> None:
     except psycopg.errors.DuplicateObject:
         return
     except psycopg.errors.LockNotAvailable:
-        _log.warning("%s is locked by somebody: a later look adds it to publication %s", table.table_name, publication)
+        _log.warning("%s is locked: the next catalog poll adds it to publication %s", table.table_name, publication)
     except psycopg.Error as error:
         _log.warning(
             "%s can't be added to publication %s (%s); let an owner do it",
@@ -291,24 +309,23 @@ def add(connection: Connection, publication: str, table: CatalogTable) -> None:
         )
 
 
-def drop(connection: Connection, publication: str, member: Member) -> None:
-    """Takes a table out of a publication, without those that inherit from it."""
+def drop_table(connection: Connection, publication: str, member: Member) -> None:
+    """Removes a table from a publication, without tables that inherit from it."""
     table = sql.Identifier(member.schema, member.name)
     connection.execute(sql.SQL("ALTER PUBLICATION {} DROP TABLE ONLY {}").format(sql.Identifier(publication), table))
 
 
-def swap(connection: Connection, old: str, new: str, member: Member) -> int:
-    """Takes a table out of one publication and puts it into another as it was, inside of the caller's transaction.
-
-    Gives its published_id there.
+def move_table(connection: Connection, old: str, new: str, member: Member) -> int:
+    """Moves a table to another publication with its column list and row filter, within the caller's transaction;
+    returns its new published_id.
     """
-    drop(connection, old, member)
-    what = sql.SQL("ONLY ") + sql.Identifier(member.schema, member.name)
+    drop_table(connection, old, member)
+    entry = sql.SQL("ONLY ") + sql.Identifier(member.schema, member.name)
     if member.columns:
-        what += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, member.columns)))
+        entry += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, member.columns)))
     if member.row_filter:
-        what += sql.SQL(f" WHERE ({member.row_filter})")  # as the server gives it
-    connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(new), what))
+        entry += sql.SQL(f" WHERE ({member.row_filter})")  # as the server prints it
+    connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(new), entry))
     row = connection.execute(
         f"SELECT r.oid::bigint + {_ALTERED} FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
         "WHERE p.pubname = %s AND r.prrelid = %s::oid",
@@ -319,6 +336,6 @@ def swap(connection: Connection, old: str, new: str, member: Member) -> int:
 
 
 def drop_if_empty(connection: Connection, publication: str) -> None:
-    """Drops a publication of ours that has no table."""
-    if ours(connection, {1: publication}) and not members(connection, {1: publication}):
+    """Drops a publication that Tidemark created and that has no table."""
+    if select_owned(connection, {1: publication}) and not read_members(connection, {1: publication}):
         connection.execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(publication)))

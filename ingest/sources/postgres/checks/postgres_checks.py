@@ -40,11 +40,11 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
 def _check(
     source: PostgresSource, settings: JobSettings, connection: Connection, needed: Collection[str]
 ) -> Iterator[Finding]:
-    found = catalog_tables.read_tables(connection, source.selects)
+    tables = catalog_tables.read_tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
-    yield from check_tables(source, connection, found, needed)
-    yield from check_publications(source, connection, _usable(found), needed)
+    yield from check_tables(source, connection, tables, needed)
+    yield from check_publications(source, connection, _usable(tables), needed)
     yield from _check_slots(source, connection)
 
 
@@ -106,8 +106,8 @@ def _check_replication(source: PostgresSource, settings: JobSettings, connection
             replication_slots.identify_server(replication)
     except Failure as error:
         ((role,),) = connection.execute("SELECT quote_ident(session_user)").fetchall()
-        found = findings.finding_from_error(error)
-        yield replace(found, fix=found.fix.replace("ALTER ROLE ...", f"ALTER ROLE {role}"))
+        finding = findings.finding_from_error(error)
+        yield replace(finding, fix=finding.fix.replace("ALTER ROLE ...", f"ALTER ROLE {role}"))
         return
     # One for each stream, one for the slot of a snapshot, at least.
     running = sum(bool(s and s["active"]) for s in _slots(source, connection).values())
@@ -136,25 +136,25 @@ def _slots(source: PostgresSource, connection: Connection) -> dict[str, dict[str
 
 def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Finding]:
     states = _slots(source, connection)
-    for name, found in states.items():
+    for name, state in states.items():
         where = f"source {source.name}, slot {name}"
-        if found is None:
+        if state is None:
             yield Finding("ok", "the slot will be created", where)
             continue
         try:
-            slot_continuity.check_slot_usable(connection, found, name, source.name)
+            slot_continuity.check_slot_usable(connection, state, name, source.name)
         except Failure as error:
             yield findings.finding_from_error(error)
             continue
-        if found["wal_status"] == "unreserved":
+        if state["wal_status"] == "unreserved":
             yield Finding(
                 "warning",
                 "the slot is about to be invalidated: it retains more WAL than the server allows",
                 where,
                 "Start `tidemark stream`, or raise max_slot_wal_keep_size",
             )
-        elif found["active"]:
-            yield Finding("ok", f"the slot is being read by process {found['active_pid']}", where)
+        elif state["active"]:
+            yield Finding("ok", f"the slot is being read by process {state['active_pid']}", where)
         else:
             yield Finding("ok", "the slot exists and is not in use", where)
     yield from _check_room_for_slots(source, connection, list(states.values()).count(None))

@@ -9,7 +9,12 @@ from ingest.common.findings import Finding, exclusion_level
 from ingest.config.sources_file import PostgresSource
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.catalog.eligibility import quote_identifier
-from ingest.sources.postgres.catalog.publications import Published, identifiers, misfit, sent
+from ingest.sources.postgres.catalog.publications import (
+    Published,
+    column_problem,
+    identifiers,
+    read_unchecked,
+)
 from ingest.sources.postgres.postgres_connection import Connection
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
@@ -47,25 +52,25 @@ def check_publications(
     required = {t.table_name for t in tables if t.table_name in needed or source.names(t.table_name)}
     if not tables:
         return
-    there: list[_Publication] = []
+    publications: list[_Publication] = []
     for writer in range(1, source.writers + 1):
         name = source.publication_of(writer)
-        found = _read(connection, name)
-        if found is None:
+        publication = _read(connection, name)
+        if publication is None:
             yield from _check_missing(source, connection, name, tables if writer == 1 else ())
         else:
-            there.append(found)
-            yield from _check_options(source, found)
-            yield from _check_sent(source, found, tables, required)
-    if len(there) == source.writers:
-        yield from _check_covered(source, connection, there, tables, required)
+            publications.append(publication)
+            yield from _check_options(source, publication)
+            yield from _check_sent(source, publication, tables, required)
+    if len(publications) == source.writers:
+        yield from _check_covered(source, connection, publications, tables, required)
 
 
 def _read(connection: Connection, name: str) -> _Publication | None:
     row = connection.execute(_PUBLICATION, [name]).fetchone()
     if row is None:
         return None
-    return _Publication(name, row[0], row[1], row[2], row[3], sent(connection, {1: name}))
+    return _Publication(name, row[0], row[1], row[2], row[3], read_unchecked(connection, {1: name}))
 
 
 def _check_missing(
@@ -88,16 +93,16 @@ def _check_missing(
     )
 
 
-def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Finding]:
-    where, alter = _where(source, found.name), f"ALTER PUBLICATION {quote_identifier(found.name)} SET"
-    if found.via_root:
+def _check_options(source: PostgresSource, publication: _Publication) -> Iterator[Finding]:
+    where, alter = _where(source, publication.name), f"ALTER PUBLICATION {quote_identifier(publication.name)} SET"
+    if publication.via_root:
         yield Finding(
             "error",
             "the publication publishes partitions under their root, so DDL of a single partition can't be detected",
             where,
             f"{alter} (publish_via_partition_root = false)",
         )
-    left = [name for name, sent in zip(_OPERATIONS, found.operations, strict=True) if not sent]
+    left = [name for name, sent in zip(_OPERATIONS, publication.operations, strict=True) if not sent]
     if left:
         yield Finding(
             "error",
@@ -108,19 +113,21 @@ def _check_options(source: PostgresSource, found: _Publication) -> Iterator[Find
 
 
 def _check_sent(
-    source: PostgresSource, found: _Publication, tables: Sequence[CatalogTable], required: Collection[str]
+    source: PostgresSource, publication: _Publication, tables: Sequence[CatalogTable], required: Collection[str]
 ) -> Iterator[Finding]:
     """Report row filters and column lists, which are allowed."""
     for table in tables:
         partitions = [
-            found.sent[partition.partition_id] for partition in table.partitions if partition.partition_id in found.sent
+            publication.sent[partition.partition_id]
+            for partition in table.partitions
+            if partition.partition_id in publication.sent
         ]
-        where = f"source {source.name}, table {table.table_name} in publication {found.name}"
+        where = f"source {source.name}, table {table.table_name} in publication {publication.name}"
         if filters := sorted({partition.row_filter for partition in partitions if partition.row_filter}):
             yield Finding("warning", f"a row filter applies: {filters[0]}", where)
-        if why := misfit(found.sent, table):
+        if why := column_problem(publication.sent, table):
             what, _, fix = why.partition("; ")
-            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quote_identifier(found.name)}")
+            fix = fix.replace("PUBLICATION ...", f"PUBLICATION {quote_identifier(publication.name)}")
             yield Finding(
                 exclusion_level(required=table.table_name in required), what, where, fix[:1].upper() + fix[1:]
             )
@@ -133,14 +140,14 @@ def _check_sent(
 def _check_covered(
     source: PostgresSource,
     connection: Connection,
-    there: Sequence[_Publication],
+    publications: Sequence[_Publication],
     tables: Sequence[CatalogTable],
     required: Collection[str],
 ) -> Iterator[Finding]:
-    first = there[0]
+    first = publications[0]
     waiting = []
     for table in tables:
-        senders = [found.name for found in there if table.partitions and found.sends(table)]
+        senders = [publication.name for publication in publications if table.partitions and publication.sends(table)]
         if len(senders) > 1:
             yield Finding(
                 "error",

@@ -44,7 +44,7 @@ def check_tables(
     if usable:
         yield Finding("ok", f"{usable} of {len(tables)} tables can be read", f"source {source.name}")
     for kind in ("view", "foreign table"):
-        left = [name for name, of in others.items() if of == kind and source.selects(name)]
+        left = [name for name, other_kind in others.items() if other_kind == kind and source.selects(name)]
         if left:
             what = f"{len(left)} {kind}{'s' if len(left) > 1 else ''} left out: {shown(left)}"
             yield Finding("ok", what, f"source {source.name}")

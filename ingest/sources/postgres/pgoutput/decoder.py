@@ -50,8 +50,8 @@ class Decoder:
         Raises `Failure` for input that is not pgoutput version 1 in text form, for rows outside of a transaction, and
         for unknown keys.
         """
-        at = pa.scalar(ingested_at or datetime.now(timezone.utc), EVENTS.field("ingested_at").type)
-        constants = row_events.EventConstants(self._source, self._writer, at)
+        ingested = pa.scalar(ingested_at or datetime.now(timezone.utc), EVENTS.field("ingested_at").type)
+        constants = row_events.EventConstants(self._source, self._writer, ingested)
         tables = [EVENTS.empty_table()]
         messages: list[LogicalMessage] = []
         transactions, reply = 0, False

@@ -62,10 +62,10 @@ class MessageBatch:
 
     def find_messages(self, *kinds: int) -> I64:
         """The numbers of the messages of these types."""
-        found = np.zeros(len(self.kind), np.bool_)
+        is_kind = np.zeros(len(self.kind), np.bool_)
         for kind in kinds:
-            found |= self.kind == kind
-        return np.flatnonzero(found)
+            is_kind |= self.kind == kind
+        return np.flatnonzero(is_kind)
 
     def change_lsn(self, messages: I64) -> I64:
         """The LSNs of the changes of these messages."""
@@ -105,21 +105,21 @@ def index_messages(payloads: PayloadBuffer, carried: Transaction | None) -> Mess
     """Index the messages of a batch. carried: the transaction that is open before it."""
     envelope = payloads.u8(payloads.offset)
     keepalive = envelope == KEEPALIVE
-    at = payloads.offset + np.where(keepalive, 0, HEADER)
-    kind = payloads.u8(at)
-    _check_frames(payloads, envelope, at, kind)
+    offset = payloads.offset + np.where(keepalive, 0, HEADER)
+    kind = payloads.u8(offset)
+    _check_frames(payloads, envelope, offset, kind)
     begins = np.flatnonzero(kind == BEGIN)
     transaction = np.cumsum(kind == BEGIN)
     open_after = (carried is not None) + transaction - np.cumsum(kind == COMMIT)
     wanted = _OPEN[kind]
     wrong = (wanted >= 0) & (wanted != open_after)
     if wrong.any():
-        raise _out_of_place(payloads, int(at[wrong][0]))
+        raise _out_of_place(payloads, int(offset[wrong][0]))
     known = carried or Transaction(0, 0, 0, 0)
-    head = at[begins]
+    head = offset[begins]
     return MessageBatch(
         payloads=payloads,
-        start=at,
+        start=offset,
         end=payloads.end,
         kind=kind,
         transaction=transaction,
@@ -131,7 +131,7 @@ def index_messages(payloads: PayloadBuffer, carried: Transaction | None) -> Mess
     )
 
 
-def _check_frames(payloads: PayloadBuffer, envelope: U8, at: I64, kind: U8) -> None:
+def _check_frames(payloads: PayloadBuffer, envelope: U8, offset: I64, kind: U8) -> None:
     """Raises Failure for a payload of unknown type, or shorter than its type's minimum."""
     keepalive = envelope == KEEPALIVE
     length = payloads.end - payloads.offset
@@ -139,15 +139,15 @@ def _check_frames(payloads: PayloadBuffer, envelope: U8, at: I64, kind: U8) -> N
     if strange.any():
         letter = bytes([kind[strange][0]])
         fix = "Start replication with proto_version 1, without streaming and two_phase"
-        raise payloads.protocol_error(f"unknown replication message {letter!r}", int(at[strange][0]), fix)
+        raise payloads.protocol_error(f"unknown replication message {letter!r}", int(offset[strange][0]), fix)
     short = np.where(keepalive, length != 18, length < HEADER + np.maximum(_LENGTH[kind], 1))
     if short.any():
         raise payloads.truncated_error(int(payloads.offset[short][0]))
 
 
-def _out_of_place(payloads: PayloadBuffer, at: int) -> Exception:
+def _out_of_place(payloads: PayloadBuffer, offset: int) -> Exception:
     return payloads.protocol_error(
         "a change or commit outside of a transaction, or a begin inside of one",
-        at,
+        offset,
         "Start the stream again from its stored position",
     )

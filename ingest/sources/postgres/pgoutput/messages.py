@@ -113,16 +113,16 @@ def make_version(relation: Relation, info: TableIdentity) -> RelationVersion:
 def parse_relation(message: bytes) -> Relation:
     """Parse a Relation message, including its type byte."""
     (oid,) = _unpack(_OID, message, 1)
-    schema, at = _string(message, 5)
-    name, at = _string(message, at)
-    identity, count = _unpack(_RELATION_HEAD, message, at)
-    at += _RELATION_HEAD.size
+    schema, offset = _string(message, 5)
+    name, offset = _string(message, offset)
+    identity, count = _unpack(_RELATION_HEAD, message, offset)
+    offset += _RELATION_HEAD.size
     columns = []
     for _ in range(count):
-        (flags,) = _unpack(_BYTE, message, at)
-        column, at = _string(message, at + 1)
-        type_oid, typmod = _unpack(_COLUMN_TAIL, message, at)
-        at += _COLUMN_TAIL.size
+        (flags,) = _unpack(_BYTE, message, offset)
+        column, offset = _string(message, offset + 1)
+        type_oid, typmod = _unpack(_COLUMN_TAIL, message, offset)
+        offset += _COLUMN_TAIL.size
         columns.append(RelationColumn(column, type_oid, typmod, bool(flags & 1)))
     # The server sends the schema pg_catalog as an empty name.
     return Relation(oid, schema or "pg_catalog", name, identity.decode(), tuple(columns))
@@ -138,9 +138,9 @@ def parse_truncate(message: bytes) -> tuple[int, ...]:
 def parse_message(message: bytes) -> tuple[bool, int, str, bytes]:
     """A logical message: transactional, its LSN, prefix, content."""
     flags, lsn = _unpack(_MESSAGE_HEAD, message, 1)
-    prefix, at = _string(message, 1 + _MESSAGE_HEAD.size)
-    (length,) = _unpack(_OID, message, at)
-    content = message[at + 4 : at + 4 + length]
+    prefix, offset = _string(message, 1 + _MESSAGE_HEAD.size)
+    (length,) = _unpack(_OID, message, offset)
+    content = message[offset + 4 : offset + 4 + length]
     if len(content) != length:
         raise _truncated_error(message)
     return bool(flags & 1), lsn, prefix, content
@@ -150,18 +150,18 @@ _OID = struct.Struct(">I")
 _BYTE = struct.Struct(">B")
 
 
-def _unpack(form: struct.Struct, message: bytes, at: int) -> tuple[Any, ...]:
-    if at + form.size > len(message):
+def _unpack(form: struct.Struct, message: bytes, offset: int) -> tuple[Any, ...]:
+    if offset + form.size > len(message):
         raise _truncated_error(message)
-    return form.unpack_from(message, at)
+    return form.unpack_from(message, offset)
 
 
-def _string(message: bytes, at: int) -> tuple[str, int]:
-    end = message.find(b"\0", at)
+def _string(message: bytes, offset: int) -> tuple[str, int]:
+    end = message.find(b"\0", offset)
     if end < 0:
         raise _truncated_error(message)
     try:
-        return message[at:end].decode(), end + 1
+        return message[offset:end].decode(), end + 1
     except UnicodeDecodeError as error:
         raise utf8_failure("name", "the replication stream") from error
 

@@ -67,36 +67,36 @@ class PayloadBuffer:
         shape = (len(self.buffer) - kind.itemsize + 1,)
         return np.ndarray(shape, kind, self.buffer, strides=(1,))
 
-    def u8(self, at: I64) -> U8:
-        """The bytes at `at`."""
-        return self._u8.take(at)
+    def u8(self, offset: I64) -> U8:
+        """The bytes at `offset`."""
+        return self._u8.take(offset)
 
-    def u16(self, at: I64) -> I64:
-        """The two-byte numbers that begin at `at`."""
-        return self._u16[at].astype(np.int64)
+    def u16(self, offset: I64) -> I64:
+        """The two-byte numbers that begin at `offset`."""
+        return self._u16[offset].astype(np.int64)
 
-    def u32(self, at: I64) -> I64:
-        """The four-byte numbers that begin at `at`."""
-        return self._u32[at].astype(np.int64)
+    def u32(self, offset: I64) -> I64:
+        """The four-byte numbers that begin at `offset`."""
+        return self._u32[offset].astype(np.int64)
 
-    def i64(self, at: I64) -> I64:
-        """The eight-byte numbers that begin at `at`."""
-        return self._i64[at].astype(np.int64)
+    def i64(self, offset: I64) -> I64:
+        """The eight-byte numbers that begin at `offset`."""
+        return self._i64[offset].astype(np.int64)
 
     def message(self, index: int) -> bytes:
         """The message in XLogData payload number `index`."""
         return bytes(self.buffer[int(self.offset[index]) + HEADER : int(self.end[index])])
 
-    def protocol_error(self, what: str, at: int, fix: str) -> Failure:
-        """A `Failure` that names the LSN of the message at offset `at`."""
-        index = min(int(np.searchsorted(self.end, at, side="right")), len(self.end) - 1)
+    def protocol_error(self, what: str, offset: int, fix: str) -> Failure:
+        """A `Failure` that names the LSN of the message at offset `offset`."""
+        index = min(int(np.searchsorted(self.end, offset, side="right")), len(self.end) - 1)
         lsn = int(self._i64[int(self.offset[index]) + 1])
         return Failure(what, f"{self.source}, message at {lsn >> 32:X}/{lsn & 0xFFFFFFFF:08X}", fix)
 
-    def truncated_error(self, at: int) -> Failure:
+    def truncated_error(self, offset: int) -> Failure:
         """The `Failure` for a message whose lengths are inconsistent."""
         return self.protocol_error(
             "a message of the replication stream is damaged or ends too early",
-            at,
+            offset,
             "Start again; if the error returns, the server sends another version of pgoutput",
         )

@@ -52,9 +52,9 @@ class EventConstants:
 def from_rows(batch: MessageBatch, relations: RelationCache) -> EventColumns:
     """The events of the insert, update and delete messages."""
     messages = batch.find_messages(*ROWS)
-    at = batch.start[messages]
-    version, versions = relations.resolve(batch.payloads.u32(at + 1), messages)
-    records = decode_rows(batch.payloads, at, batch.end[messages], version, ColumnLayout(versions))
+    start = batch.start[messages]
+    version, versions = relations.resolve(batch.payloads.u32(start + 1), messages)
+    records = decode_rows(batch.payloads, start, batch.end[messages], version, ColumnLayout(versions))
     return EventColumns(
         message=messages[records.row],
         message_index=records.second.astype(np.int64),

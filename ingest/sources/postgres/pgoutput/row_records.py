@@ -78,10 +78,10 @@ class _DecodedTuples:
     source: I64
 
 
-def decode_rows(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout: ColumnLayout) -> DecodedRows:
-    """The rows of the row messages from offsets `at` to `end`. version: their indexes in `layout`."""
-    op = payloads.u8(at)
-    tuples = _tuples(payloads, at, end, version, layout)
+def decode_rows(payloads: PayloadBuffer, offset: I64, end: I64, version: I64, layout: ColumnLayout) -> DecodedRows:
+    """The rows of the row messages from offsets `offset` to `end`. version: their indexes in `layout`."""
+    op = payloads.u8(offset)
+    tuples = _tuples(payloads, offset, end, version, layout)
     keys = _row_keys(tuples)
     old = tuples.first[tuples.paired]
     changed = np.asarray(pc.not_equal(keys.take(pa.array(old)), keys.take(pa.array(old + 1))))
@@ -89,14 +89,14 @@ def decode_rows(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout
     emit[old[~changed]] = False
     second = np.zeros_like(emit)
     second[old[changed] + 1] = True
-    count = np.ones_like(at)
+    count = np.ones_like(offset)
     count[tuples.paired] = 2
     tuple_op = np.repeat(op, count)
     tuple_op[old] = DELETE
     at_tuple = np.flatnonzero(emit)
     columns, known = _columns(tuples, emit)
     return DecodedRows(
-        row=np.repeat(np.arange(len(at)), count)[at_tuple],
+        row=np.repeat(np.arange(len(offset)), count)[at_tuple],
         second=second[at_tuple],
         op=tuple_op[at_tuple],
         row_key=keys if emit.all() else keys.take(pa.array(at_tuple)),
@@ -113,19 +113,19 @@ def _old_row_keys(keys: pa.Array, at_tuple: I64, second: Mask) -> pa.Array:
     return keys.take(pa.array(np.where(second, at_tuple - 1, 0), mask=~second))
 
 
-def _tuples(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout: ColumnLayout) -> _DecodedTuples:
+def _tuples(payloads: PayloadBuffer, offset: I64, end: I64, version: I64, layout: ColumnLayout) -> _DecodedTuples:
     """Walk all tuples: the only or old tuple of every message, then the new tuples of messages with both."""
-    op, marker = payloads.u8(at), payloads.u8(at + 5)
+    op, marker = payloads.u8(offset), payloads.u8(offset + 5)
     wrong = ~_FITS[op, marker]
     if wrong.any():
-        raise payloads.truncated_error(int(at[wrong][0]))
+        raise payloads.truncated_error(int(offset[wrong][0]))
     pair = (op == UPDATE) & (marker != NEW)
-    first = np.arange(len(at)) + np.cumsum(pair) - pair
+    first = np.arange(len(offset)) + np.cumsum(pair) - pair
     of_tuple = np.repeat(version, 1 + pair)
     width = layout.width[of_tuple]
     slot = np.cumsum(width) - width
     values = TupleValues(payloads, int(width.sum()))
-    stop = walk_tuples(payloads, at + 6, width[first], slot[first], values)
+    stop = walk_tuples(payloads, offset + 6, width[first], slot[first], values)
     paired = np.flatnonzero(pair)
     if paired.size:
         new = first[paired] + 1
@@ -134,7 +134,7 @@ def _tuples(payloads: PayloadBuffer, at: I64, end: I64, version: I64, layout: Co
             raise payloads.truncated_error(int(middle[payloads.u8(middle) != NEW][0]) - 1)
         stop[paired] = walk_tuples(payloads, middle + 1, width[new], slot[new], values)
     if (stop != end).any():
-        raise payloads.truncated_error(int(at[stop != end][0]))
+        raise payloads.truncated_error(int(offset[stop != end][0]))
     only_key = first[marker == KEY]
     columns = expand_ranges(layout.base[of_tuple[only_key]], width[only_key])
     _mark_absent(values, expand_ranges(slot[only_key], width[only_key]), layout.identity[columns])

@@ -45,27 +45,27 @@ def expand_ranges(first: I64, count: I64) -> I64:
     return np.repeat(first - (end - count), count) + np.arange(total)
 
 
-def walk_tuples(payloads: PayloadBuffer, at: I64, width: I64, slot: I64, values: TupleValues) -> I64:
-    """Walk the tuples that begin at `at` and have `width` columns; the end offset of each.
+def walk_tuples(payloads: PayloadBuffer, offset: I64, width: I64, slot: I64, values: TupleValues) -> I64:
+    """Walk the tuples that begin at `offset` and have `width` columns; the end offset of each.
 
     Value c of tuple i is stored at `values[slot[i] + c]`. Raises `Failure` for a tuple of another width, one that ends
     after the buffer, and binary values.
     """
-    end = np.empty_like(at)
+    end = np.empty_like(offset)
     for columns in np.flatnonzero(np.bincount(width)):
         members = np.flatnonzero(width == columns)
-        end[members] = _walk_width(payloads, at[members], int(columns), slot[members], values)
+        end[members] = _walk_width(payloads, offset[members], int(columns), slot[members], values)
     return end
 
 
-def _walk_width(payloads: PayloadBuffer, at: I64, width: int, slot: I64, values: TupleValues) -> I64:
-    wrong = payloads.u16(at) != width
+def _walk_width(payloads: PayloadBuffer, offset: I64, width: int, slot: I64, values: TupleValues) -> I64:
+    wrong = payloads.u16(offset) != width
     if wrong.any():
-        raise payloads.truncated_error(int(at[wrong][0]))
+        raise payloads.truncated_error(int(offset[wrong][0]))
     kind, bounds, together = _output_arrays(width, slot, values)
-    at = at + 2
+    offset = offset + 2
     for column in range(width):
-        here, length, value = payloads.u8(at), payloads.u32(at + 1), at + 5
+        here, length, value = payloads.u8(offset), payloads.u32(offset + 1), offset + 5
         valued = here == TEXT
         if not valued.all():
             length *= valued
@@ -75,13 +75,13 @@ def _walk_width(payloads: PayloadBuffer, at: I64, width: int, slot: I64, values:
         bounds[:, column, 0] = value
         bounds[:, column, 1] = after
         if int(after.max()) > payloads.size:
-            raise payloads.truncated_error(int(at[after > payloads.size][0]))
-        at = after
+            raise payloads.truncated_error(int(offset[after > payloads.size][0]))
+        offset = after
     _check_kinds(payloads, kind, bounds)
     if not together:
         where = slot[:, None] + np.arange(width)
         values.kind[where], values.bounds[where] = kind, bounds
-    return at
+    return offset
 
 
 def _output_arrays(width: int, slot: I64, values: TupleValues) -> tuple[U8, I32, bool]:
@@ -97,8 +97,8 @@ def _check_kinds(payloads: PayloadBuffer, kind: U8, bounds: I32) -> None:
     known = _KNOWN[kind]
     if known.all():
         return
-    at = int(bounds[~known][0, 0]) - 1
+    offset = int(bounds[~known][0, 0]) - 1
     if kind[~known][0] == BINARY:
         fix = "Start replication without the option `binary`"
-        raise payloads.protocol_error("values are sent in binary form", at, fix)
-    raise payloads.truncated_error(at)
+        raise payloads.protocol_error("values are sent in binary form", offset, fix)
+    raise payloads.truncated_error(offset)

@@ -43,8 +43,8 @@ class CopyBoth(Protocol):
 
     heard: float
 
-    def receive(self, held: list[PayloadOffsets], timeout: float) -> int:
-        """Append received payloads to `held`, possibly to its last item.
+    def receive(self, batches: list[PayloadOffsets], timeout: float) -> int:
+        """Append received payloads to `batches`, possibly to its last item.
 
         Returns the number of bytes; 0: nothing was received within `timeout` seconds.
         """
@@ -97,7 +97,7 @@ class LibpqStream:
     def close(self) -> None:
         """See `CopyBoth`."""
 
-    def _take(self, held: list[PayloadOffsets]) -> int:
+    def _take(self, batches: list[PayloadOffsets]) -> int:
         messages: list[bytes] = []
         while len(messages) < _MOST_MESSAGES:
             length, data = self._pgconn.get_copy_data(1)
@@ -107,7 +107,7 @@ class LibpqStream:
                 break
             messages.append(bytes(data))
         if messages:
-            held.append(PayloadOffsets.from_messages(messages))
+            batches.append(PayloadOffsets.from_messages(messages))
         return sum(map(len, messages))
 
 
@@ -120,26 +120,26 @@ def _stream_error(result: Any) -> Exception:
     return ReplicationError(state.decode(), message.decode(errors="replace"))
 
 
-def _payloads(buffer: bytearray, at: int, end: int, found: PayloadOffsets) -> int:
-    """Add the adjacent, complete payloads from offset `at` to `end`; the offset after the last of them.
+def _payloads(buffer: bytearray, offset: int, end: int, offsets: PayloadOffsets) -> int:
+    """Add the adjacent, complete payloads from offset `offset` to `end`; the offset after the last of them.
 
-    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are found at
+    Bytes that look like the head of a payload are one if the previous payload ends there, so all heads are offsets at
     once. Bytes that only look like a head, and payloads over 16 MiB, end the run.
     """
-    if end - at <= _FRAME.size or at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0] > end:
-        return at  # a large payload is received in many parts: do not scan all of them each time
-    data = np.frombuffer(buffer, np.uint8, end - at, at)
+    if end - offset <= _FRAME.size or offset + 1 + _LENGTH.unpack_from(buffer, offset + 1)[0] > end:
+        return offset  # a large payload is received in many parts: do not scan all of them each time
+    data = np.frombuffer(buffer, np.uint8, end - offset, offset)
     heads = np.flatnonzero(data[: -_FRAME.size] == _DATA)
     heads = heads[(data[heads + 1] == 0) & _IS_PAYLOAD[data[heads + _FRAME.size]]]
-    lengths: I64 = np.ndarray((len(data) - 4,), ">u4", buffer, at + 1, (1,))[heads].astype(np.int64)
+    lengths: I64 = np.ndarray((len(data) - 4,), ">u4", buffer, offset + 1, (1,))[heads].astype(np.int64)
     stops = heads + 1 + lengths
     before = np.concatenate(([0], stops[:-1]))
     run = int(np.argmin(np.append((heads == before) & (stops <= len(data)), False)))
     if not run:
-        return at
-    found.start.frombytes((heads[:run] + at + _FRAME.size).tobytes())
-    found.end.frombytes((stops[:run] + at).tobytes())
-    return at + int(stops[run - 1])
+        return offset
+    offsets.start.frombytes((heads[:run] + offset + _FRAME.size).tobytes())
+    offsets.end.frombytes((stops[:run] + offset).tobytes())
+    return offset + int(stops[run - 1])
 
 
 class SocketStream:
@@ -216,31 +216,31 @@ class SocketStream:
         self._buffer, self._view = buffer, memoryview(buffer)
         self._from, self._to = 0, left
 
-    def _frames(self, held: list[PayloadOffsets]) -> int:
+    def _frames(self, batches: list[PayloadOffsets]) -> int:
         """Frame the messages in the buffer; the number of bytes of the payloads among them."""
         buffer, end, before = self._buffer, self._to, self._from
-        goes_on = held and held[-1].buffer is buffer
-        found = held[-1] if goes_on else PayloadOffsets(buffer)
-        already = len(found)
-        at = _payloads(buffer, before, end, found) if self._started else before
-        size = at - before - (len(found) - already) * _FRAME.size
-        while end - at >= _FRAME.size:
-            kind = buffer[at]
-            stop = at + 1 + _LENGTH.unpack_from(buffer, at + 1)[0]
+        goes_on = batches and batches[-1].buffer is buffer
+        offsets = batches[-1] if goes_on else PayloadOffsets(buffer)
+        already = len(offsets)
+        offset = _payloads(buffer, before, end, offsets) if self._started else before
+        size = offset - before - (len(offsets) - already) * _FRAME.size
+        while end - offset >= _FRAME.size:
+            kind = buffer[offset]
+            stop = offset + 1 + _LENGTH.unpack_from(buffer, offset + 1)[0]
             if stop > end:
                 break
             if kind == _DATA:
-                found.start.append(at + _FRAME.size)
-                found.end.append(stop)
-                size += stop - at - _FRAME.size
+                offsets.start.append(offset + _FRAME.size)
+                offsets.end.append(stop)
+                size += stop - offset - _FRAME.size
             else:
-                self._other(kind, bytes(buffer[at + _FRAME.size : stop]))
-            at = stop
+                self._other(kind, bytes(buffer[offset + _FRAME.size : stop]))
+            offset = stop
             if kind == _STARTED:  # `receive` reads the rest
                 break
-        self._from = at
-        if found.end and not goes_on:
-            held.append(found)
+        self._from = offset
+        if offsets.end and not goes_on:
+            batches.append(offsets)
         return size
 
     def _other(self, kind: int, body: bytes) -> None:

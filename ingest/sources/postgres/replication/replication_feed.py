@@ -30,8 +30,7 @@ _log = logging.getLogger(__name__)
 class PostgresFeed:
     """The feed of one writer. Call `start`, `read` until done, then `stop`.
 
-    position: of `open_writers`. queued: called from `read` when a snapshot was queued. cancelled: set by `cancel`; also
-    for other objects that wait for the source.
+    position: of `open_writers`. queued: called from `read` when a snapshot was queued.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class PostgresFeed:
         settings: JobSettings,
         position: Position,
         queued: Callable[[], None] = lambda: None,
-        cancelled: threading.Event | None = None,
     ) -> None:
         self._lake = lake
         self._source = source
@@ -51,7 +49,7 @@ class PostgresFeed:
         self._walsender: int | None = None
         self._is_cancelled = False
         self._is_ending = False
-        self._cancelled = cancelled or threading.Event()
+        self._cancelled = threading.Event()
         # The commit_lsn of the last event by table, of events that a snapshot of the table may lack.
         self._changed: dict[TableIdentity, int] = {}
         # The active generations, and the changed generations that stayed inactive after all relations were described
@@ -193,13 +191,13 @@ class PostgresFeed:
             with connect(self._dsn, connect_timeout_seconds=seconds) as connection:
                 if self._walsender is not None:
                     replication_slots.terminate_walsender(connection, self._stored.slot, self._walsender)
-                found = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
+                state = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have read the slot until now.
                 stored = current_epochs(self._lake.positions(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest
-                system = slot_continuity.check_continuity(connection, replication, self._stored, found)
+                system = slot_continuity.check_continuity(connection, replication, self._stored, state)
             self._silence_seconds = replication_slots.read_sender_timeout(replication) or SILENCE_SECONDS
         except BaseException:
             replication.close()

@@ -3,7 +3,7 @@
 `Reader` starts at the stored position, and returns to it, with back-off, when the connection is lost; a `StreamReset`
 in its output announces that the following payloads were partly returned before. It acknowledges stored positions only,
 every few seconds and on request, however slow its consumer is: a full queue stops the reading, never the status
-messages. It ends when told to, or after it has put the error that ended it into the queue.
+messages. It ends when it is stopped, or after it has put the error that ended it into the queue.
 """
 
 import logging
@@ -186,20 +186,20 @@ class Reader(threading.Thread):
     def _read(self) -> None:
         """Until stopped: receive payloads, pass them on, send status messages."""
         assert self._stream is not None
-        held: PayloadBatch = []
+        batch: PayloadBatch = []
         size, since = 0, 0.0
         while not self._stop_reading.is_set():
-            wait = min(PAYLOAD_BATCH_SECONDS if held else 0.5, self._status_seconds)
-            size += self._stream.receive(held, wait)
-            if held:
+            wait = min(PAYLOAD_BATCH_SECONDS if batch else 0.5, self._status_seconds)
+            size += self._stream.receive(batch, wait)
+            if batch:
                 since = since or time.monotonic()
                 if size >= PAYLOAD_BATCH_BYTES or time.monotonic() - since >= PAYLOAD_BATCH_SECONDS:
-                    self._put(held, size + _OVERHEAD * sum(map(len, held)))
-                    held, size, since = [], 0, 0.0
+                    self._put(batch, size + _OVERHEAD * sum(map(len, batch)))
+                    batch, size, since = [], 0, 0.0
             self._send_status_if_due()
             self._report_silence()
-        if held:
-            self._put(held, size + _OVERHEAD * sum(map(len, held)))
+        if batch:
+            self._put(batch, size + _OVERHEAD * sum(map(len, batch)))
         while not self._stopped.wait(0.1):
             self._send_status_if_due()
         self._send_status()

@@ -31,7 +31,7 @@ class LakeRelationRegistry:
     """The decoder's `RelationRegistry` of one source.
 
     unselected: generations that are published, but not selected in sources.yml; their events are not committed.
-    queued: called when a snapshot was queued. wait: waits some seconds; true: the job was told to stop.
+    queued: called when a snapshot was queued. wait: waits some seconds; true: the job is stopping.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LakeRelationRegistry:
     def check_publication(self, publication: str) -> None:
         """Raises Failure if the publication was dropped: from 18 on the server then omits its changes silently."""
         try:
-            exists = publications.is_there(self._connection.get(), publication)
+            exists = publications.exists(self._connection.get(), publication)
         except (CannotConnect, psycopg.OperationalError):
             return  # the thread that reads the stream handles a lost connection
         if not exists:

@@ -94,12 +94,14 @@ def _first_reason(reasons: Iterable[str | None]) -> str | None:
 
 
 def _publication_changed(change: TableChange) -> str | None:
-    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone. Not Tidemark's moves."""
+    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone. A move by
+    `tidemark set-writers` stores the new number beforehand.
+    """
     if change.before.published_id is None:
         return None
     published_id = change.now.row.published_id or 0
     # An older version of Tidemark stored the lower half of the number only.
-    if {published_id, published_id & 0xFFFFFFFF}.isdisjoint({change.before.published_id, change.before.moving_id}):
+    if change.before.published_id not in (published_id, published_id & 0xFFFFFFFF):
         return "it had been taken out of its publication, or that was altered"
     return None
 
@@ -177,7 +179,7 @@ def _column_values_rewritten(change: TableChange, column: Column) -> str | None:
     """ALTER COLUMN ... TYPE to the same type with USING.
 
     VACUUM FULL and CLUSTER rewrite the table but do not alter columns, except that the first of them writes out
-    constant defaults, which can't be told from USING.
+    constant defaults, which looks the same as USING.
     """
     before = change.find_before(column)
     if before is not None and change.is_rewritten and before.altered not in (None, column.altered):

@@ -92,8 +92,6 @@ def _updated(state: CatalogState, before: SourceTable) -> SourceTable | None:
         return replace(before.with_snapshot_queued(reason), **{name: getattr(now, name) for name in _CATALOG_FIELDS})
     # A running snapshot is compared with the row that it started with, so that row is not replaced.
     changes = {name: getattr(now, name) for name in _CATALOG_FIELDS}
-    if before.moving_id == now.published_id:
-        changes["moving_id"] = None
     if dropped := column_names(before) - column_names(now):
         changes["dropped"] = (*(before.dropped or ()), *sorted(dropped))
     if before.complete_lsn is None or all(getattr(before, name) == value for name, value in changes.items()):

@@ -71,7 +71,7 @@ class CatalogSync:
         selected = catalog_tables.read_tables(connection, self._source.selects)
         usable = [table for table in selected if not table.problem]
         names = self._publication_names()
-        with suppress(Cancelled):  # the job was told to stop; the tables are synced all the same
+        with suppress(Cancelled):  # the job is stopping; the tables are synced nevertheless
             self._publish_new(connection, usable, names)
         self.published = publications.read(connection, names)
         self.tables = {table.table_id(self._source.name): table for table in usable}
@@ -82,17 +82,17 @@ class CatalogSync:
         self._end_missing(connection, selected)
 
     def _publish_new(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
-        """Publish new tables, and release partitions that were attached to a table of another writer."""
-        if publications.attached(publications.members(connection, names)):
+        """Publish new tables, and unpublish partitions that were attached to a table of another writer."""
+        if publications.select_attached(publications.read_members(connection, names)):
             # Before a snapshot is queued: it must be later than the events that two publications sent.
-            table_assignment.release(connection, self._lake, self._source, self._wait)
+            table_assignment.unpublish_attached(connection, self._lake, self._source, self._wait)
         published = publications.read(connection, names)
         # A registered table that is not published was removed from its publication by a person. One that has ended and
         # exists again, such as a detached partition, is new.
         registered = {row.relation_id for row in self.known.values() if row.state != ENDED}
-        new = [t for t in usable if not publications.holds(published, t) and t.oid not in registered]
+        new = [t for t in usable if not publications.contains(published, t) and t.oid not in registered]
         if new:
-            table_assignment.add(connection, self._lake, self._source, new, self._wait)
+            table_assignment.publish_new_tables(connection, self._lake, self._source, new, self._wait)
 
     def sync_table(self, table: CatalogTable) -> bool:
         """Sync one table, of which the stream has received a Relation message. True: a snapshot was queued."""
@@ -108,8 +108,8 @@ class CatalogSync:
             # writes to the lake first.
             self.reload()
             self.published = publications.read(self._connection.get(), self._publication_names())
-            put = self.put(reconcile([self._catalog_state(table)], self.known))
-            is_queued = is_queued or any(row.state == QUEUED for row in put)
+            stored = self.put(reconcile([self._catalog_state(table)], self.known))
+            is_queued = is_queued or any(row.state == QUEUED for row in stored)
         return is_queued
 
     def _read_published(self) -> None:
@@ -144,11 +144,11 @@ class CatalogSync:
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:
         """Write rows to raw.source_tables; the rows that are there afterwards (see `SourceTables.put`)."""
-        put = self._lake.tables.upsert(self._source.name, rows)
-        for row in put:
+        stored = self._lake.tables.upsert(self._source.name, rows)
+        for row in stored:
             self._warn_about_columns(row)
-        self.known |= {row.table_id: row for row in put}
-        return put
+        self.known |= {row.table_id: row for row in stored}
+        return stored
 
     def _warn_about_columns(self, row: SourceTable) -> None:
         """Log which columns of the table's staging view, which users may edit, no longer fit."""
@@ -173,8 +173,8 @@ class CatalogSync:
 
     def _catalog_state(self, table: CatalogTable) -> CatalogState:
         row = table.to_source_table(self._source.name)
-        if not publications.sends(self.published, table):
-            is_twice = bool(publications.several(self.published, table))
+        if not publications.covers(self.published, table):
+            is_twice = bool(publications.duplicate_writers(self.published, table))
             return CatalogState(row, published=False, published_twice=is_twice)
         if not table.partitions:  # a partitioned table without partitions: it has no rows
             root = self.published.get(table.oid)
@@ -215,13 +215,13 @@ class CatalogSync:
                 _log.error("%s is left out: %s", table.table_name, reason)
 
     def _publication_problem(self, table: CatalogTable) -> str:
-        if publications.sends(self.published, table):
+        if publications.covers(self.published, table):
             return ""
-        if writers := publications.several(self.published, table):
+        if writers := publications.duplicate_writers(self.published, table):
             names = ", ".join(self._source.publication_of(writer) for writer in writers)
             return f"it is in several publications, {names}, and would be streamed by each; leave it in one of them"
-        if misfit := publications.misfit(self.published, table):
-            return misfit
+        if problem := publications.column_problem(self.published, table):
+            return problem
         publication = self._source.publication
         return (
             f"it is not in publication {publication}, so the lake keeps its last state; "

@@ -83,7 +83,7 @@ def read_slots(connection: Connection) -> dict[str, dict[str, Any]]:
 
 
 class Cancelled(Exception):
-    """The job that waited was told to stop."""
+    """The job that waited is stopping."""
 
 
 def create_slot(

@@ -57,19 +57,19 @@ def decode(
 
 def _batches(payloads: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Whole rows, as many as fit."""
-    held: list[bytes | memoryview] = []
+    pending: list[bytes | memoryview] = []
     size = 0
     for payload in payloads:
         if size and size + len(payload) > BATCH_BYTES:
-            yield b"".join(held)
-            held, size = [], 0
+            yield b"".join(pending)
+            pending, size = [], 0
         if len(payload) > BATCH_BYTES:
             yield from _parts(bytes(payload))
         else:
-            held.append(payload)
+            pending.append(payload)
             size += len(payload)
     if size:
-        yield b"".join(held)
+        yield b"".join(pending)
 
 
 def _parts(data: bytes) -> Iterator[bytes]:

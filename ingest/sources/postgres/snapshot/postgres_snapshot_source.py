@@ -77,17 +77,20 @@ class PostgresTables:
             return []
 
     def _plan(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> list[SnapshotPlan]:
-        held = self._get_snapshot(wanted, waiting)
+        snapshot = self._get_snapshot(wanted, waiting)
         for _ in range(3):
-            found = self._find_unchanged(held, wanted)
-            if len(found) == len(wanted.keys() & self._catalog_sync.states.keys()):
+            unchanged = self._find_unchanged(snapshot, wanted)
+            if len(unchanged) == len(wanted.keys() & self._catalog_sync.states.keys()):
                 break
             # A table was altered since the exported snapshot, which sees no rows of it, or old columns.
-            held = self._create_snapshot(wanted, waiting)
+            snapshot = self._create_snapshot(wanted, waiting)
             self._catalog_sync.sync_all()
-        found = [i for i in self._find_unchanged(held, wanted) if self._catalog_sync.states[i].published]
+        unchanged = [i for i in self._find_unchanged(snapshot, wanted) if self._catalog_sync.states[i].published]
         tables = self._catalog_sync.tables
-        return [SnapshotPlan(self._catalog_sync.states[i].row, held.lsn, self._plan_chunks(tables[i])) for i in found]
+        return [
+            SnapshotPlan(self._catalog_sync.states[i].row, snapshot.lsn, self._plan_chunks(tables[i]))
+            for i in unchanged
+        ]
 
     def ineligibility_reason(self, table: SourceTable) -> str:
         """See `Source`. The reason applies to all generations of the table."""
@@ -97,8 +100,8 @@ class PostgresTables:
         """See `Source`: the chunk's share of the partition's size, as of the last catalog sync."""
         if chunk.row_keys is not None:
             return 0
-        found = self._catalog_sync.tables.get(table.table_id)
-        for partition, pages, size in found.partition_sizes if found else ():
+        catalog_table = self._catalog_sync.tables.get(table.table_id)
+        for partition, pages, size in catalog_table.partition_sizes if catalog_table else ():
             if partition.partition_id == chunk.partition_id:
                 upper = pages if chunk.upper_bound is None else int(chunk.upper_bound)
                 return size * max(upper - int(chunk.lower_bound or 0), 0) // max(pages, 1)
@@ -115,19 +118,19 @@ class PostgresTables:
         """See `SnapshotSource`."""
         try:
             with self._mapped_errors():
-                held = self._get_snapshot({})
+                snapshot = self._get_snapshot({})
                 # Another process may have started a table's snapshot under a later exported snapshot.
-                if held.lsn < max((min_read_lsn(table, chunk) for table, chunk in chunks), default=0):
-                    held = self._create_snapshot({}, self._check_cancelled)
+                if snapshot.lsn < max((min_read_lsn(table, chunk) for table, chunk in chunks), default=0):
+                    snapshot = self._create_snapshot({}, self._check_cancelled)
         except replication_slots.Cancelled:
             return
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
         for table, chunk in chunks:
-            if problem := self._unreadable_reason(table, chunk, held):
+            if problem := self._unreadable_reason(table, chunk, snapshot):
                 del claimed[chunk.snapshot_id, chunk.chunk]
                 yield ChunkOutcome(chunk, problem=problem, must_restart=True)
         tasks = [
-            (self.estimated_bytes(table, chunk), self._task(table, chunk, held, folder).pack())
+            (self.estimated_bytes(table, chunk), self._task(table, chunk, snapshot, folder).pack())
             for table, chunk in chunks
             if (chunk.snapshot_id, chunk.chunk) in claimed
         ]
@@ -136,11 +139,11 @@ class PostgresTables:
                 self.release_resources()
             yield chunk_outcome(result, claimed[result.snapshot_id, result.chunk])
 
-    def _unreadable_reason(self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot) -> str:
+    def _unreadable_reason(self, table: SourceTable, chunk: Chunk, snapshot: ExportedSnapshot) -> str:
         """Why a chunk can't be read under an exported snapshot; empty: it can."""
-        if held.lsn < min_read_lsn(table, chunk):
+        if snapshot.lsn < min_read_lsn(table, chunk):
             return "the cluster failed over, and is behind the LSN of the running snapshot"
-        if self.requires_single_snapshot(table) and table.snapshot_lsn != held.lsn:
+        if self.requires_single_snapshot(table) and table.snapshot_lsn != snapshot.lsn:
             return "its exported snapshot was lost, and it has no key"
         if chunk.partition_id not in self._catalog_sync.published:
             return "it is no longer published, so its row filter is unknown"
@@ -189,7 +192,7 @@ class PostgresTables:
             ) from None
 
     def _task(
-        self, table: SourceTable, chunk: Chunk, held: ExportedSnapshot, folder: Folder
+        self, table: SourceTable, chunk: Chunk, snapshot: ExportedSnapshot, folder: Folder
     ) -> table_chunk_reader.ChunkTask:
         return table_chunk_reader.ChunkTask(
             source=table.source,
@@ -207,8 +210,8 @@ class PostgresTables:
             lower=int(chunk.lower_bound or 0),
             upper=None if chunk.upper_bound is None else int(chunk.upper_bound),
             row_keys=chunk.row_keys,
-            snapshot=held.name,
-            read_lsn=held.lsn,
+            snapshot=snapshot.name,
+            read_lsn=snapshot.lsn,
             storage={partition.partition_id: partition.storage for partition in table.partitions},
             folder=folder.root,
             largest_row=folder.largest_row,
@@ -223,17 +226,17 @@ class PostgresTables:
             planned += zip([partition.partition_id] * len(lower), lower, [*lower[1:], None], strict=True)
         return tuple(planned)
 
-    def _find_unchanged(self, held: ExportedSnapshot, wanted: Mapping[str, int]) -> list[str]:
+    def _find_unchanged(self, snapshot: ExportedSnapshot, wanted: Mapping[str, int]) -> list[str]:
         """The wanted tables whose storage and columns are the same under the exported snapshot."""
         tables = self._catalog_sync.tables
-        return [i for i in wanted if i in tables and _is_unchanged_in(held.connection, tables[i])]
+        return [i for i in wanted if i in tables and _is_unchanged_in(snapshot.connection, tables[i])]
 
     def _get_snapshot(self, wanted: Mapping[str, int], waiting: Callable[[], None] | None = None) -> ExportedSnapshot:
         """The held exported snapshot, or a new one if that was created before these tables were queued."""
-        held = self._held
-        if held is None or held.connection.broken or not held.includes(wanted):
+        snapshot = self._held
+        if snapshot is None or snapshot.connection.broken or not snapshot.includes(wanted):
             return self._create_snapshot(wanted, waiting or self._check_cancelled)
-        return held
+        return snapshot
 
     def _create_snapshot(self, wanted: Mapping[str, int], waiting: Callable[[], None]) -> ExportedSnapshot:
         """Replace the held exported snapshot once the new one exists. waiting: see `create_slot`."""

@@ -1,12 +1,13 @@
-"""The writers of a Postgres source: opened, and what one that has left leaves behind cleared up.
+"""The writers of a Postgres source: their start positions, and the slots and publications that are missing.
 
-A writer has a slot, a publication and positions of its own; the source's position is the minimum over those that count
-(`raw.sources`). It counts from before it is given a table until it has none left and has passed the moment when the
-last one was taken from it (see `writer_removal`). One process at a time opens and lets go.
+Each writer has a slot, a publication and stored positions. The source's position is the minimum over its active writers
+(`raw.sources`). The first start creates the writers; after that only `tidemark set-writers` changes their number, see
+`writer_count`. One process at a time does either.
 """
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -26,8 +27,25 @@ from ingest.sources.postgres.slots.replication_slots import ExportedSnapshot, Se
 from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
-# The jobs of a source that fails come here with each new attempt.
+# Shared by all attempts to start a source's jobs, so that each state is logged once.
 _states = StateLog(_log)
+
+
+@contextmanager
+def exclusive_connections(
+    source: PostgresSource, settings: JobSettings, wait: Callable[[float], bool] = table_assignment.sleep
+) -> Iterator[tuple[Connection, Connection]]:
+    """A connection and a replication connection. Within it, no other process changes the source's writers.
+
+    wait: see `table_assignment.locked`.
+    """
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
+    with (
+        connect(dsn, connect_timeout_seconds=seconds) as connection,
+        connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication,
+        table_assignment.locked(connection, source, "writers", wait),
+    ):
+        yield connection, replication
 
 
 def open_writers(
@@ -37,106 +55,155 @@ def open_writers(
     running: Collection[int] | None = None,
     wait: Callable[[float], bool] = table_assignment.sleep,
 ) -> tuple[dict[int, Position], ExportedSnapshot | None]:
-    """Where each writer goes on, those that are to leave included, and a snapshot that a slot exported if all were made
-    just now. running: those that this process is to run (None: all); the slot of another may be lost, which is logged.
+    """The start position of each writer and, at the first start, the snapshot that the last slot exported.
+
+    Creates missing publications; at the first start also the slots, and stores their positions before anything is
+    streamed. running: the writers to run in this process (None: all); a lost slot of another writer is only logged.
     wait: sleeps some seconds; true: stop waiting.
-
-    Makes the publications and slots that are missing, and stores a slot's consistent point before anything is streamed.
-    A slot whose position was never stored is created again. Raises Failure, Cancelled.
+    Raises Cancelled; Failure if the lake has another number of writers than `source`, or a log is lost.
     """
-    waiting = partial(_give_up_if, wait)
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
-    held: ExportedSnapshot | None = None
-    with (
-        connect(dsn, connect_timeout_seconds=seconds) as connection,
-        connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication,
-        table_assignment.locked(connection, source, "writers", wait),
-    ):
-        system = replication_slots.identify_server(replication)
-        # Whoever streams stores first, and acknowledges after: what a slot says is asked for before the positions.
-        found = replication_slots.read_slots(connection)
-        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
-        positions = {writer: stored[writer] for writer in counting}
-        _check_database(connection, replication, positions.values(), found)
-        for writer, at in positions.items():
-            is_run = running is None or (writer if writer <= source.writers else 1) in running
-            _check_slot(connection, at, found.get(at.slot), is_run=is_run)
-        usable = publish(source, connection, waiting)
-        made_for = {} if counting else _made_for(lake, source, connection, usable)
-        for writer in sorted(set(range(1, source.writers + 1)) - counting):
-            slot = source.slot_of(writer)
-            if writer in stored:
-                # A removed writer: its events are committed.
-                replication_slots.drop_slot(connection, stored[writer].slot, source.name)
-            # One that is there was made by a process that died before it stored where that begins.
-            _check_nobodys(lake, source, system, found, slot)
-            replication_slots.drop_slot(connection, slot, source.name)
-            if writer not in stored and slot in found:
-                _log.warning("source %s: slot %s was of no writer of this lake; it is made anew", source.name, slot)
-            made = replication_slots.create_slot(dsn, slot, made_for, waiting, seconds)
-            if writer in stored:
-                lake.store_position(stored[writer].advanced_to(made.lsn))  # nothing of its own is in between
-            positions[writer] = begin(lake, source, system, writer, made.lsn)
-            # From now on it counts.
-            lake.set_active_writers(source.name, {*lake.active_writers(source.name), writer})
-            _log.info("%s: slot %s starts at %s", source.name, positions[writer].slot, format_lsn(made.lsn))
-            if held is not None:
-                held.close()
-            held = made
-        for writer in stored.keys() - positions.keys():
-            clear_up(connection, lake, source, stored[writer])
-        _say_what_is_left_over(lake, source, connection, positions)
-    _say(source, positions)
-    # What another writer streams may have changed in between; and what was modelled while a new one didn't count yet
-    # may be later than its slot.
-    if held is not None and (counting or held.lsn < max(one.start_position for one in positions.values())):
-        held.close()
-        held = None
-    return positions, held
+    waiting = partial(_check_cancelled, wait)
+    exported: ExportedSnapshot | None = None
+    with exclusive_connections(source, settings, wait) as (connection, replication):
+        active = lake.active_writers(source.name)
+        check_number(lake, source, active)
+        positions = check_writers(lake, source, connection, replication, active, running)
+        usable = publish_tables(source, connection, waiting)
+        if not active:
+            # No writer is active until all have stored a position: a first start that was killed is repeated.
+            lake.set_active_writers(source.name, ())
+            numbers, queued = range(1, source.writers + 1), _queued_tables(lake, source, connection, usable)
+            exported = create_writers(lake, source, settings, connection, replication, numbers, queued, waiting)
+            lake.set_active_writers(source.name, numbers)
+            stored = stored_positions(lake, source)
+            positions = {writer: stored[writer] for writer in numbers}
+        drop_removed_writers(connection, lake, source)
+        _log_unused_slots(lake, source, connection, positions)
+    _log_positions(source, positions)
+    return positions, exported
 
 
-def _give_up_if(wait: Callable[[float], bool]) -> None:
+def _check_cancelled(wait: Callable[[float], bool]) -> None:
     if wait(0):
         raise replication_slots.Cancelled
 
 
+def check_number(lake: Lake, source: PostgresSource, active: Collection[int]) -> None:
+    """Raises Failure if the lake has another number of writers than `source`. active: none before the first start."""
+    where = f"source {source.name}"
+    fix = f"End all processes of the source and run `tidemark set-writers {source.name}`"
+    if (next_writers := lake.next_writers(source.name)) is not None:
+        raise Failure(f"the change to {next_writers} writers is not complete", where, fix)
+    if active and set(active) != set(range(1, source.writers + 1)):
+        problem = f"sources.yml has writers: {source.writers}, but the lake has {len(active)}"
+        raise Failure(problem, where, f"{fix}, or configure `writers: {len(active)}`")
+
+
+def check_writers(
+    lake: Lake,
+    source: PostgresSource,
+    connection: Connection,
+    replication: Connection,
+    writers: Collection[int],
+    running: Collection[int] | None = None,
+) -> dict[int, Position]:
+    """The stored positions of `writers`. Raises Failure if a log is lost.
+
+    running: if given, a lost slot of any other writer is only logged.
+    """
+    # A running stream stores a position before it acknowledges it, so slots are read before positions.
+    slots = replication_slots.read_slots(connection)
+    stored = stored_positions(lake, source)
+    positions = {writer: stored[writer] for writer in writers}
+    _check_database(connection, replication, positions.values(), slots)
+    for writer, position in positions.items():
+        try:
+            slot_continuity.check_slot(connection, position, slots.get(position.slot))
+        except Failure as error:
+            if running is None or writer in running:
+                raise
+            _states.log_change(f"{source.name}, {position.slot}", str(error), logging.WARNING)
+    return positions
+
+
+def create_writers(
+    lake: Lake,
+    source: PostgresSource,
+    settings: JobSettings,
+    connection: Connection,
+    replication: Connection,
+    writers: Iterable[int],
+    queued: Mapping[str, int] | None = None,
+    waiting: Callable[[], None] | None = None,
+) -> ExportedSnapshot:
+    """Creates the slots of inactive writers, at least one, and stores their positions; the last slot's snapshot.
+
+    A slot of that name belongs to a removed writer, or to a process that was killed before it stored a position: it is
+    created again. Raises Failure if it is another source's. queued, waiting: see `replication_slots.create_slot`.
+    """
+    server = replication_slots.identify_server(replication)
+    other_slots = _slots_of_other_sources(lake, source, server.system_id)
+    exported: ExportedSnapshot | None = None
+    for writer in sorted(writers):
+        slot, before = source.slot_of(writer), stored_positions(lake, source).get(writer)
+        if replication_slots.read_slot(connection, slot):
+            if slot in other_slots:
+                raise Failure(
+                    f"the replication slot is that of source {other_slots[slot]}, whose log would be lost",
+                    f"source {source.name}, slot {slot}",
+                    f"Name another slot in sources.yml; if source {other_slots[slot]} no longer exists, drop the slot",
+                )
+            if before is None:
+                _log.warning("source %s: slot %s was of no writer of this lake; it is recreated", source.name, slot)
+        for name in {slot, before.slot if before else slot} - other_slots.keys():
+            replication_slots.drop_slot(connection, name, source.name)
+        if exported is not None:
+            exported.close()
+        dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
+        exported = replication_slots.create_slot(dsn, slot, queued or {}, waiting, seconds)
+        if before:
+            lake.store_position(before.advanced_to(exported.lsn))  # it had no table in between
+        store_first_position(lake, source, server, writer, exported.lsn)
+        _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(exported.lsn))
+    assert exported is not None
+    return exported
+
+
 def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, connection: Connection) -> None:
-    """Raises Failure if the database behind a new connection is not the one whose log the lake has: behind a wrong DSN
-    the lake's tables would all seem to have gone.
+    """Raises Failure if a new connection leads to another database than the lake's positions: with a wrong DSN, all
+    tables would seem to be dropped.
     """
     stored = stored_positions(lake, source)
-    if counting := [stored[writer] for writer in lake.active_writers(source.name)]:
+    if positions := [stored[writer] for writer in lake.active_writers(source.name)]:
         dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            _check_database(connection, replication, counting, replication_slots.read_slots(connection))
+            _check_database(connection, replication, positions, replication_slots.read_slots(connection))
 
 
 def _check_database(
-    connection: Connection, replication: Connection, positions: Iterable[Position], found: Mapping[str, dict[str, Any]]
+    connection: Connection, replication: Connection, positions: Iterable[Position], slots: Mapping[str, dict[str, Any]]
 ) -> None:
-    for at in positions:
-        slot_continuity.check_log(connection, replication, at)
-        if at.slot in found:
-            replication_slots.check_writer_slot(connection, found[at.slot], at.slot, at.source)
+    for position in positions:
+        slot_continuity.check_log(connection, replication, position)
+        if position.slot in slots:
+            replication_slots.check_writer_slot(connection, slots[position.slot], position.slot, position.source)
 
 
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
-    """By writer, also of those that have left."""
+    """The stored positions by writer, including removed writers."""
     return {writer: position for (_, writer), position in current_epochs(lake.positions(source.name)).items()}
 
 
-def begin(lake: Lake, source: PostgresSource, system: ServerIdentity, writer: int, start: int) -> Position:
-    """Store a writer's first position."""
+def store_first_position(lake: Lake, source: PostgresSource, server: ServerIdentity, writer: int, start: int) -> None:
+    """Stores the first position of a writer's new epoch."""
     slot = source.slot_of(writer)
-    position = Position(source.name, writer, slot, system.system_id, system.timeline, start, start)
-    lake.store_position(position)
-    return position
+    lake.store_position(Position(source.name, writer, slot, server.system_id, server.timeline, start, start))
 
 
-def publish(
+def publish_tables(
     source: PostgresSource, connection: Connection, waiting: Callable[[], None] = lambda: None
 ) -> list[CatalogTable]:
-    """Create or update the publications; the tables that can be published. Logs which locked tables it waits for.
+    """Creates the missing publications; the tables that can be published. Logs which locked tables it waits for.
 
     waiting: called while it waits; an exception from it ends the wait.
     """
@@ -146,89 +213,70 @@ def publish(
             with with_lock_timeout(connection):
                 usable = [t for t in catalog_tables.read_tables(connection, source.selects) if not t.problem]
                 names = {writer: source.publication_of(writer) for writer in range(1, source.writers + 1)}
-                publications.make(connection, names, usable)
+                publications.create_missing(connection, names, usable)
             return usable
         except psycopg.errors.LockNotAvailable:
             repeats.occurred(f"source {source.name}: {describe_locked_tables(connection)}", key="locked")
             waiting()
 
 
-def _made_for(
+def _queued_tables(
     lake: Lake, source: PostgresSource, connection: Connection, tables: Iterable[CatalogTable]
 ) -> dict[str, int]:
-    """The `rev` (1: to be registered) of the tables, by table_id, that may be read under a slot which is made now: of
-    one that is not published yet, changes until it is would be missing.
+    """The `rev` (1: not registered yet), by table_id, of the tables that a slot created now can export: those that are
+    published, as later changes of the others would not be in the stream.
     """
     known = lake.tables.read(source.name)
     published = publications.read(connection, {w: source.publication_of(w) for w in range(1, source.writers + 1)})
-    ids = [table.table_id(source.name) for table in tables if publications.sends(published, table)]
+    ids = [table.table_id(source.name) for table in tables if publications.covers(published, table)]
     return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
 
 
-def clear_up(connection: Connection, lake: Lake, source: PostgresSource, left: Position) -> None:
-    """Of a writer that has left: a slot that nobody reads would keep the log for ever."""
-    found = replication_slots.read_slot(connection, left.slot)
-    if found and not found["active"] and left.slot not in _slots_of_others(lake, source, left.system_id):
-        replication_slots.drop_slot(connection, left.slot, source.name)
-    publications.drop_if_empty(connection, source.publication_of(left.writer))
+def drop_removed_writers(connection: Connection, lake: Lake, source: PostgresSource) -> None:
+    """Drops the slots and empty publications of removed writers: a slot that no process reads retains WAL forever."""
+    active = lake.active_writers(source.name)
+    for writer, position in stored_positions(lake, source).items():
+        if writer in active:
+            continue
+        state = replication_slots.read_slot(connection, position.slot)
+        other_slots = _slots_of_other_sources(lake, source, position.system_id)
+        if state and not state["active"] and position.slot not in other_slots:
+            replication_slots.drop_slot(connection, position.slot, source.name)
+        publications.drop_if_empty(connection, source.publication_of(writer))
 
 
-def _slots_of_others(lake: Lake, source: PostgresSource, system_id: str) -> dict[str, str]:
-    """Those of the other sources of a cluster, and whose they are: `shop_2` has one that may have been the second
-    writer's of `shop`.
+def _slots_of_other_sources(lake: Lake, source: PostgresSource, system_id: str) -> dict[str, str]:
+    """The slots of other sources of the same cluster, with the source: the slot of `shop_2` has the name of one of
+    `shop`'s second writer.
     """
-    found = current_epochs(lake.positions())
-    return {one.slot: of for (of, _), one in found.items() if of != source.name and one.system_id == system_id}
+    epochs = current_epochs(lake.positions())
+    return {
+        position.slot: other
+        for (other, _), position in epochs.items()
+        if other != source.name and position.system_id == system_id
+    }
 
 
-def _check_nobodys(
-    lake: Lake, source: PostgresSource, system: ServerIdentity, found: Mapping[str, dict[str, Any]], slot: str
-) -> None:
-    """Raises Failure for a slot that is to be made anew, but is another source's."""
-    others = _slots_of_others(lake, source, system.system_id)
-    if slot in found and slot in others:
-        raise Failure(
-            f"the replication slot is that of source {others[slot]}, whose log would be lost",
-            f"source {source.name}, slot {slot}",
-            f"Name another slot in sources.yml; if source {others[slot]} is no more, drop the slot first",
-        )
-
-
-def _say_what_is_left_over(
+def _log_unused_slots(
     lake: Lake, source: PostgresSource, connection: Connection, positions: Mapping[int, Position]
 ) -> None:
-    """Slots named as if they were another writer's: made by a process that died before it was stored."""
+    """Logs slots that have the name of a further writer: of a process that was killed before it stored a position."""
     system_id = next(iter(positions.values())).system_id
-    known = {one.slot for one in positions.values()} | _slots_of_others(lake, source, system_id).keys()
-    for name, found in replication_slots.read_slots(connection).items():
+    used = {p.slot for p in positions.values()} | _slots_of_other_sources(lake, source, system_id).keys()
+    for name, state in replication_slots.read_slots(connection).items():
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers
-        if (
-            is_numbered
-            and name not in known
-            and not found["active"]
-            and replication_slots.is_writer_slot(connection, found)
-        ):
+        is_unused = name not in used and not state["active"]
+        if is_numbered and is_unused and replication_slots.is_writer_slot(connection, state):
             _states.log_change(
                 f"{source.name}, {name}",
-                f"source {source.name}: slot {name} is of none of its writers, and keeps the log; if nobody else reads "
-                f"it, SELECT pg_drop_replication_slot('{name}')",
+                f"source {source.name}: slot {name} belongs to none of its writers and retains WAL; if no other "
+                f"program uses it, SELECT pg_drop_replication_slot('{name}')",
                 logging.WARNING,
             )
 
 
-def _check_slot(connection: Connection, at: Position, found: dict[str, Any] | None, *, is_run: bool) -> None:
-    """is_run: by this process; the slot of another is that one's concern."""
-    try:
-        slot_continuity.check_slot(connection, at, found)
-    except Failure as error:
-        if is_run:
-            raise
-        _states.log_change(f"{at.source}, {at.slot}", str(error), logging.WARNING)
-
-
-def _say(source: PostgresSource, positions: Mapping[int, Position]) -> None:
-    """What was loaded, for whoever reads the log."""
-    at = ", ".join(f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items()))
+def _log_positions(source: PostgresSource, positions: Mapping[int, Position]) -> None:
+    each = ", ".join(f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items()))
     lowest = min(position.position for position in positions.values())
-    _states.log_change(source.name, f"source {source.name}: {at}; all is landed up to {format_lsn(lowest)}")
+    _states.log_change(source.name, f"source {source.name}: {each}; committed up to {format_lsn(lowest)}")

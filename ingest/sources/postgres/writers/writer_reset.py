@@ -1,7 +1,7 @@
-"""Writers begun anew after their log was lost: new slots, and new snapshots of all tables that had a part in it.
+"""Restarts writers whose log is lost: new slots, and new snapshots of all tables that lack events.
 
-What was landed before stays as it was, up to the positions that were stored. Ended before its end, it has to be done
-again: until then the stream is refused.
+Committed events stay, up to the stored positions. An interrupted reset has to be repeated; until then the stream does
+not start.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,157 +12,136 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import Position, format_lsn
 from ingest.sources.postgres.catalog import publications
-from ingest.sources.postgres.postgres_connection import Connection, connect
+from ingest.sources.postgres.postgres_connection import Connection
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 from ingest.sources.postgres.slots.replication_slots import ServerIdentity
 from ingest.sources.postgres.writers import table_assignment
-from ingest.sources.postgres.writers.postgres_writers import begin, publish, stored_positions
+from ingest.sources.postgres.writers.postgres_writers import (
+    check_number,
+    exclusive_connections,
+    publish_tables,
+    store_first_position,
+    stored_positions,
+)
 
 _NOTE = "the log was lost"
 
 
 def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> None:
-    """All writers, with all tables of the source.
+    """Restarts all writers that `source` has, with all tables, also if `tidemark set-writers` can't be completed.
 
-    Raises Failure, with nothing changed, while somebody streams from a slot, and where the server's log is behind what
-    is landed.
+    Raises Failure, with nothing changed, while a process streams from a slot, if a table can't be moved to its assigned
+    writer, and if the server's log is behind the stored positions.
     """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
-    with (
-        connect(dsn, connect_timeout_seconds=seconds) as connection,
-        table_assignment.locked(connection, source, "writers"),
-    ):
-        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            system = replication_slots.identify_server(replication)
-        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
+    with exclusive_connections(source, settings) as (connection, replication):
+        server = replication_slots.identify_server(replication)
+        stored, active = stored_positions(lake, source), lake.active_writers(source.name)
         writers = range(1, source.writers + 1)
-        names = _slots(connection, source, system, {w: stored.get(w) for w in {*writers, *counting}})
-        _check_may_start_over(connection, source, stored.values(), names)
+        slots = _find_slots(connection, source, server, {w: stored.get(w) for w in {*writers, *active}})
+        _check_log_is_ahead(connection, source, stored.values())
+        _check_droppable(connection, source, slots)
+        table_assignment.plan_moves(connection, source, active)
         lake.tables.queue_snapshots(source.name, _NOTE)
-        publish(source, connection)
-        table_assignment.share_out(connection, lake, source)
-        _check_all_moved(connection, source, counting)
-        starts = _new_slots(connection, source, settings, names, writers)
-        # Again: a snapshot that somebody began meanwhile may be older than the slots.
+        publish_tables(source, connection)
+        for member, writer in table_assignment.plan_moves(connection, source, active):
+            with connection.transaction():
+                old, new = source.publication_of(member.writer), source.publication_of(writer)
+                publications.move_table(connection, old, new, member)
+        starts = _create_slots(connection, source, settings, slots, writers)
+        # Again: a snapshot that another process started meanwhile may be older than the slots.
         lake.tables.queue_snapshots(source.name, _NOTE)
-        # One that leaves has lost its log too, should it ever come back.
-        last = max(starts.values())
         for position in stored_positions(lake, source).values():  # as the old slots left them
             lake.delete_events_from(position)
-        for writer in {*starts, *counting}:
-            begin(lake, source, system, writer, starts.get(writer, last))
+        # A removed writer has lost its log too, in case it returns.
+        last = max(starts.values())
+        for writer in {*starts, *active}:
+            store_first_position(lake, source, server, writer, starts.get(writer, last))
         lake.set_active_writers(source.name, writers)
 
 
 def start_over_writers(
     lake: Lake, source: PostgresSource, settings: JobSettings, writers: Collection[int]
 ) -> list[str]:
-    """Some writers; gives the names of the tables that are queued: those that they have, or may have had since they
-    last stored a position. The others go on meanwhile.
+    """Restarts some writers while the others continue; the names of their tables, which are queued.
 
-    Raises UsageError for a writer that doesn't count; Failure, with nothing changed, while somebody streams from a slot
-    of theirs, and where all of the source has to begin anew.
+    Raises UsageError for a writer that does not exist; Failure, with nothing changed, if the lake has another number of
+    writers than `source`, while a process streams from one of the slots, and if all of the source has to be restarted.
     """
-    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
-    with (
-        connect(dsn, connect_timeout_seconds=seconds) as connection,
-        table_assignment.locked(connection, source, "writers"),
-    ):
-        stored, counting = stored_positions(lake, source), lake.active_writers(source.name)
-        if unknown := sorted(set(writers) - counting):
-            has = ", ".join(map(str, sorted(counting))) or "none yet"
-            raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {has}")
+    with exclusive_connections(source, settings) as (connection, replication):
+        stored, active = stored_positions(lake, source), lake.active_writers(source.name)
+        check_number(lake, source, active)
+        if unknown := sorted(set(writers) - active):
+            existing = ", ".join(map(str, sorted(active))) or "none yet"
+            raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {existing}")
         lost = {writer: stored[writer] for writer in writers}
-        with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
-            system = replication_slots.identify_server(replication)
-            for position in lost.values():
-                slot_continuity.check_log(connection, replication, position)
-        names = _slots(connection, source, system, lost)
-        for name in names:
-            replication_slots.check_droppable(connection, name, source.name)
-        queued = _queue(lake, source, connection, lost)
-        starts = _new_slots(connection, source, settings, names, writers)
-        # Again: a snapshot that somebody began meanwhile may be older than the slots.
-        queued |= _queue(lake, source, connection, lost)
-        left = stored_positions(lake, source)
+        server = replication_slots.identify_server(replication)
+        for position in lost.values():
+            slot_continuity.check_log(connection, replication, position)
+        slots = _find_slots(connection, source, server, lost)
+        _check_droppable(connection, source, slots)
+        queued = _queue_tables(lake, source, connection, lost)
+        starts = _create_slots(connection, source, settings, slots, writers)
+        # Again: a snapshot that another process started meanwhile may be older than the slots.
+        queued |= _queue_tables(lake, source, connection, lost)
+        stored = stored_positions(lake, source)  # as the old slots left them
         for writer, start in starts.items():
-            lake.delete_events_from(left[writer])
-            begin(lake, source, system, writer, start)
+            lake.delete_events_from(stored[writer])
+            store_first_position(lake, source, server, writer, start)
     return sorted(queued)
 
 
-def _slots(
-    connection: Connection, source: PostgresSource, system: ServerIdentity, stored: Mapping[int, Position | None]
+def _find_slots(
+    connection: Connection, source: PostgresSource, server: ServerIdentity, stored: Mapping[int, Position | None]
 ) -> set[str]:
-    """The names of these writers' slots: as `sources.yml` has them, and as they were before it was changed."""
-    before = {p.slot for p in stored.values() if p and p.system_id == system.system_id}
+    """The names of these writers' slots: as `sources.yml` has them, and as they were before it was edited."""
+    before = {p.slot for p in stored.values() if p and p.system_id == server.system_id}
+    slots = replication_slots.read_slots(connection)
     return {
         *map(source.slot_of, stored),
-        *(
-            slot
-            for slot in before
-            if replication_slots.is_writer_slot(connection, replication_slots.read_slot(connection, slot))
-        ),
+        *(slot for slot in before if replication_slots.is_writer_slot(connection, slots.get(slot))),
     }
 
 
-def _new_slots(
-    connection: Connection,
-    source: PostgresSource,
-    settings: JobSettings,
-    names: Iterable[str],
-    writers: Iterable[int],
+def _create_slots(
+    connection: Connection, source: PostgresSource, settings: JobSettings, old: Iterable[str], writers: Iterable[int]
 ) -> dict[int, int]:
-    """Drops slots and makes these writers' anew; where each begins."""
-    for name in names:
+    """Drops the slots `old` and creates these writers' slots; the position where each starts."""
+    for name in old:
         replication_slots.drop_slot(connection, name, source.name)
+    dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
     starts = {}
     for writer in writers:
-        slot = source.slot_of(writer)
-        held = replication_slots.create_slot(
-            source.dsn.get_secret_value(), slot, {}, seconds=settings.connect_timeout_seconds
-        )
-        held.close()  # what is queued now is to be read later
-        starts[writer] = held.lsn
+        exported = replication_slots.create_slot(dsn, source.slot_of(writer), {}, seconds=seconds)
+        exported.close()  # the tables are queued, and read later
+        starts[writer] = exported.lsn
     return starts
 
 
-def _check_may_start_over(
-    connection: Connection, source: PostgresSource, stored: Iterable[Position], names: Iterable[str]
-) -> None:
-    at = replication_slots.read_current_lsn(connection)
-    landed = max((position.position for position in stored), default=0)
-    if at < landed:
+def _check_log_is_ahead(connection: Connection, source: PostgresSource, stored: Iterable[Position]) -> None:
+    current = replication_slots.read_current_lsn(connection)
+    committed = max((position.position for position in stored), default=0)
+    if current < committed:
         raise Failure(
-            f"the server's log stands at {format_lsn(at)}, behind what is landed ({format_lsn(landed)}), "
-            "so its changes could not be told from older ones",
+            f"the server's log is at {format_lsn(current)}, behind what is committed ({format_lsn(committed)}), "
+            "so its changes could not be distinguished from older ones",
             f"source {source.name}",
             "Give it another name in sources.yml, so that it is another source",
         )
-    for name in names:
-        replication_slots.check_droppable(connection, name, source.name)
 
 
-def _check_all_moved(connection: Connection, source: PostgresSource, counting: Iterable[int]) -> None:
-    leaving = {w: source.publication_of(w) for w in counting if w > source.writers}
-    if left := publications.members(connection, publications.ours(connection, leaving)):
-        raise Failure(
-            f"{left[0].table_name} is held by a transaction, and can't be given to another writer",
-            f"source {source.name}",
-            "Try again when that has ended",
-        )
+def _check_droppable(connection: Connection, source: PostgresSource, slots: Iterable[str]) -> None:
+    for slot in slots:
+        replication_slots.check_droppable(connection, slot, source.name)
 
 
-def _queue(lake: Lake, source: PostgresSource, connection: Connection, lost: Mapping[int, Position]) -> set[str]:
-    """Queues the tables whose changes are lost with these writers: what they publish, have, or had when they stored."""
+def _queue_tables(lake: Lake, source: PostgresSource, connection: Connection, lost: Mapping[int, Position]) -> set[str]:
+    """Queues the tables that lack the events of these writers: those that they publish, or had at the last sync."""
     with table_assignment.locked(connection, source, "tables"):
         published = publications.read(connection, {writer: source.publication_of(writer) for writer in lost})
-        since = min(position.position for position in lost.values())
         names = {
             table.table_name
             for table in lake.tables.read(source.name).values()
             if table.writer in lost
-            or (table.moved_lsn or 0) > since
-            or not published.keys().isdisjoint([table.relation_id, *(leaf.partition_id for leaf in table.partitions)])
+            or not published.keys().isdisjoint([table.relation_id, *(p.partition_id for p in table.partitions)])
         }
         return set(lake.tables.queue_snapshots(source.name, _NOTE, names))

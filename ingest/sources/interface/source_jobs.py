@@ -12,7 +12,7 @@ from ingest.snapshot.snapshotter import SnapshotHooks, Snapshotter
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.snapshot_first_feed import SnapshotFirstFeed
 from ingest.stream.stream_feed import Feed
-from ingest.stream.stream_writer import ExitCondition, StreamWriter
+from ingest.stream.stream_writer import StreamWriter
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,10 @@ class Stream:
     """The stream of one writer.
 
     position: where it starts. feed: creates its feed; the argument is called when the feed has queued a snapshot.
-    departure: of a writer that is being removed.
     """
 
     position: Position
     feed: Callable[[Callable[[], None]], Feed]
-    departure: ExitCondition | None = None
 
 
 class SourceJobs:
@@ -59,7 +57,7 @@ class SourceJobs:
         if self._stream_waits:
             self._tables.sync_catalog()
             feed = SnapshotFirstFeed(feed, self._lake, self.name, queued.unreadable if queued else ())
-        return StreamWriter(self._lake, feed, stream.position, self._settings, hooks, stream.departure)
+        return StreamWriter(self._lake, feed, stream.position, self._settings, hooks)
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         """The snapshotter. The existing tables are registered first, so that callers can wait for their snapshots."""

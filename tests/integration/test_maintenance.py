@@ -1,4 +1,4 @@
-"""Upkeep: the lake gets smaller, and nothing that a reader or the next run sees changes."""
+"""Maintenance: the lake shrinks; readers and the next run see no difference."""
 
 import json
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.bucket_client import BucketClient
-from tests.harness.commands import TIDEMARK, finished, write_sources
-from tests.harness.kill_points import Killed, kill, killed_at, meanwhile
-from tests.harness.pipeline import Row, SourcePipeline, in_order
+from tests.harness.commands import TIDEMARK, run_command, write_sources
+from tests.harness.kill_points import Killed, kill, kill_at_statement, run_before_statement
+from tests.harness.pipeline import Row, SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs
 
 COLUMNS = {"id": "int", "customer": "int", "total": "int"}
@@ -31,7 +31,7 @@ COLUMNS = {"id": "int", "customer": "int", "total": "int"}
 def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> SourcePipeline:
-    """Orders, and a definition of each kind."""
+    """Orders, and one definition of each kind."""
     database.execute(
         "create table orders (id int primary key, customer int, total int);"
         "insert into orders select i, i % 3, i from generate_series(1, 12) i"
@@ -67,27 +67,27 @@ def compact(pipeline: SourcePipeline, definition: str, share: float = 0.01) -> l
 
 def assert_equal(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, sums = definitions(pipeline)
-    assert pipeline.bucket(by_customer, "id, customer, total") == in_order(
+    assert pipeline.bucket(by_customer, "id, customer, total") == sort_rows(
         database.execute(f"""select '{by_customer}["' || customer || '"]', id, customer, total from orders""")
     )
-    assert pipeline.bucket(sums, "customer, total") == in_order(
+    assert pipeline.bucket(sums, "customer, total") == sort_rows(
         database.execute(f"select '{sums}[]', customer, sum(total) from orders group by customer")
     )
     for definition in definitions(pipeline):
         assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
-def reader_of(lines: list[str]) -> BucketClient:
-    return read_on(BucketClient(), lines)
+def replay_lines(lines: list[str]) -> BucketClient:
+    return continue_reading(BucketClient(), lines)
 
 
-def read_on(reader: BucketClient, lines: list[str]) -> BucketClient:
+def continue_reading(reader: BucketClient, lines: list[str]) -> BucketClient:
     for line in lines:
         reader.apply(json.loads(line))
     return reader
 
 
-def log_of(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
+def read_log(pipeline: SourcePipeline, definition: str, bucket: str, after: int = 0) -> list[str]:
     return list(op_log.read_ops(pipeline.spark, definition, op_log.make_bucket_name(definition, bucket), after))
 
 
@@ -111,12 +111,12 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
         if emptied:
             database.execute("delete from orders where customer = 1")
             pipeline.sync()
-        full = log_of(pipeline, by_customer, "1")
-        readers = [reader_of(full[:n]) for n in range(len(full) + 1)]
+        full = read_log(pipeline, by_customer, "1")
+        readers = [replay_lines(full[:n]) for n in range(len(full) + 1)]
         head = readers[-1]
         last = pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops")
         assert len(compact(pipeline, by_customer)) == 1
-        compacted = [json.loads(line) for line in log_of(pipeline, by_customer, "1")]
+        compacted = [json.loads(line) for line in read_log(pipeline, by_customer, "1")]
         kinds = [op["op"] for op in compacted]
         assert kinds[0] == "CLEAR"
         assert kinds.count("CLEAR") == 1
@@ -128,29 +128,29 @@ def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
                 assert op["op_id"] < op["superseded_by"] <= compacted[-1]["op_id"]
                 assert set(op) == {"op_id", "op", "checksum", "superseded_by", "checkpoint_id"}
         for reader in readers:
-            begun_in_the_middle = reader.after < compacted[0]["op_id"]
-            lines = log_of(pipeline, by_customer, "1", reader.after)
+            begun_in_the_middle = reader.last_op_id < compacted[0]["op_id"]
+            lines = read_log(pipeline, by_customer, "1", reader.last_op_id)
             assert ("CLEAR" in "".join(lines)) == begun_in_the_middle
-            assert read_on(reader, lines) == head
+            assert continue_reading(reader, lines) == head
         assert pipeline.rows(f"select max(op_id) from buckets.{by_customer}__ops") == last
         assert compact(pipeline, by_customer) == []  # nothing is left to compact
     database.execute("insert into orders values (40, 1, 1)")
     pipeline.sync()
-    (added,) = log_of(pipeline, by_customer, "1", head.after)
+    (added,) = read_log(pipeline, by_customer, "1", head.last_op_id)
     assert json.loads(added)["op_id"] > last[0][0]
     assert_equal(pipeline, database)
 
 
-def test_a_reader_is_told_of_what_is_not_there(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_reader_gets_an_error_for_missing_ops(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
-    assert log_of(pipeline, by_customer, "99") == []
+    assert read_log(pipeline, by_customer, "99") == []
     assert not op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "99"))
     assert op_log.is_known(pipeline.spark, by_customer, op_log.make_bucket_name(by_customer, "1"))
     with pytest.raises(UsageError, match="no op log of a definition 'nonsense'"):
-        log_of(pipeline, "nonsense", "1")
+        read_log(pipeline, "nonsense", "1")
     with pytest.raises(Failure, match="op 1000 is not in the log, whose last op is 12"):
-        log_of(pipeline, by_customer, "1", 1000)
+        read_log(pipeline, by_customer, "1", 1000)
 
 
 STATEMENTS: dict[str, Callable[[str], bool]] = {
@@ -163,15 +163,15 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="eighteen runs of dbt; a run that was killed is in CI")
-def test_killed_at_any_statement_the_next_run_is_right(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="eighteen runs of dbt; one killed run is in CI")
+def test_maintenance_killed_at_any_statement_is_completed_later(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     for number, place in enumerate(STATEMENTS):
         database.execute(f"update orders set total = {number} where id < 5")
         pipeline.sync()
         before = pipeline.replayed(by_customer)
-        with pytest.raises(Failure), killed_at(STATEMENTS[place]):
+        with pytest.raises(Failure), kill_at_statement(STATEMENTS[place]):
             compact(pipeline, by_customer)
         assert pipeline.replayed(by_customer) == before
         database.execute(f"update orders set total = 100 + {number} where id = 1")
@@ -181,69 +181,69 @@ def test_killed_at_any_statement_the_next_run_is_right(pipeline: SourcePipeline,
     assert branches == (1,)
 
 
-@pytest.mark.slow(reason="as of two runs, which is in CI")
-def test_of_a_run_and_upkeep_at_once_the_later_publishes_nothing(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="a variant of two concurrent runs, which is in CI")
+def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
     database.execute("update orders set total = 5 where id = 5")
-    pipeline.land()
+    pipeline.ingest()
 
-    # A run that was under way.
+    # A run that was in progress.
     with (
         pytest.raises(ConcurrentPublishError),
-        meanwhile("insert into core.releases", lambda: compact(pipeline, by_customer)),
+        run_before_statement("insert into core.releases", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
-    assert len(log_of(pipeline, by_customer, "0")) == 5
+    assert len(read_log(pipeline, by_customer, "0")) == 5
     pipeline.model()
     assert_equal(pipeline, database)
-    # Upkeep that was under way: a run has written the log meanwhile.
+    # Maintenance that was in progress: a run has written to the log meanwhile.
     database.execute("update orders set total = 6")
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 5")
-    pipeline.land()
-    with meanwhile("insert overwrite buckets.", pipeline.model):
+    pipeline.ingest()
+    with run_before_statement("insert overwrite buckets.", pipeline.model):
         compact(pipeline, by_customer)
     assert_equal(pipeline, database)
     assert len(compact(pipeline, by_customer)) == 1
     assert_equal(pipeline, database)
 
 
-def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeline, database: Database) -> None:
+def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     for change in (CHANGES[0], "update orders set total = 2 where id = 1"):
         database.execute(change)
         pipeline.sync()
     by_customer, sums = definitions(pipeline)
-    mine = f"source = '{pipeline.source.name}'"
+    of_source = f"source = '{pipeline.source.name}'"
     seen = [
         f"select * from buckets.{by_customer}",
         f"select * from buckets.{sums}",
-        f"select * from core.row_state where {mine} and not deleted",
-        f"select * from core.events where {mine}",
+        f"select * from core.row_state where {of_source} and not deleted",
+        f"select * from core.events where {of_source}",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{by_customer}__ops group by bucket",
         f"select bucket, sum(checksum) % 4294967296 from buckets.{sums}__ops group by bucket",
-        f"select model, checkpoint_id, position, definition_hash from core.model_watermarks where {mine}",
+        f"select model, checkpoint_id, position, definition_hash from core.model_watermarks where {of_source}",
     ]
     before = [pipeline.rows(query) for query in seen]
-    now = pipeline.settings.settings.model_copy(
+    eager_settings = pipeline.settings.settings.model_copy(
         update={"retention_seconds": 0, "compaction_threshold": 0.01, "compaction_min_files": 2}
     )
-    lines = list(run_maintenance(pipeline.lake, now, pipeline.project))
-    said = "\n".join(lines)
+    lines = list(run_maintenance(pipeline.lake, eager_settings, pipeline.project))
+    output = "\n".join(lines)
     for table in (f"buckets.{by_customer}__ops: compacted", "tombstones purged", "core.events: files rewritten"):
-        assert table in said
+        assert table in output
     assert [pipeline.rows(query) for query in seen] == before
-    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    tombstones = f"select count(*) from core.row_state where {of_source} and deleted"
     assert pipeline.rows(tombstones) == [(0,)]
     small = "select count(*) from {}.files where content = 0"
     for table in ("core.releases", f"buckets.{by_customer}", f"buckets.{by_customer}__ops"):
         assert pipeline.rows(small.format(table)) == [(1,)], table
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}.delete_files") == [(0,)]
     for table in ("raw.wal_events", "raw.snapshot_rows"):
-        assert pipeline.rows(f"select count(*) from {table} where {mine}") == [(0,)], table
+        assert pipeline.rows(f"select count(*) from {table} where {of_source}") == [(0,)], table
     name = pipeline.source.name
     assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged_positions(name)[1]), lambda _: True)) == []
     assert list(follow(pipeline.lake, name, Token(0), lambda _: True)) == []
@@ -254,14 +254,14 @@ def test_all_upkeep_together_changes_nothing_that_is_seen(pipeline: SourcePipeli
     assert_equal(pipeline, database)
     with pytest.raises(Failure, match="changes after token s1 are purged"):
         list(follow(pipeline.lake, name, Token(1), lambda _: True))
-    # One that was told before is further, as of a run with another setting.
-    pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {mine}")
+    # A higher purged position, as after a run with another setting, is kept.
+    pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
     assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
 
 
-@pytest.mark.slow(reason="a table that somebody dropped by hand")
-def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePipeline, database: Database) -> None:
+@pytest.mark.slow(reason="repairs a table that was dropped manually")
+def test_maintenance_skips_a_log_whose_table_was_dropped_manually(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
     pipeline.sync()
@@ -279,37 +279,37 @@ def test_upkeep_passes_over_a_log_whose_rows_somebody_dropped(pipeline: SourcePi
     assert_equal(pipeline, database)
 
 
-def test_nothing_is_purged_that_somebody_may_still_ask_for(
+def test_no_row_is_purged_that_a_reader_may_still_request(
     pipeline: SourcePipeline, database: Database, settings: JobSettings
 ) -> None:
     pipeline.sync()
     database.execute("delete from orders where id = 1")
     pipeline.sync()
-    mine = f"source = '{pipeline.source.name}'"
-    tombstones = f"select count(*) from core.row_state where {mine} and deleted"
+    of_source = f"source = '{pipeline.source.name}'"
+    tombstones = f"select count(*) from core.row_state where {of_source} and deleted"
     # Too young.
     pipeline.project.run_operation("purge_tombstones", keep_seconds=3600)
     assert pipeline.rows(tombstones) == [(1,)]
-    # A definition that has not passed it: its data test fails.
+    # A definition that is not past it: its data test fails.
     by_customer, _ = definitions(pipeline)
     test = pipeline.write(
         f"tests/data_tests/none_negative_{pipeline.source.name}.sql",
         f"select * from {{{{ ref('{by_customer}') }}}} where total < 0",
     )
     database.execute("update orders set total = -1 where id = 3; delete from orders where id = 2")
-    pipeline.land()
+    pipeline.ingest()
     with pytest.raises(Failure, match=test):
         pipeline.model()
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
-    assert pipeline.rows(f"select row_key from core.row_state where {mine} and deleted") == [('["2"]',)]
+    assert pipeline.rows(f"select row_key from core.row_state where {of_source} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
     pipeline.sync()
-    # A snapshot of its table is on its way.
+    # A snapshot of its table is pending.
     jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     jobs.queue("public.orders")
     pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
     assert pipeline.rows(tombstones) == [(1,)]
-    logged = f"select count(*) from raw.wal_events where {mine}"
+    logged = f"select count(*) from raw.wal_events where {of_source}"
     before = pipeline.rows(logged)
     list(purge_raw(pipeline.spark, 0))
     assert pipeline.rows(logged) == before
@@ -321,7 +321,7 @@ def test_nothing_is_purged_that_somebody_may_still_ask_for(
 
 
 def published(pipeline: SourcePipeline, last: int) -> list[Row]:
-    """What a reader who pins a publication finds: the newest snapshot of each table by then."""
+    """The tables as a reader with a pinned release sees them: the newest Iceberg snapshot of each by then."""
     return pipeline.rows(
         "select `table`, max_by(snapshot_id, release_id) from core.releases "
         f"where snapshot_id is not null and release_id <= {last} group by `table`"
@@ -343,35 +343,35 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     superseded = f"select count(*) from core.releases where release_id < {pinned}"
     checkpoints = f"select checkpoint_id from core.checkpoints where source = '{pipeline.source.name}'"
 
-    def upkeep(seconds: float, snapshots_seconds: float = 0) -> str:
+    def maintain(seconds: float, snapshots_seconds: float = 0) -> str:
         keep = {"keep_seconds": seconds, "iceberg_snapshot_retention_seconds": snapshots_seconds}
         return "\n".join(pipeline.project.run_operation("maintain", superseded_share=0.01, small_files=10_000, **keep))
 
-    assert "core.releases" not in upkeep(3600)
-    assert "core.releases" not in upkeep(0, 3600)
+    assert "core.releases" not in maintain(3600)
+    assert "core.releases" not in maintain(0, 3600)
     pipeline.spark.conf.unset("spark.wap.branch")
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
     pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
-    assert "superseded rows purged" in upkeep(3600)
-    # One of each table, and what is told of those that were dropped.
-    mine = f"{superseded} and model = '{by_customer}'"
-    assert pipeline.rows(mine) == [(4,)]
+    assert "superseded rows purged" in maintain(3600)
+    # One row per table, and the rows of the dropped tables.
+    condition = f"{superseded} and model = '{by_customer}'"
+    assert pipeline.rows(condition) == [(4,)]
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
         pipeline.project.run_operation("purge_releases", keep_seconds=0, superseded_share=0.01)
 
     database.execute("update orders set total = 9 where id = 5")
-    pipeline.land()
-    with pytest.raises(ConcurrentPublishError), meanwhile("fast_forward('lake.core.releases'", purge):
+    pipeline.ingest()
+    with pytest.raises(ConcurrentPublishError), run_before_statement("fast_forward('lake.core.releases'", purge):
         pipeline.model()
     pipeline.model()
     database.execute("update orders set total = 8 where id = 5")
-    pipeline.land()
-    # dbt does not hear why it fails if another one ran inside of it.
-    with pytest.raises(Failure), meanwhile("merge into core.releases", pipeline.model):
+    pipeline.ingest()
+    # dbt does not report the cause of its failure if another dbt ran inside of it.
+    with pytest.raises(Failure), run_before_statement("merge into core.releases", pipeline.model):
         purge()
-    assert "old checkpoints purged" in upkeep(0)
+    assert "old checkpoints purged" in maintain(0)
     assert len(pipeline.rows(checkpoints)) == 1
     database.execute("update orders set total = 10 where id = 5")
     pipeline.sync()
@@ -380,26 +380,26 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
 
 
 @pytest.mark.slow(reason="for space on disk")
-def test_the_branches_of_runs_that_were_overtaken_go(pipeline: SourcePipeline, database: Database) -> None:
+def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, _ = definitions(pipeline)
 
-    def left(keep_seconds: float) -> int:
+    def count_branches(keep_seconds: float) -> int:
         pipeline.project.run_operation("purge_releases", keep_seconds=keep_seconds, superseded_share=1)
         return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()
     database.execute("update orders set total = 7 where id = 1")
     pipeline.sync()
-    others = left(0)
+    others = count_branches(0)
     database.execute("update orders set total = 8 where id = 1")
-    pipeline.land()
+    pipeline.ingest()
     with (
         pytest.raises(ConcurrentPublishError),
-        meanwhile("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
+        run_before_statement("fast_forward('lake.core.releases'", lambda: compact(pipeline, by_customer)),
     ):
         pipeline.model()
-    assert left(3600) == others + 1
-    assert left(0) == others
+    assert count_branches(3600) == others + 1
+    assert count_branches(0) == others
     pipeline.model()
     assert_equal(pipeline, database)
 
@@ -413,18 +413,18 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     tables = ("raw.snapshot_rows", "raw.snapshot_chunks")
 
     def snapshots() -> list[set[str]]:
-        """Those that have rows, and those that have chunks."""
+        """The snapshots that have rows, and the snapshots that have chunks."""
         query = "select distinct snapshot_id from {} where source = '{}'"
         return [{row[0] for row in pipeline.rows(query.format(table, name))} for table in tables]
 
-    def taken() -> str:
+    def complete_snapshot() -> str:
         jobs.settle()
         return str(jobs.table("public.orders").snapshot_id)
 
-    def begin_anew() -> None:
+    def take_new_snapshot() -> None:
         jobs.queue("public.orders")
 
-    def long_ago(*changed: str) -> None:
+    def set_old(*changed: str) -> None:
         for table in changed:
             pipeline.spark.sql(f"update {table} set updated_at = date'2020-01-01' where source = '{name}'")
 
@@ -434,52 +434,53 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
 
     pipeline.sync()
     database.execute("update orders set total = 100")
-    begin_anew()
-    anew = taken()
-    begin_anew()
-    running = taken()
-    # A run decides for this one, and no run has admitted it yet.
+    take_new_snapshot()
+    first_snapshot = complete_snapshot()
+    take_new_snapshot()
+    running = complete_snapshot()
+    # A run decides for this snapshot, but no run has admitted it yet.
     pipeline.model("build", "--select", "checkpoints", "tables")
-    begin_anew()
+    take_new_snapshot()
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_plan=kill))
     (planned,) = snapshots()[1] - snapshots()[0]
-    assert anew in purge(3600)[0]
-    long_ago("raw.snapshot_chunks")
-    assert anew in purge(3600)[0], "its table has just changed"
-    long_ago("raw.source_tables")
+    assert first_snapshot in purge(3600)[0]
+    set_old("raw.snapshot_chunks")
+    assert first_snapshot in purge(3600)[0], "its table has just changed"
+    set_old("raw.source_tables")
     pipeline.spark.sql(f"update raw.snapshot_chunks set updated_at = now() where snapshot_id = '{planned}'")
-    # The first is not admitted for so long.
-    assert anew not in purge(3600)[0]
-    assert [len(left) for left in snapshots()] == [2, 3]
+    # The first snapshot is not admitted for that long.
+    assert first_snapshot not in purge(3600)[0]
+    assert [len(snapshot_ids) for snapshot_ids in snapshots()] == [2, 3]
     assert purge(0) == [{running}, {running}]
-    pipeline.land()
+    pipeline.ingest()
     pipeline.model()
     assert_equal(pipeline, database)
-    # What a snapshotter that was held up landed of a snapshot that is gone by now.
-    late = f"select * except (snapshot_id), '{anew}' as snapshot_id from raw.snapshot_rows where source = '{name}'"
+    # Rows that a delayed snapshot worker commits for a snapshot that no longer exists.
+    other_columns = f"select * except (snapshot_id), '{first_snapshot}' as snapshot_id"
+    late_rows = f"{other_columns} from raw.snapshot_rows where source = '{name}'"
     names = ", ".join(pipeline.spark.table("raw.snapshot_rows").columns)
-    pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late})")
-    long_ago("raw.source_tables")
-    assert purge(3600)[0] > {anew}
+    pipeline.spark.sql(f"insert into raw.snapshot_rows select {names} from ({late_rows})")
+    set_old("raw.source_tables")
+    assert purge(3600)[0] > {first_snapshot}
     assert purge(0) == [set(), set()]
-    # A table that goes before it was admitted.
-    begin_anew()
-    taken()
+    # A table that is dropped before it was admitted.
+    take_new_snapshot()
+    complete_snapshot()
     database.execute("drop table orders")
     jobs.settle()
     assert purge(0) == [set(), set()]
     jobs.close()
 
 
-@pytest.mark.slow(reason="a process of its own, for what it prints")
-def test_the_command_says_what_it_did(pipeline: SourcePipeline) -> None:
+@pytest.mark.slow(reason="one more process, for its output")
+def test_the_maintain_command_reports_its_work(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     write_sources(pipeline.folder, pipeline.source)
-    done = finished(pipeline.folder, *TIDEMARK, "maintain")
+    done = run_command(pipeline.folder, *TIDEMARK, "maintain")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""  # nothing is an hour old
     by_customer, _ = definitions(pipeline)
-    unknown = finished(pipeline.folder, *TIDEMARK, "ops", by_customer, "99")
+    unknown = run_command(pipeline.folder, *TIDEMARK, "ops", by_customer, "99")
     assert (unknown.returncode, unknown.stdout) == (0, "")
     assert unknown.stderr == f'tidemark: {by_customer}["99"] never had a row.\n'
