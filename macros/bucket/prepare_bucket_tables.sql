@@ -67,8 +67,8 @@
     also promotes FLOAT, whose values are written differently as DOUBLE). -#}
 {% macro _is_wider(type, old) -%}
     {%- if [old, type] == ['int', 'bigint'] -%}{{ return(true) }}{%- endif -%}
-    {%- set was, now = modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', old), modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', type) -%}
-    {{ return(was and now and was.group(2) == now.group(2) and was.group(1) | int < now.group(1) | int) }}
+    {%- set old_decimal, new_decimal = modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', old), modules.re.fullmatch('decimal\\((\\d+),(\\d+)\\)', type) -%}
+    {{ return(old_decimal and new_decimal and old_decimal.group(2) == new_decimal.group(2) and old_decimal.group(1) | int < new_decimal.group(1) | int) }}
 {%- endmacro %}
 
 {% macro _interim_name(name) -%}

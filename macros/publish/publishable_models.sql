@@ -60,15 +60,15 @@
 
 {#- All nodes that a node depends on, directly or not. -#}
 {% macro ancestors(unique_id) -%}
-    {%- set found = [] -%}
+    {%- set ancestor_ids = [] -%}
     {%- set node = graph.nodes.get(unique_id) -%}
-    {%- for parent in (node.depends_on.nodes if node else []) if parent not in found -%}
-        {%- do found.append(parent) -%}
-        {%- for ancestor in tidemark.ancestors(parent) if ancestor not in found -%}
-            {%- do found.append(ancestor) -%}
+    {%- for parent in (node.depends_on.nodes if node else []) if parent not in ancestor_ids -%}
+        {%- do ancestor_ids.append(parent) -%}
+        {%- for ancestor in tidemark.ancestors(parent) if ancestor not in ancestor_ids -%}
+            {%- do ancestor_ids.append(ancestor) -%}
         {%- endfor -%}
     {%- endfor -%}
-    {{ return(found) }}
+    {{ return(ancestor_ids) }}
 {%- endmacro %}
 
 {#- Whether a model has advanced past its watermark, or its definition has changed. -#}

@@ -18,12 +18,12 @@
     {{ column }} in ({{ (range(-11, 0) | list + numbers) | join(', ') }})
 {%- endmacro %}
 
-{#- Whether a row, of `relation` if that is given, is of its source's checkpoint. `at`: {source: {checkpoint_id}}. -#}
-{% macro at_checkpoint(at, relation='') -%}
+{#- Whether a row, of `relation` if that is given, is of its source's checkpoint. `points`: {source: {checkpoint_id}}. -#}
+{% macro at_checkpoint(points, relation='') -%}
     {%- set prefix = relation ~ '.' if relation else '' -%}
     (
         false
-        {%- for source, point in at.items() %}
+        {%- for source, point in points.items() %}
         or ({{ prefix }}source = '{{ source }}' and {{ tidemark.in_list(prefix ~ 'checkpoint_id', [point.checkpoint_id]) }})
         {%- endfor %}
     )

@@ -20,7 +20,7 @@
     {%- if tidemark.relation_exists(watermarks) -%}
         {%- do tidemark._add_missing_columns(watermarks, ['view_tables']) -%}
         {%- do tidemark._add_missing_columns(tidemark.get_core_relation('releases'), ['view_tables', 'evaluation']) -%}
-        {%- for row in run_query('select sources, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables from ' ~ watermarks) -%}
+        {%- for row in run_query('select model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables from ' ~ watermarks) -%}
             {%- do watermarks_by_model.setdefault(row['model'], {}).update({row['source']: {
                 'checkpoint_id': row['checkpoint_id'] | int,
                 'position': row['position'] | int,
