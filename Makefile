@@ -38,16 +38,16 @@ demo: setup ## Replicate real data from an embedded Postgres, change it, compare
 	@$(WITH_JAVA) $(BIN)/tidemark demo $(ARGS)
 
 .PHONY: test
-test: setup-servers ## The tests that CI runs: unit, dbt, integration (ARGS="-k name" picks some)
-	@$(PYTEST) $(PARALLEL) -m "not slow" $(ARGS)
+test: setup-servers ## The tests that CI runs: unit tests, and those of docs/guarantees.md
+	@$(PYTEST) $(PARALLEL) -m core $(ARGS)
 
 .PHONY: test-all
-test-all: setup-servers ## All tests: also variants, races and costs, which are marked slow
+test-all: setup-servers ## All tests: also variants, races, costs and random workloads
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 .PHONY: coverage
 coverage: setup-servers ## Branch coverage of ingest/ by `make test`
-	@$(PYTEST) $(PARALLEL) -m "not slow" --cov --cov-report=term:skip-covered $(ARGS)
+	@$(PYTEST) $(PARALLEL) -m core --cov --cov-report=term:skip-covered $(ARGS)
 
 .PHONY: test-unit
 test-unit: setup ## The tests that start no server

@@ -23,6 +23,7 @@ from psycopg.conninfo import make_conninfo
 
 from ingest.devservers.embedded_servers import PostgresServer, installed_postgres
 from ingest.sources.postgres.slots import replication_slots
+from tests.harness.core_tests import is_core
 
 # The duration of an example depends on the load of the machine.
 hypothesis.settings.register_profile(
@@ -90,6 +91,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Postgres version to test on: 18 (embedded), 15 (Debian's), or all that are installed",
     )
     parser.addoption("--seeds", default="1-2", help="Seeds of the random tests: 17, or 1-200")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if is_core(item.nodeid):
+            item.add_marker(pytest.mark.core)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

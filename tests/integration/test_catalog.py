@@ -63,7 +63,6 @@ def test_a_snapshot_is_queued_before_the_first_row_of_a_new_schema(jobs: Postgre
 FILLED = "alter table orders add c uuid default gen_random_uuid()"
 
 
-@pytest.mark.slow(reason="as the look for the stream, which is in CI")
 def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     snapshotter = jobs.snapshotter()
@@ -92,7 +91,6 @@ def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) 
     assert after.partitions[0].storage != before.partitions[0].storage
 
 
-@pytest.mark.slow(reason="as a partition that was, which is in CI")
 def test_a_table_that_was_unlogged_is_read_anew(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database
 ) -> None:
@@ -109,7 +107,6 @@ def test_a_table_that_was_unlogged_is_read_anew(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as one renamed away without a key, which is in CI")
 @pytest.mark.parametrize(
     "away",
     [
@@ -165,7 +162,6 @@ def test_partitions_under_their_root_are_refused_with_what_to_do(
         PostgresJobs(lake, new_source(publication="rooted"), settings).settle()
 
 
-@pytest.mark.slow(reason="needs another server; the embedded one's are in CI, in test_alterations")
 @pytest.mark.both_versions
 def test_generated_columns_are_in_neither(jobs: PostgresJobs, database: Database) -> None:
     database.execute(
@@ -197,7 +193,6 @@ def parts(database: Database) -> Database:
     return database
 
 
-@pytest.mark.slow(reason="as a table renamed unseen, which is in CI")
 def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed = threading.Semaphore(0)
@@ -216,7 +211,6 @@ def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: PostgresJobs,
     jobs.assert_equal("public.q")
 
 
-@pytest.mark.slow(reason="what a look costs, not what it brings")
 def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: PostgresJobs, parts: Database) -> None:
     parts.execute("create table other (id int primary key)")
     jobs.settle()
@@ -241,13 +235,7 @@ def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: Postgr
     jobs.assert_equal("public.p")
 
 
-@pytest.mark.parametrize(
-    "publication",
-    [
-        "tidemark",
-        pytest.param("everything", marks=pytest.mark.slow(reason="as with a publication of ours, in CI")),
-    ],
-)
+@pytest.mark.parametrize("publication", ["tidemark", "everything"])
 def test_a_partition_that_is_detached_concurrently_is_its_own_table(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], parts: Database, publication: str
 ) -> None:
@@ -275,7 +263,6 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a race of one look with who alters the table; what is altered unseen is in CI")
 def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,7 +420,6 @@ def _column(kind: str) -> str:
 # Altered to and fro, or while nobody looks
 
 
-@pytest.mark.slow(reason="as a key that came and went unseen, which is in CI")
 @pytest.mark.parametrize(
     ("there", "back"),
     [
@@ -465,7 +451,6 @@ def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Batch], Non
         yield pool.submit(writer.run)
 
 
-@pytest.mark.slow(reason="a kill in a rare state of two processes")
 def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     full, default = (f"alter table orders replica identity {identity}" for identity in ("full", "default"))
@@ -490,7 +475,6 @@ def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orde
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="a kill in a rare state of two processes")
 def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed, is_read = threading.Semaphore(0), threading.Event()
@@ -513,7 +497,6 @@ def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Po
     jobs.assert_equal("public.q")
 
 
-@pytest.mark.slow(reason="a race of one look with who alters the table; what is altered unseen is in CI")
 @pytest.mark.parametrize(
     "statements",
     [
@@ -549,7 +532,6 @@ def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="as a partition detached, changed and attached, which is in CI")
 @pytest.mark.parametrize(
     "table",
     [
@@ -578,7 +560,6 @@ def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(
     jobs.assert_equal("public.p", "public.x")
 
 
-@pytest.mark.slow(reason="a race of one look with who alters the table; what is altered unseen is in CI")
 def test_a_poll_that_races_with_ddl_is_repeated(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -606,7 +587,6 @@ def test_a_poll_that_races_with_ddl_is_repeated(
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="what a stop waits for")
 def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -643,7 +623,6 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     jobs.assert_equal("public.orders", "public.other")
 
 
-@pytest.mark.slow(reason="as a table that left its publication, which is in CI")
 def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
 ) -> None:
@@ -661,7 +640,6 @@ def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as a partition created, which is in CI")
 def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, parts: Database
 ) -> None:
@@ -679,7 +657,6 @@ def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as a table renamed, which is in CI")
 def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database
 ) -> None:
@@ -705,7 +682,6 @@ def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
     jobs.close()
 
 
-@pytest.mark.slow(reason="what waits for a lock; nothing is lost by it")
 def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJobs, orders: Database) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
@@ -723,7 +699,6 @@ def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJo
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="what a look costs, not what it brings")
 def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -763,7 +738,6 @@ def test_changed_publication_options_need_new_snapshots(jobs: PostgresJobs, orde
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="as one given other options and back, which is in CI")
 def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     name = jobs.source.publication
@@ -778,7 +752,6 @@ def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: PostgresJ
     jobs.assert_equal("public.orders")
 
 
-@pytest.mark.slow(reason="one more kind that is left out and named")
 def test_tables_whose_names_are_written_alike_are_left_out_and_named(
     jobs: PostgresJobs, orders: Database, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -97,7 +97,6 @@ def test_a_slot_of_another_source_is_not_made_anew(
     jobs.close()
 
 
-@pytest.mark.slow(reason="as one in another database of the cluster, which is in CI")
 def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     lake: Lake, settings: JobSettings, new_source: NewSource, orders: Database
 ) -> None:
@@ -113,7 +112,6 @@ def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     ]
 
 
-@pytest.mark.slow(reason="waits for pauses")
 def test_executors_that_are_not_let_in_are_tried_again_with_pauses(
     lake: Lake,
     settings: JobSettings,

@@ -25,7 +25,6 @@ snapshots:
 """
 
 
-@pytest.mark.slow(reason="six runs of dbt, mostly for behaviour of dbt itself")
 def test_a_dbt_snapshot_over_a_definition_keeps_old_versions(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
@@ -25,7 +23,6 @@ from tests.harness.project_copy import ROOT
 LONGEST_LINE = 1500
 
 
-@pytest.mark.slow(reason="three processes and six runs of their models: minutes")
 def test_run_waits_for_a_full_or_read_only_disk_and_continues(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
 ) -> None:

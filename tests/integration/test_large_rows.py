@@ -4,15 +4,12 @@ import json
 import sys
 from pathlib import Path
 
-import pytest
-
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from tests.harness.commands import run_command, write_sources
 from tests.harness.project_copy import copy_project
 
 
-@pytest.mark.slow(reason="five runs of a Java process with a small heap: minutes")
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
     copy_project(tmp_path)
     write_sources(tmp_path, source, settings=settings.model_dump(mode="json"))

@@ -97,7 +97,6 @@ CHANGES = [
 ]
 
 
-@pytest.mark.slow(reason="a dozen runs of dbt; the rule is in test_compaction")
 def test_readers_of_a_compacted_log_reach_the_same_rows_and_checksum(
     pipeline: SourcePipeline, database: Database
 ) -> None:
@@ -163,7 +162,6 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="eighteen runs of dbt; one killed run is in CI")
 def test_maintenance_killed_at_any_statement_is_completed_later(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, _ = definitions(pipeline)
@@ -181,7 +179,6 @@ def test_maintenance_killed_at_any_statement_is_completed_later(pipeline: Source
     assert branches == (1,)
 
 
-@pytest.mark.slow(reason="a variant of two concurrent runs, which is in CI")
 def test_of_a_concurrent_run_and_maintenance_the_later_one_fails(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
@@ -260,7 +257,6 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
 
 
-@pytest.mark.slow(reason="repairs a table that was dropped manually")
 def test_maintenance_skips_a_log_whose_table_was_dropped_manually(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set total = 0")
@@ -328,7 +324,6 @@ def published(pipeline: SourcePipeline, last: int) -> list[Row]:
     )
 
 
-@pytest.mark.slow(reason="a dozen runs of dbt, for space on disk")
 def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, _ = definitions(pipeline)
     pipeline.sync()
@@ -379,7 +374,6 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     assert pipeline.rows(f"select min(op_id) > {last_op} from buckets.{by_customer}__ops") == [(True,)]
 
 
-@pytest.mark.slow(reason="for space on disk")
 def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, database: Database) -> None:
     by_customer, _ = definitions(pipeline)
 
@@ -404,7 +398,6 @@ def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, databa
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="for space on disk")
 def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     pipeline: SourcePipeline, database: Database, settings: JobSettings
 ) -> None:
@@ -473,7 +466,6 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     jobs.close()
 
 
-@pytest.mark.slow(reason="one more process, for its output")
 def test_the_maintain_command_reports_its_work(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     write_sources(pipeline.folder, pipeline.source)

@@ -109,9 +109,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    "at_once", [3, pytest.param(1, marks=pytest.mark.slow(reason="three processes at once are in CI"))]
-)
+@pytest.mark.parametrize("at_once", [3, 1])
 def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Database, at_once: int) -> None:
     pipeline.sync()
     assert_equal(pipeline, database)
@@ -122,7 +120,6 @@ def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Databas
         assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="the rule is in test_op_logs")
 def test_a_change_of_no_selected_value_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     path = f"models/staging/{view}.sql"
@@ -145,7 +142,6 @@ NUMBERS = ("0", "7", "-7", "9223372036854775807", "-9223372036854775808")
 TEXTS = ("07", "+7", "-0", " 7", "7 ", "7.0", "7e0", "", "a", "#2", "7#2", "9223372036854775808", '7"', "7\n", "\u0667")
 
 
-@pytest.mark.slow(reason="keys of each kind; keys of one kind are in every test")
 def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table named (k text primary key, v int);"
@@ -201,7 +197,6 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
     assert pipeline.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 
-@pytest.mark.slow(reason="a variant of the changes of a definition that is in CI")
 def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, database: Database) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query, by_customer = f"select _row_key, id, customer from {{{{ rows('{view}') }}}}", name(pipeline, "by_customer")
@@ -226,7 +221,6 @@ def test_buckets_swap_rows_and_rows_share_an_object(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="the same changes run by run are in CI")
 def test_one_run_over_all_changes_equals_the_source(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     for change in CHANGES:
@@ -242,7 +236,6 @@ def test_one_run_over_all_changes_equals_the_source(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="missing values of moved rows are in CI in test_snapshot")
 def test_rows_that_moved_between_chunks_keep_all_their_values(
     lake: Lake,
     source: PostgresSource,
@@ -300,9 +293,7 @@ def test_rows_that_moved_between_chunks_keep_all_their_values(
     assert pipeline.rows(f"select id, filler, note from staging.{view}") == sorted(rows, key=lambda row: str(row[0]))
 
 
-@pytest.mark.parametrize(
-    "scope", ["definition", pytest.param("source", marks=pytest.mark.slow(reason="the default hold is in CI"))]
-)
+@pytest.mark.parametrize("scope", ["definition", "source"])
 def test_snapshot_hold_selects_the_outputs_delayed_by_a_new_snapshot(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
@@ -333,7 +324,6 @@ def test_snapshot_hold_selects_the_outputs_delayed_by_a_new_snapshot(
         assert len(pipeline.bucket(name(pipeline, table), "id")) == 2
 
 
-@pytest.mark.slow(reason="many runs; expiry is in CI in test_maintenance")
 def test_runs_continue_after_old_iceberg_snapshots_expire(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute(CHANGES[0])
@@ -482,7 +472,6 @@ def test_invalid_definitions_are_refused_by_name(pipeline: SourcePipeline, datab
     assert pipeline.rows(f"select count(*) from buckets.{by_customer}") == [(40,)]
 
 
-@pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
 def test_columns_with_another_storage_type_survive_an_edit(pipeline: SourcePipeline) -> None:
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     columns = "_row_key, id, status as `# of status`, status collate utf8_lcase as folded, cast(id as tinyint) as small"
@@ -545,7 +534,6 @@ def test_a_changed_definition_writes_only_its_own_difference(pipeline: SourcePip
     assert_equal(pipeline, database, "true")
 
 
-@pytest.mark.slow(reason="op ids are in test_op_logs and test_definition_plan")
 def test_op_ids_continue_after_a_full_refresh_without_changes(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
@@ -573,7 +561,6 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
 }
 
 
-@pytest.mark.slow(reason="one run per kill point; the kills in CI are in test_partial_runs and test_run")
 @pytest.mark.parametrize("place", STATEMENTS)
 def test_the_next_run_repairs_a_run_killed_at_any_statement(
     pipeline: SourcePipeline, database: Database, place: str
@@ -592,7 +579,6 @@ def test_the_next_run_repairs_a_run_killed_at_any_statement(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the kills that are in CI in test_partial_runs")
 def test_a_new_definition_killed_half_created_can_be_edited(pipeline: SourcePipeline, database: Database) -> None:
     by_customer = name(pipeline, "by_customer")
     pipeline.ingest()
@@ -652,7 +638,6 @@ def test_values_that_a_view_cannot_cast_fail_only_its_definitions(pipeline: Sour
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the column edits of test_partial_runs")
 def test_a_column_whose_new_type_cannot_be_evaluated_is_unchanged(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
@@ -687,7 +672,6 @@ def test_a_run_overtaken_by_another_one_publishes_nothing(pipeline: SourcePipeli
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
 def test_a_table_rewritten_during_a_run_does_not_block_later_runs(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
@@ -769,7 +753,6 @@ def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeli
     ] == []
 
 
-@pytest.mark.slow(reason="a variant of the pruned definition that is in CI")
 def test_a_run_whose_definition_is_pruned_while_it_is_staged_can_be_repeated(
     pipeline: SourcePipeline, database: Database, tmp_path: Path
 ) -> None:
@@ -791,7 +774,6 @@ def test_a_run_whose_definition_is_pruned_while_it_is_staged_can_be_repeated(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a transient error of the catalog")
 @pytest.mark.parametrize("schema", ["buckets", "core"])
 def test_tables_that_dbt_failed_to_list_are_not_created_again(
     pipeline: SourcePipeline, database: Database, schema: str
@@ -816,7 +798,6 @@ def test_tables_that_dbt_failed_to_list_are_not_created_again(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="repairs a state that no job of Tidemark makes")
 def test_manually_dropped_tables_are_created_again(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer, totals = name(pipeline, "by_customer"), name(pipeline, "totals")
@@ -837,7 +818,6 @@ def test_manually_dropped_tables_are_created_again(pipeline: SourcePipeline, dat
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the overtaken run that is in CI")
 def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     pipeline: SourcePipeline, database: Database
 ) -> None:
@@ -866,7 +846,6 @@ def test_a_run_overtaken_by_a_column_type_change_publishes_nothing(
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a change of one definition is in CI")
 def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipeline, database: Database) -> None:
     """The run invalidates the published tables of all of them, one after the other."""
     view = f"stg_{pipeline.source.name}__orders"
@@ -898,7 +877,6 @@ def test_a_cast_that_changes_many_definitions_takes_one_run(pipeline: SourcePipe
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the column edits that are in CI")
 def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     pipeline.view("orders", {**ORDERS, "note": "string", "total": "decimal(20, 3)"})
@@ -929,7 +907,6 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="random")
 def test_random_changes_in_several_runs_equal_the_source(pipeline: SourcePipeline, database: Database) -> None:
     rng = random.Random(7)
     pipeline.sync()
@@ -1007,7 +984,6 @@ def test_a_lookup_returns_the_buckets_granted_to_a_request(pipeline: SourcePipel
         granted_buckets(user_id="7")
 
 
-@pytest.mark.slow(reason="a variant of the lookup that is in CI")
 def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeline, database: Database) -> None:
     database.execute(
         "create table members (user_id int primary key, customer int, status text);"
@@ -1032,7 +1008,6 @@ def test_a_lookup_behind_its_definition_grants_no_buckets(pipeline: SourcePipeli
     assert granted_buckets() == [f'{by_customer}["new"]']
 
 
-@pytest.mark.slow(reason="a rare edit of a project")
 def test_a_definition_can_become_an_incremental_model(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
@@ -1047,7 +1022,6 @@ def test_a_definition_can_become_an_incremental_model(pipeline: SourcePipeline, 
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a model of the user, not of Tidemark")
 def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipeline, database: Database) -> None:
     """Although the model has all columns of a bucket table."""
     history = pipeline.write(
@@ -1063,7 +1037,6 @@ def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipel
     assert pipeline.rows(f"select count(*) from buckets.{history}") == [(41,)]
 
 
-@pytest.mark.slow(reason="a variant of the column edits that are in CI")
 def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
@@ -1084,7 +1057,6 @@ def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, databa
     assert_equal(pipeline, database)
 
 
-@pytest.mark.slow(reason="a variant of the prune that is in CI")
 def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourcePipeline) -> None:
     view = f"stg_{pipeline.source.name}__orders"
     query = f"select id, if(id > 0, raise_error('no such'), '') as v from {{{{ ref('{view}') }}}}"
@@ -1106,7 +1078,6 @@ def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourceP
     assert pipeline.rows("select max(release_id) from core.releases") == published
 
 
-@pytest.mark.slow(reason="a variant of the prune that is in CI")
 def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: SourcePipeline) -> None:
     pipeline.sync()
     totals = name(pipeline, "totals")
@@ -1124,7 +1095,6 @@ def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: Sourc
     assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
 
 
-@pytest.mark.slow(reason="a rare edit of a project")
 def test_a_definition_that_replaces_another_kind_of_model_is_created(
     pipeline: SourcePipeline, database: Database
 ) -> None:

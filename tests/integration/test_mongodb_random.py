@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from bson import Decimal128, Int64, ObjectId
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
@@ -124,7 +123,6 @@ class Workload:
         )
 
 
-@pytest.mark.slow(reason="random by seed, for `make soak`")
 def test_random_changes_and_kills_keep_the_documents_of_the_source(
     mongo: Client, mongo_jobs: MongoJobs, settings: JobSettings, seed: int
 ) -> None:

@@ -75,7 +75,6 @@ def test_sources_at_different_checkpoints_have_one_version_of_each_row(
     assert versions(pipeline, other) == [('["1"]', "20"), ('["2"]', "20"), ('["3"]', "20")]
 
 
-@pytest.mark.slow(reason="twenty runs of dbt; the order is in test_publishing, two kills in test_run")
 def test_runs_killed_at_any_statement_leave_no_partial_results(
     two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
@@ -125,7 +124,6 @@ def test_runs_killed_at_any_statement_leave_no_partial_results(
     assert_equal()
 
 
-@pytest.mark.slow(reason="models selected one by one; sources at different checkpoints are in CI")
 def test_all_events_ahead_of_the_tables_are_applied(
     two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
@@ -143,7 +141,6 @@ def test_all_events_ahead_of_the_tables_are_applied(
     assert versions(pipeline, pipeline.source) == [('["1"]', "10"), ('["2"]', "20"), ('["3"]', "3")]
 
 
-@pytest.mark.slow(reason="six runs of dbt for a definition that is edited twice")
 def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
     two_sources: tuple[SourcePipeline, PostgresSource], database: Database
 ) -> None:
@@ -169,7 +166,7 @@ def test_a_source_that_a_definition_no_longer_reads_does_not_affect_it(
 
 @pytest.mark.parametrize(
     "then",
-    ["int", pytest.param("bigint", marks=pytest.mark.slow(reason="a type that is changed back, which is in CI"))],
+    ["int", "bigint"],
 )
 def test_a_column_of_an_interrupted_type_change_is_written_again(
     two_sources: tuple[SourcePipeline, PostgresSource], database: Database, then: str
@@ -192,7 +189,6 @@ def test_a_column_of_an_interrupted_type_change_is_written_again(
     assert pipeline.replayed(definition) == pipeline.logged_rows(definition)
 
 
-@pytest.mark.slow(reason="a variant of the types in test_models, which are in CI")
 def test_a_smallint_column_stays_compatible_when_the_definition_changes(
     two_sources: tuple[SourcePipeline, PostgresSource],
 ) -> None:
@@ -205,7 +201,6 @@ def test_a_smallint_column_stays_compatible_when_the_definition_changes(
     assert pipeline.model()[definition].message == "definition changed, PUT 0, REMOVE 1"
 
 
-@pytest.mark.slow(reason="seven runs of dbt")
 def test_a_seed_is_part_of_the_definitions_that_read_it(two_sources: tuple[SourcePipeline, PostgresSource]) -> None:
     pipeline, _ = two_sources
     rows = view(pipeline, pipeline.source, "a")

@@ -22,8 +22,6 @@ from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
-pytestmark = pytest.mark.slow(reason="processes under load: minutes")
-
 KILLS = 3
 SETTINGS = {
     "snapshot_chunk_bytes": "1MiB",

@@ -26,7 +26,6 @@ ROUNDS = 3
 ORDERS = {"id": "int", "customer": "int", "status": "string", "note": "string"}
 
 
-@pytest.mark.slow(reason="random by seed, for `make soak`")
 def test_random_changes_and_kills_keep_everything_equal_to_the_source(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database, seed: int
 ) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
@@ -23,8 +21,6 @@ from tests.harness.kill_points import StatementKilled, intercept_statements
 from tests.harness.pipeline import SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.random_definitions import Definitions
-
-pytestmark = pytest.mark.slow(reason="random by seed, for `make soak`")
 
 ROUNDS = 3
 SCHEMA = """

@@ -28,10 +28,7 @@ def pipeline(lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path
     return SourcePipeline(lake, source, settings, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "writers",
-    [1, pytest.param(3, marks=pytest.mark.slow(reason="three writers: as with one, at three times the cost"))],
-)
+@pytest.mark.parametrize("writers", [1, 3])
 def test_balances_agree_at_every_checkpoint(
     lake: Lake,
     new_source: Callable[..., PostgresSource],
@@ -159,12 +156,7 @@ def test_an_error_of_the_data_is_logged_once_despite_new_task_numbers(
     assert "DIVIDE_BY_ZERO" in messages[0]
 
 
-_SLOW = pytest.mark.slow(reason="one more process; the other two kill points are in CI")
-
-
-@pytest.mark.parametrize(
-    "place", ["storing", "publishing", pytest.param("committing", marks=_SLOW), pytest.param("modelling", marks=_SLOW)]
-)
+@pytest.mark.parametrize("place", ["storing", "publishing", "committing", "modelling"])
 def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, database: Database, place: str) -> None:
     database.execute(
         "create table t (id int primary key, v text); insert into t select i, 'a' from generate_series(1, 9) i"

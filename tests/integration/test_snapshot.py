@@ -108,7 +108,6 @@ def test_older_events_do_not_change_newer_snapshot_rows(jobs: PostgresJobs, acco
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="uses both cores of Spark, and waits for the renewal of a lease")
 def test_an_unbounded_read_leaves_a_core_for_the_renewal_of_its_lease(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
@@ -137,7 +136,6 @@ def test_an_unbounded_read_leaves_a_core_for_the_renewal_of_its_lease(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a variant of the slot of a stream, in test_stream")
 def test_a_transaction_open_at_the_snapshot_lsn_is_awaited_and_logged(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,7 +152,6 @@ def test_a_transaction_open_at_the_snapshot_lsn_is_awaited_and_logged(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="the report of a lock; no data depends on it")
 def test_a_locked_table_is_awaited_and_reported(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +177,6 @@ def test_a_locked_table_is_awaited_and_reported(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="the report of a lock; no data depends on it")
 def test_a_starting_process_reports_a_locked_table(
     jobs: PostgresJobs, accounts: Database, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,12 +200,10 @@ def test_a_starting_process_reports_a_locked_table(
     "place",
     [
         "after_commit",
-        *(
-            pytest.param(
-                place, marks=pytest.mark.slow(reason="a variant of the kill between commit and mark, which is in CI")
-            )
-            for place in ("after_plan", "after_claim", "before_commit", "before_done")
-        ),
+        "after_plan",
+        "after_claim",
+        "before_commit",
+        "before_done",
     ],
 )
 def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
@@ -236,7 +230,6 @@ def test_a_killed_snapshot_resumes_after_its_last_committed_chunk(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a variant of the kill, which is in CI")
 def test_a_snapshot_continues_on_a_new_connection_after_a_cut(chunked: PostgresJobs, accounts: Database) -> None:
     holder = "datname = current_database() and state = 'idle in transaction'"
 
@@ -257,7 +250,6 @@ def done_chunks(jobs: PostgresJobs) -> dict[int, int]:
     return {chunk.chunk: chunk.attempt for chunk in chunks if chunk.state == DONE}
 
 
-@pytest.mark.slow(reason="claims of chunks are in test_lake")
 def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.open()
     first, second = chunked.snapshotter(), chunked.snapshotter()
@@ -284,7 +276,6 @@ def test_two_snapshotters_share_the_chunks_of_one_table(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="the rule itself is a unit test in test_chunk_planning")
 def test_no_chunk_is_read_before_the_snapshot_lsn_of_its_table(chunked: PostgresJobs, accounts: Database) -> None:
     """One process begins a snapshot; another process, with an older exported snapshot, continues it."""
     accounts.execute("create table late (id int primary key, v text); insert into late values (1, 'old'), (2, 'gone')")
@@ -306,7 +297,6 @@ def test_no_chunk_is_read_before_the_snapshot_lsn_of_its_table(chunked: Postgres
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="waits for a lease; claims and refused takeovers are in test_lake")
 def test_chunks_of_a_worker_paused_past_its_lease_are_ignored(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
@@ -399,7 +389,6 @@ def name_chunks(jobs: PostgresJobs, chunks: Sequence[Chunk]) -> list[tuple[str, 
     return [(tables[chunk.table_id].table_name.removeprefix("public."), chunk) for chunk in chunks]
 
 
-@pytest.mark.slow(reason="one more alteration between chunks")
 def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, accounts: Database) -> None:
     accounts.execute("alter table accounts add other int not null default 3")
     swap = "; ".join(
@@ -424,7 +413,6 @@ def test_a_chunk_read_during_a_column_rename_is_ignored(chunked: PostgresJobs, a
     chunked.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="one kind of key; the rule is in test_incomplete_rows")
 def test_rows_with_a_key_of_a_domain_type_are_read_again(
     lake: Lake, source: PostgresSource, settings: JobSettings, database: Database
 ) -> None:
@@ -452,7 +440,6 @@ def test_rows_with_a_key_of_a_domain_type_are_read_again(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a variant of a rewrite between two chunks, which is in CI")
 def test_a_rewrite_between_snapshot_lsn_and_plan_is_detected(jobs: PostgresJobs, accounts: Database) -> None:
     jobs.open()
     accounts.execute("alter table accounts alter balance type bigint")
@@ -461,7 +448,6 @@ def test_a_rewrite_between_snapshot_lsn_and_plan_is_detected(jobs: PostgresJobs,
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a drop between two chunks is in test_tables_altered_between_chunks_are_read_again")
 def test_tables_dropped_at_any_point_of_a_snapshot_block_no_others(jobs: PostgresJobs, accounts: Database) -> None:
     """At each hook one table is dropped, and one is dropped and recreated; all are read in one snapshot run."""
     places = ("after_plan", "after_claim", "before_commit", "before_done")
@@ -583,7 +569,6 @@ def test_unusual_keys_and_names_are_the_same_in_snapshot_and_stream(
     jobs.close()
 
 
-@pytest.mark.slow(reason="what a snapshot costs, not its result")
 def test_many_small_tables_are_started_committed_and_done_together(jobs: PostgresJobs, database: Database) -> None:
     for n in range(30):
         database.execute(f"create table t{n} (id int primary key); insert into t{n} values ({n})")
@@ -598,7 +583,6 @@ def lake_tables(jobs: PostgresJobs) -> list[Any]:
     return list(jobs.lake.tables.read(jobs.source.name).values())
 
 
-@pytest.mark.slow(reason="what a stopped worker leaves; that a kill loses nothing is in CI")
 def test_a_stopped_snapshot_worker_leaves_nothing_running(chunked: PostgresJobs, accounts: Database) -> None:
     snapshotter = chunked.snapshotter()
     snapshotter._hooks.after_commit = lambda _: snapshotter.stop()
@@ -673,7 +657,6 @@ def test_without_soft_deletes_snapshots_come_first_and_alone(
     assert ('["1"]' in apply_in_commit_order(PostgresJobs(lake, source, settings), batches)) == soft_deletes
 
 
-@pytest.mark.slow(reason="one table in two rare states")
 def test_an_unreadable_table_does_not_block_hard_delete_streams(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database, role: str
 ) -> None:
@@ -695,7 +678,6 @@ def ingest(lake: Lake, settings: Settings) -> None:
         jobs.wait(until_caught_up=True)
 
 
-@pytest.mark.slow(reason="a race at the end of --until-caught-up")
 def test_a_table_queued_by_the_last_batch_is_awaited(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:
@@ -718,7 +700,6 @@ def test_a_table_queued_by_the_last_batch_is_awaited(
     assert after.snapshot_id != before.snapshot_id
 
 
-@pytest.mark.slow(reason="the order of work, not its result")
 def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs, accounts: Database) -> None:
     committed: list[str] = []
 
@@ -738,7 +719,6 @@ def test_a_small_table_does_not_wait_for_a_large_snapshot(chunked: PostgresJobs,
     chunked.assert_equal("public.accounts", "public.later")
 
 
-@pytest.mark.slow(reason="the order of work, not its result")
 def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs, accounts: Database) -> None:
     chunked.settings = chunked.settings.model_copy(update={"catalog_poll_seconds": 0.001})
     with accounts.connect(autocommit=False) as writing:
@@ -759,7 +739,6 @@ def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs,
     chunked.assert_equal("public.accounts", "public.later")
 
 
-@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -784,7 +763,6 @@ def test_a_table_unpublished_before_its_snapshot_is_not_read(
     jobs.assert_equal("public.accounts")
 
 
-@pytest.mark.slow(reason="a race with a change of the publication")
 def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, accounts: Database
 ) -> None:
@@ -804,7 +782,6 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     jobs.close()
 
 
-@pytest.mark.slow(reason="a race with the assignment of tables")
 def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -826,7 +803,6 @@ def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
     assert counts == {"accounts": 250, "other": 2}
 
 
-@pytest.mark.slow(reason="what a stop waits for")
 def test_a_waiting_snapshot_worker_can_be_stopped(
     lake: Lake, source: PostgresSource, settings: JobSettings, accounts: Database
 ) -> None:

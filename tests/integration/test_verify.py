@@ -48,7 +48,6 @@ def verify_with_stream(pipeline: SourcePipeline, *tables: str) -> dict[str, Tabl
         return {v.table: v for v in verify_tables(pipeline.lake, pipeline.settings, 15, tables)}
 
 
-@pytest.mark.slow(reason="one table among others in a rare state")
 def test_verify_skips_a_table_without_select_permission(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database, role: str
 ) -> None:
@@ -95,7 +94,6 @@ def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipe
     assert verify_with_stream(pipeline)["public.pairs"].different == 1
 
 
-@pytest.mark.slow(reason="a variant of rows that changed and changed back, which is in CI")
 def test_verify_excludes_later_changes_and_waits_for_the_models(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     database.execute("update orders set note = 'newer' where id = 1")
@@ -218,7 +216,6 @@ def test_verify_waits_while_runs_progress_and_reports_a_stalled_run(
         verdicts(jobs.stream, jobs.stream, *failing)
 
 
-@pytest.mark.slow(reason="a rare state that verify waits for")
 def test_verify_waits_for_a_snapshot_that_is_not_modelled_yet(
     pipeline: SourcePipeline, database: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -251,7 +248,6 @@ def test_a_snapshot_is_requested_by_table_name(pipeline: SourcePipeline, databas
     assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
-@pytest.mark.slow(reason="a variant of the lost slot in test_supervision, which is in CI")
 def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
@@ -270,7 +266,6 @@ def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline,
     assert verify_with_stream(pipeline)["public.orders"].rows == 8
 
 
-@pytest.mark.slow(reason="waits until the end of a stream is noticed")
 def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
     pipeline: SourcePipeline, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -173,7 +173,6 @@ KILLED_AT = [
 ]
 
 
-@pytest.mark.slow(reason="place by place; after the first move is in CI")
 @pytest.mark.parametrize(
     ("when", "module", "name", "before", "after"), [pytest.param(*rest, id=point) for point, *rest in KILLED_AT]
 )
@@ -234,7 +233,6 @@ def change_and_kill(
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow(reason="as a kill elsewhere, but for the new snapshot")
 def test_a_table_whose_move_was_not_committed_is_read_again(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +258,6 @@ def test_a_table_whose_move_was_not_committed_is_read_again(
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow(reason="a kill while a removed writer streams; that it streams to the end is in CI")
 def test_a_removed_writer_that_is_killed_goes_on_where_it_was(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,7 +303,6 @@ def test_another_number_is_refused_while_a_stream_runs(
     assert set(owners(jobs).values()) == {1, 2, 3}
 
 
-@pytest.mark.slow(reason="a transaction that stays open; that tables move and lose nothing is in CI")
 def test_a_table_moves_when_open_transactions_on_it_have_ended(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -377,7 +373,6 @@ def kill_if_moved(jobs: PostgresJobs) -> Callable[..., None]:
     return work
 
 
-@pytest.mark.slow(reason="what is refused, one by one")
 def test_what_tidemark_can_not_move_is_refused_and_nothing_changes(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     publication = f'publication "{jobs.source.publication_of(2)}"'
@@ -398,7 +393,6 @@ def test_what_tidemark_can_not_move_is_refused_and_nothing_changes(jobs: Postgre
     assert owners(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
 
 
-@pytest.mark.slow(reason="waits for a timeout of the server")
 def test_a_table_move_that_times_out_is_rolled_back(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -441,7 +435,6 @@ def test_a_new_table_goes_to_its_assigned_writer_and_stays(
     jobs.assert_equal("public.r")
 
 
-@pytest.mark.slow(reason="a kill at the first start")
 def test_a_first_start_that_is_killed_is_a_first_start_again(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,7 +471,6 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJ
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow(reason="as one that left its publication, which is in CI")
 def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     before = jobs.table("public.c").snapshot_id
@@ -491,7 +483,6 @@ def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Pos
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow(reason="one more kind that is left out and named")
 def test_a_table_in_two_publications_is_named(
     jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -530,7 +521,6 @@ def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Post
     jobs.assert_equal("public.r", "public.p")
 
 
-@pytest.mark.slow(reason="a race of three threads, by chance")
 def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, tables: Database) -> None:
     jobs.source = jobs.source.model_copy(update={"writers": 3})
     failures: list[BaseException] = []
@@ -553,7 +543,6 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, ta
     jobs.assert_equal(*TABLES)
 
 
-@pytest.mark.slow(reason="waits until a second is over, for what status shows")
 def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
@@ -610,7 +599,6 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
     return {w: [(e["commit_lsn"], e["commit_index"]) for e in found if e["writer"] == w] for w in writers}
 
 
-@pytest.mark.slow(reason="as one writer alone, which is in CI")
 def test_after_the_log_was_lost_all_writers_begin_anew(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=3)
     tables.drop_slot(jobs.source.slot_of(2))
@@ -655,7 +643,6 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
         lines(jobs, token)
 
 
-@pytest.mark.slow(reason="random, under load: minutes")
 def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
     jobs: PostgresJobs, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,7 +61,7 @@ def run_tests(folder: Path, tests: Sequence[str]) -> Outcome:
     # Compiled files have a resolution of seconds: a file that changes twice within a second would not be compiled
     # again.
     environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    options = ["-x", "-q", "-rf", "-m", "not slow", "-p", "no:cacheprovider", "--durations=0"]
+    options = ["-x", "-q", "-rf", "-m", "core", "-p", "no:cacheprovider", "--durations=0"]
     limits = [f"--timeout={TIMEOUT_SECONDS}", "-o", "timeout_method=signal"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *limits, *tests],

@@ -1,14 +1,15 @@
-"""docs/guarantees.md names existing tests of `make test`; every excluded test has a reason."""
+"""docs/guarantees.md names existing tests, which `make test` runs."""
 
+import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.unit import marks
-from tests.unit.marks import ROOT
-
-PAGE = ROOT / "docs" / "guarantees.md"
+from tests.harness import core_tests
+from tests.harness.core_tests import PAGE, is_core
+from tests.harness.project_copy import ROOT
 
 
 def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
@@ -21,14 +22,27 @@ def guarantees(text: str) -> list[tuple[str, list[str], list[str]]]:
     ]
 
 
-def test_every_guarantee_has_a_test_in_make_test() -> None:
-    rows = guarantees(PAGE.read_text())
-    assert len(rows) > 50
-    assert [problem for _, _, tests in rows for named in tests if (problem := marks.problem(named))] == []
-    assert '$(PYTEST) $(PARALLEL) -m "not slow"' in (ROOT / "Makefile").read_text()
+@cache
+def read_tests(file: Path) -> dict[str, set[str]]:
+    """The test functions of a file, with the constants in their decorators: the parameters that they run with."""
+    return {
+        node.name: {str(c.value) for d in node.decorator_list for c in ast.walk(d) if isinstance(c, ast.Constant)}
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
 
 
-def test_every_guarantee_says_where_it_is_stated() -> None:
+def test_every_named_test_exists() -> None:
+    named = core_tests.read_named_tests()
+    assert len(named) > 50
+    for function, values in named.items():
+        file, _, name = function.partition("::")
+        assert (ROOT / file).is_file(), file
+        assert name in read_tests(ROOT / file), function
+        assert values - {""} <= read_tests(ROOT / file)[name], function
+
+
+def test_every_guarantee_has_a_test_and_a_page_that_states_it() -> None:
     for guarantee, pages, tests in guarantees(PAGE.read_text()):
         assert guarantee
         assert pages, guarantee
@@ -36,53 +50,24 @@ def test_every_guarantee_says_where_it_is_stated() -> None:
         assert [page for page in pages if not (PAGE.parent / page).exists()] == [], guarantee
 
 
-def test_no_test_is_slow_without_a_reason() -> None:
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    assert [f"{file.relative_to(ROOT)}:{line}" for file in files for line in marks.read(file).unreasoned] == []
-
-
-SAMPLE = """
-import pytest
-_LATE = pytest.mark.slow(reason="minutes")
-def test_plain(): ...
-@pytest.mark.slow(reason="minutes")
-def test_late(): ...
-@_LATE
-def test_later(): ...
-@pytest.mark.parametrize("place", ["quick", pytest.param("late", marks=_LATE)])
-def test_some(place): ...
-@pytest.mark.parametrize("n", [1, *(pytest.param(n, marks=pytest.mark.slow(reason="no")) for n in (2, 3))])
-def test_numbers(n): ...
-"""
+def test_make_test_runs_the_core() -> None:
+    assert "$(PYTEST) $(PARALLEL) -m core" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.parametrize(
-    ("named", "expected"),
+    ("node_id", "expected"),
     [
-        ("test_plain", None),
-        ("test_plai", "does not exist"),
-        ("test_late", "is marked slow"),
-        ("test_later", "is marked slow"),
-        ("test_some", "is marked slow"),
-        ("test_some[quick]", None),
-        ("test_some[late]", "is marked slow"),
-        ("test_some[other]", "does not exist"),
-        ("test_numbers[1]", None),
-        ("test_numbers[2]", "is marked slow"),
+        ("tests/unit/test_guarantees.py::test_anything", True),
+        ("tests/a.py::test_named[18]", True),
+        ("tests/a.py::test_named", True),
+        ("tests/a.py::test_of_one[18-storing]", True),
+        ("tests/a.py::test_of_one[storing]", True),
+        ("tests/a.py::test_of_one[18-committing]", False),
+        ("tests/a.py::test_of_one[18]", False),
+        ("tests/a.py::test_other[18]", False),
     ],
 )
-def test_a_missing_or_excluded_test_is_reported(tmp_path: Path, named: str, expected: str | None) -> None:
-    (tmp_path / "sample.py").write_text(SAMPLE)
-    actual = marks.problem(f"sample.py::{named}", tmp_path)
-    assert expected in actual if expected and actual else actual == expected
-
-
-@pytest.mark.parametrize(
-    "mark", ["pytest.mark.slow", "pytest.mark.slow()", "pytest.mark.slow(reason='')", "[pytest.mark.slow]"]
-)
-def test_a_mark_without_a_reason_is_reported(tmp_path: Path, mark: str) -> None:
-    file = tmp_path / "sample.py"
-    file.write_text(f"import pytest\n\npytestmark = {mark}\ndef test_it(): ...\n")
-    marks_of_file = marks.read(file)
-    assert marks_of_file.unreasoned == [3]
-    assert marks_of_file.tests["test_it"].slow
+def test_the_page_decides_what_make_test_runs(monkeypatch: pytest.MonkeyPatch, node_id: str, expected: bool) -> None:
+    named = {"tests/a.py::test_named": {""}, "tests/a.py::test_of_one": {"storing"}}
+    monkeypatch.setattr(core_tests, "read_named_tests", lambda: named)
+    assert is_core(node_id) is expected
