@@ -33,3 +33,17 @@ def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings
     assert "TIDEMARK_DRIVER_MEMORY" in output["failure"]
     log = process.stderr + process.stdout
     assert "public.left_out can't be read: a row of" in log
+
+
+def test_large_raw_events_are_compacted_within_the_heap(tmp_path: Path) -> None:
+    copy_project(tmp_path)
+    process = run_command(
+        tmp_path,
+        *(sys.executable, "-m", "tests.harness.large_events"),
+        TIDEMARK_LAKE=str(tmp_path / "lake"),
+        TIDEMARK_DRIVER_MEMORY="1g",
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    output = json.loads(process.stdout.splitlines()[-1])
+    assert output["lines"] == ["raw.wal_events: 60 small files compacted"]
+    assert output["before"] == output["after"] == [120, 120 * (12 << 20)]
