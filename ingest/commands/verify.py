@@ -177,9 +177,9 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> T
     source_rows.createOrReplaceTempView("tidemark_verify")
     # The lake's rows may have columns that the source no longer has; documents have no fixed fields.
     names = ", ".join(literal(column.name) for column in table.columns)
-    differs = f"exists(array({names}), name -> NOT theirs.columns[name] <=> now.columns[name])"
+    differs = f"exists(array({names}), name -> NOT source_rows.columns[name] <=> now.columns[name])"
     if not names:
-        differs = "NOT array_sort(map_entries(theirs.columns)) <=> array_sort(map_entries(now.columns))"
+        differs = "NOT array_sort(map_entries(source_rows.columns)) <=> array_sort(map_entries(now.columns))"
     is_this_table = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
     # A row that was inserted and deleted between two runs, and a truncate, are only in the events.
     later = f"FROM core.events WHERE {is_this_table} AND commit_lsn >= {table.snapshot_lsn}"
