@@ -63,7 +63,7 @@ def test_a_snapshot_is_queued_before_the_first_row_of_a_new_schema(jobs: Postgre
 FILLED = "alter table orders add c uuid default gen_random_uuid()"
 
 
-def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: PostgresJobs, orders: Database) -> None:
+def test_ddl_that_commits_during_a_catalog_read_is_seen_whole(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     snapshotter = jobs.snapshotter()
     with ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
@@ -76,7 +76,7 @@ def test_an_alteration_that_commits_during_a_look_is_not_seen_by_halves(jobs: Po
     jobs.assert_equal("public.orders")
 
 
-def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) -> None:
+def test_a_catalog_read_for_the_stream_waits_for_open_ddl(orders: Database) -> None:
     ((oid,),) = orders.execute("select 'orders'::regclass::oid::bigint")
     with connect(orders.dsn) as looking, ThreadPoolExecutor() as pool, orders.connect(autocommit=False) as altering:
         before = catalog_tables.read_table(looking, oid)
@@ -91,7 +91,7 @@ def test_a_look_for_the_stream_waits_for_who_alters_the_table(orders: Database) 
     assert after.partitions[0].storage != before.partitions[0].storage
 
 
-def test_a_table_that_was_unlogged_is_read_anew(
+def test_a_table_that_was_unlogged_gets_a_new_snapshot(
     lake: Lake, settings: JobSettings, new_source: Callable[..., PostgresSource], orders: Database
 ) -> None:
     orders.execute("create publication everything for all tables")
@@ -163,7 +163,7 @@ def test_partitions_under_their_root_are_refused_with_what_to_do(
 
 
 @pytest.mark.both_versions
-def test_generated_columns_are_in_neither(jobs: PostgresJobs, database: Database) -> None:
+def test_generated_columns_are_in_neither_snapshot_nor_stream(jobs: PostgresJobs, database: Database) -> None:
     database.execute(
         "create table g (id int primary key, n int, twice int generated always as (n * 2) stored);"
         "insert into g values (1, 1)"
@@ -263,7 +263,7 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
     jobs.close()
 
 
-def test_a_look_that_waits_does_not_end_what_is_registered_meanwhile(
+def test_a_delayed_catalog_read_ends_no_table_registered_meanwhile(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "60s")
@@ -475,7 +475,7 @@ def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orde
     jobs.assert_equal("public.orders")
 
 
-def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: PostgresJobs, parts: Database) -> None:
+def test_events_under_a_roots_old_name_survive_a_kill(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
     landed, is_read = threading.Semaphore(0), threading.Event()
 
@@ -513,7 +513,7 @@ def test_what_was_streamed_under_a_roots_old_name_is_not_lost_by_a_kill(jobs: Po
     ],
     ids=["identity", "column"],
 )
-def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
+def test_events_streamed_while_a_snapshot_begins_are_kept(
     jobs: PostgresJobs, orders: Database, statements: tuple[str, str, str]
 ) -> None:
     """The snapshot has its stamp, which nobody else knows of before it is told."""
@@ -540,7 +540,7 @@ def test_what_a_short_run_streamed_while_a_snapshot_was_begun_is_not_lost(
     ],
     ids=["plain", "partitioned"],
 )
-def test_what_was_changed_while_a_table_was_a_partition_is_not_lost(
+def test_changes_of_a_table_while_it_was_a_partition_are_kept(
     jobs: PostgresJobs, database: Database, table: str
 ) -> None:
     """The stream alone looks meanwhile; snapshots are taken now and then."""
@@ -587,7 +587,7 @@ def test_a_poll_that_races_with_ddl_is_repeated(
     jobs.assert_equal("public.orders")
 
 
-def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
+def test_a_stream_that_waits_for_a_lock_can_be_stopped(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "200ms")
@@ -623,7 +623,7 @@ def test_a_stream_that_waits_for_a_lock_before_it_lands_can_be_told_to_end(
     jobs.assert_equal("public.orders", "public.other")
 
 
-def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
+def test_a_table_moved_into_a_published_schema_gets_a_new_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, orders: Database
 ) -> None:
     orders.execute("create schema other; create publication everything for tables in schema public")
@@ -640,7 +640,7 @@ def test_a_table_of_a_published_schema_that_was_in_another_is_read_anew(
     jobs.close()
 
 
-def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
+def test_new_partitions_of_a_published_schema_need_no_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, parts: Database
 ) -> None:
     parts.execute("create publication everything for tables in schema public")
@@ -657,7 +657,7 @@ def test_new_partitions_of_a_published_schema_ask_for_no_snapshot(
     jobs.close()
 
 
-def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
+def test_tables_of_a_renamed_schema_get_one_new_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database
 ) -> None:
     """Postgres 15 tells nobody of it."""
@@ -682,7 +682,7 @@ def test_a_schema_that_is_renamed_has_its_tables_read_anew_once(
     jobs.close()
 
 
-def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJobs, orders: Database) -> None:
+def test_a_locked_table_does_not_block_changes_of_others(jobs: PostgresJobs, orders: Database) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
     landed = threading.Semaphore(0)
@@ -699,7 +699,7 @@ def test_a_locked_table_does_not_hold_up_the_changes_of_another(jobs: PostgresJo
     jobs.assert_equal("public.orders")
 
 
-def test_a_table_that_has_lost_its_key_has_others_looked_at_no_more_often(
+def test_a_table_without_its_key_causes_no_catalog_reads_for_others(
     jobs: PostgresJobs, orders: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders.execute("create table other (id int primary key)")
@@ -738,7 +738,7 @@ def test_changed_publication_options_need_new_snapshots(jobs: PostgresJobs, orde
     jobs.assert_equal("public.orders")
 
 
-def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: PostgresJobs, orders: Database) -> None:
+def test_tables_of_a_publication_renamed_and_back_get_new_snapshots(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     name = jobs.source.publication
     orders.execute(f"alter publication {name} rename to {name}_x")
@@ -752,7 +752,7 @@ def test_a_publication_renamed_and_back_has_its_tables_read_anew(jobs: PostgresJ
     jobs.assert_equal("public.orders")
 
 
-def test_tables_whose_names_are_written_alike_are_left_out_and_named(
+def test_tables_with_the_same_unquoted_name_are_left_out_and_reported(
     jobs: PostgresJobs, orders: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     orders.execute('create schema "public.a"; create table "public.a".b (id int primary key)')

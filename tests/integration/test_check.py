@@ -40,7 +40,7 @@ def lines(folder: Path, target: str | None = None) -> list[str]:
     return [f"{f.level} {f}" for f in check_project(SETTINGS, target, folder)]
 
 
-def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) -> None:
+def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> None:
     (models / "staging/stg_shop__t.sql").write_text(VIEW % ("shop", "public.t"))
     (models / "staging/stg_shop__u.sql").write_text(VIEW % ("shop", "private.u"))
     buckets: dict[str, tuple[str, str]] = {
@@ -121,15 +121,13 @@ def test_every_definition_that_is_not_right_is_told_with_its_file(models: Path) 
         ),
     ],
 )
-def test_a_project_that_can_not_be_read_is_one_line(
-    models: Path, break_it: Callable[[Path], object], line: str
-) -> None:
+def test_an_unreadable_project_is_a_one_line_error(models: Path, break_it: Callable[[Path], object], line: str) -> None:
     break_it(models)
     (found,) = lines(models.parent)
     assert found.startswith(line)
 
 
-def test_a_target_that_is_not_there_is_one_line(models: Path) -> None:
+def test_a_missing_target_is_a_one_line_error(models: Path) -> None:
     (found,) = lines(models.parent, "nowhere")
     assert found.startswith("error no target 'nowhere': ")
     assert found.endswith("Known are: local, cluster, thrift.")

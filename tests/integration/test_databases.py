@@ -81,7 +81,7 @@ def test_another_cluster_is_refused_by_verify(jobs: PostgresJobs, orders: Databa
     assert jobs.lake.tables.read(jobs.source.name) == before
 
 
-def test_a_slot_of_another_source_is_not_made_anew(
+def test_the_slot_of_another_source_is_not_recreated(
     lake: Lake, settings: JobSettings, new_source: NewSource, orders: Database
 ) -> None:
     first = new_source(slot="shared_slot", publication="shared")
@@ -97,7 +97,7 @@ def test_a_slot_of_another_source_is_not_made_anew(
     jobs.close()
 
 
-def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
+def test_a_slot_of_the_same_name_on_another_cluster_is_no_obstacle(
     lake: Lake, settings: JobSettings, new_source: NewSource, orders: Database
 ) -> None:
     source: PostgresSource = new_source(writers=2)
@@ -112,7 +112,7 @@ def test_a_slot_of_that_name_on_another_cluster_keeps_none_here(
     ]
 
 
-def test_executors_that_are_not_let_in_are_tried_again_with_pauses(
+def test_executors_without_access_are_retried_with_pauses(
     lake: Lake,
     settings: JobSettings,
     new_source: NewSource,

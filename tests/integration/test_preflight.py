@@ -35,7 +35,7 @@ def matching(findings: list[Finding], *parts: str) -> list[Finding]:
 
 
 @pytest.mark.both_versions
-def test_a_source_that_is_ready_has_no_errors_and_nothing_is_made(
+def test_a_ready_source_has_no_errors_and_check_creates_nothing(
     database: Database, source: PostgresSource, settings: JobSettings
 ) -> None:
     database.execute("create table a (id int primary key); create table b (id int primary key)")
@@ -51,18 +51,14 @@ def test_a_source_that_is_ready_has_no_errors_and_nothing_is_made(
     assert database.execute(mine) == []
 
 
-def test_a_database_that_is_not_there_is_one_error(
-    database: Database, new_source: NewSource, settings: JobSettings
-) -> None:
+def test_a_missing_database_is_one_error(database: Database, new_source: NewSource, settings: JobSettings) -> None:
     (finding,) = check(new_source(dsn=make_conninfo(database.dsn, dbname="nowhere")), settings)
     assert finding.level == "error"
     assert "does not exist" in finding.what
     assert finding.fix == "Check the names in the DSN"
 
 
-def test_a_name_that_is_not_utf8_is_told_of_wherever_it_is(
-    database: Database, new_source: NewSource, settings: JobSettings
-) -> None:
+def test_a_name_that_is_not_utf8_is_reported(database: Database, new_source: NewSource, settings: JobSettings) -> None:
     name = f"{database.name}_ascii"
     database.execute(f"create database {name} encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0")
     dsn = make_conninfo(database.dsn, dbname=name)
@@ -75,7 +71,7 @@ def test_a_name_that_is_not_utf8_is_told_of_wherever_it_is(
         database.execute(f"drop database {name}")
 
 
-def test_a_role_without_rights_is_told_all_that_it_lacks(
+def test_every_missing_right_of_a_role_is_reported(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:
     database.execute("create table a (id int primary key); create table b (id int primary key)")
@@ -92,7 +88,7 @@ def test_a_role_without_rights_is_told_all_that_it_lacks(
     )
 
 
-def test_a_least_privileged_role_with_a_publication_made_for_it_is_enough(
+def test_a_least_privileged_role_with_an_existing_publication_is_enough(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:
     database.execute("create table a (id int primary key); create publication given for table a")
@@ -117,7 +113,7 @@ def test_a_least_privileged_role_streams_and_snapshots(
     jobs.close()
 
 
-def test_tables_that_can_not_be_replicated_are_named(
+def test_tables_that_can_not_be_replicated_are_reported(
     database: Database, source: PostgresSource, settings: JobSettings
 ) -> None:
     database.execute("""
@@ -139,7 +135,7 @@ def test_tables_that_can_not_be_replicated_are_named(
     assert matching(findings, "2 of 5 tables can be read")
 
 
-def test_row_level_security_is_an_error_unless_the_role_passes_it_by(
+def test_row_level_security_is_an_error_unless_the_role_bypasses_it(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:
     database.execute("create table a (id int primary key); alter table a enable row level security")
@@ -152,7 +148,7 @@ def test_row_level_security_is_an_error_unless_the_role_passes_it_by(
     assert of_level("error", check(source, settings)) == []
 
 
-def test_patterns_that_select_nothing_are_told(
+def test_patterns_that_select_no_table_are_reported(
     database: Database, new_source: NewSource, settings: JobSettings
 ) -> None:
     database.execute("""
@@ -173,7 +169,7 @@ def test_patterns_that_select_nothing_are_told(
 
 
 @pytest.mark.both_versions
-def test_a_publication_that_does_not_suit_is_told_in_full(
+def test_every_fault_of_a_publication_is_reported(
     database: Database, new_source: NewSource, settings: JobSettings
 ) -> None:
     database.execute("""
@@ -255,7 +251,7 @@ def test_full_identity_is_not_advised_where_a_generated_column_forbids_it(
     assert ("REPLICA IDENTITY FULL" in finding.fix.partition("; or exclude")[0]) == (database.version < 18)
 
 
-def test_what_it_advises_publishes_no_table_that_inherits(
+def test_the_advised_publication_leaves_out_inheriting_tables(
     database: Database, new_source: NewSource, settings: JobSettings, role: str
 ) -> None:
     database.execute("create table parent (id int primary key, n int); create table child () inherits (parent)")
@@ -281,7 +277,7 @@ def test_a_table_in_the_publications_of_two_writers_is_an_error(
 
 
 @pytest.mark.both_versions
-def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
+def test_unusable_slots_are_errors_and_a_slot_in_use_is_not(
     database: Database, source: PostgresSource, settings: JobSettings
 ) -> None:
     database.execute("create table a (id int primary key)")
@@ -302,7 +298,7 @@ def test_slots_that_can_not_be_used_are_errors_and_one_in_use_is_not(
     assert matching(findings, "the slot is being read by process")
 
 
-def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, settings: JobSettings) -> None:
+def test_every_missing_setting_of_a_server_is_reported(tmp_path: Path, settings: JobSettings) -> None:
     server = PostgresServer(
         tmp_path / "server",
         settings={
@@ -332,9 +328,7 @@ def test_a_server_that_is_not_set_up_is_told_every_setting(tmp_path: Path, setti
     assert "max_wal_senders are in use" in warnings[1]
 
 
-def test_names_with_quotes_come_out_as_sql_that_works(
-    database: Database, new_source: NewSource, settings: JobSettings
-) -> None:
+def test_advice_quotes_unusual_names(database: Database, new_source: NewSource, settings: JobSettings) -> None:
     database.execute(
         sql.SQL("create table {} (id int primary key); create publication given").format(sql.Identifier('we"ird'))
     )
@@ -438,7 +432,7 @@ _STATEMENT = re.compile(r"\b(?:GRANT|ALTER|CREATE) .+?(?=; |, or |$)")
 
 
 @pytest.mark.parametrize("case", _ADVISED)
-def test_what_is_advised_ends_the_finding(
+def test_the_advice_of_a_finding_ends_it(
     database: Database, new_source: NewSource, settings: JobSettings, role: str, case: str
 ) -> None:
     setup, expected = _ADVISED[case]

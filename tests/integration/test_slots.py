@@ -31,7 +31,7 @@ def full(database: Database) -> Iterator[list[str]]:
         database.execute("select pg_drop_replication_slot(%s)", [name])
 
 
-def test_a_temporary_slot_waits_until_there_is_room_for_it(
+def test_a_temporary_slot_waits_for_a_free_slot(
     database: Database, full: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(replication_slots, "_FREE_SLOT_POLL_SECONDS", 0)
@@ -46,13 +46,13 @@ def test_a_temporary_slot_waits_until_there_is_room_for_it(
     assert next(calls) > 2
 
 
-def test_a_writers_slot_does_not_wait_for_room(database: Database, full: list[str]) -> None:
+def test_a_writers_slot_does_not_wait_for_a_free_slot(database: Database, full: list[str]) -> None:
     assert full
     with pytest.raises(Failure, match="replication slots are in use.*raise max_replication_slots"):
         replication_slots.create_slot(database.dsn, "one_more", {})
 
 
-def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
+def test_a_wait_for_another_process_is_reported_and_can_be_cancelled(
     database: Database, source: PostgresSource, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(table_assignment, "_REPORT_SECONDS", 0)
@@ -70,7 +70,7 @@ def test_a_wait_for_another_process_names_it_and_can_be_cancelled(
             pass
 
 
-def test_a_slot_is_known_whatever_encoding_its_database_has(database: Database) -> None:
+def test_a_slot_of_a_database_of_any_encoding_is_recognized(database: Database) -> None:
     name = f"café_{database.name}"
     identifier = sql.Identifier(name)
     database.execute(sql.SQL("create database {} encoding 'LATIN1' locale 'C' template template0").format(identifier))

@@ -108,7 +108,7 @@ def slots(database: Database) -> set[str]:
     return {row[0] for row in database.execute("select slot_name from pg_replication_slots where not temporary")}
 
 
-def test_a_transaction_over_two_writers_tables_is_seen_when_both_have_it(
+def test_a_transaction_over_two_writers_is_visible_when_both_have_stored_it(
     jobs: PostgresJobs, tables: Database, tmp_path: Path
 ) -> None:
     settle(jobs)
@@ -144,7 +144,7 @@ def write(database: Database, value: int) -> list[tuple[str, str, str | None]]:
     return [(f"public.{name}", '["1"]', str(value)) for name in "cab"]
 
 
-def test_more_and_fewer_writers_lose_and_double_nothing(jobs: PostgresJobs, tables: Database) -> None:
+def test_more_and_fewer_writers_cause_no_loss_or_duplicates(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=1)
     snapshots = {name: jobs.table(name).snapshot_id for name in TABLES}
     expected = []
@@ -176,7 +176,7 @@ KILLED_AT = [
 @pytest.mark.parametrize(
     ("when", "module", "name", "before", "after"), [pytest.param(*rest, id=point) for point, *rest in KILLED_AT]
 )
-def test_a_change_of_the_number_may_be_killed_anywhere(
+def test_set_writers_can_be_killed_at_any_step(
     jobs: PostgresJobs,
     tables: Database,
     monkeypatch: pytest.MonkeyPatch,
@@ -189,7 +189,7 @@ def test_a_change_of_the_number_may_be_killed_anywhere(
     change_and_kill(jobs, tables, monkeypatch, when, module, name, before, after)
 
 
-def test_a_change_of_the_number_that_is_killed_is_completed_by_another(
+def test_a_killed_set_writers_is_completed_by_running_it_again(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change_and_kill(jobs, tables, monkeypatch, "after", writer_count, "_move_table", 3, 1)
@@ -233,7 +233,7 @@ def change_and_kill(
     jobs.assert_equal(*TABLES)
 
 
-def test_a_table_whose_move_was_not_committed_is_read_again(
+def test_a_table_with_an_uncommitted_move_gets_a_new_snapshot(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(jobs)
@@ -258,7 +258,7 @@ def test_a_table_whose_move_was_not_committed_is_read_again(
     jobs.assert_equal(*TABLES)
 
 
-def test_a_removed_writer_that_is_killed_goes_on_where_it_was(
+def test_a_removed_writer_continues_after_a_kill(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settle(jobs)
@@ -275,7 +275,7 @@ def test_a_removed_writer_that_is_killed_goes_on_where_it_was(
     jobs.assert_equal(*TABLES)
 
 
-def test_another_number_is_refused_while_a_stream_runs(
+def test_set_writers_is_refused_while_a_stream_runs(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Then the streams are refused until the command that the message names was run."""
@@ -303,7 +303,7 @@ def test_another_number_is_refused_while_a_stream_runs(
     assert set(owners(jobs).values()) == {1, 2, 3}
 
 
-def test_a_table_moves_when_open_transactions_on_it_have_ended(
+def test_a_table_moves_after_its_open_transactions_have_ended(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(writer_count, "RETRY_SECONDS", 0.1)
@@ -325,7 +325,7 @@ def test_a_table_moves_when_open_transactions_on_it_have_ended(
     jobs.assert_equal(*TABLES)
 
 
-def test_a_table_moves_while_its_snapshot_is_taken(jobs: PostgresJobs, tables: Database) -> None:
+def test_a_table_moves_during_its_snapshot(jobs: PostgresJobs, tables: Database) -> None:
     """Its events are the old writer's to the moment of the move, then the new one's; its snapshot goes on."""
     jobs.source = jobs.source.model_copy(update={"writers": 1})
     stream(jobs)
@@ -344,7 +344,7 @@ def test_a_table_moves_while_its_snapshot_is_taken(jobs: PostgresJobs, tables: D
     jobs.assert_equal(*TABLES)
 
 
-def test_a_slot_that_is_lost_in_a_change_of_the_number_means_new_snapshots_of_all(
+def test_a_slot_lost_during_set_writers_requires_new_snapshots_of_all_tables(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which tables the lost writer had to read is not known then."""
@@ -373,7 +373,7 @@ def kill_if_moved(jobs: PostgresJobs) -> Callable[..., None]:
     return work
 
 
-def test_what_tidemark_can_not_move_is_refused_and_nothing_changes(jobs: PostgresJobs, tables: Database) -> None:
+def test_set_writers_refuses_tables_that_it_can_not_move(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     publication = f'publication "{jobs.source.publication_of(2)}"'
     comment = tables.execute("select obj_description(oid) from pg_publication limit 1")[0][0]
@@ -435,7 +435,7 @@ def test_a_new_table_goes_to_its_assigned_writer_and_stays(
     jobs.assert_equal("public.r")
 
 
-def test_a_first_start_that_is_killed_is_a_first_start_again(
+def test_a_killed_first_start_is_repeated(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, set_active = postgres_writers.store_first_position, Lake.set_active_writers
@@ -460,7 +460,7 @@ def test_a_first_start_that_is_killed_is_a_first_start_again(
     jobs.assert_equal(*TABLES)
 
 
-def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJobs, tables: Database) -> None:
+def test_a_snapshot_is_complete_when_every_writer_is_past_its_end(jobs: PostgresJobs, tables: Database) -> None:
     stream(jobs)
     jobs.snapshot()
     done = [jobs.table(name).complete_lsn or 0 for name in TABLES]
@@ -471,7 +471,7 @@ def test_a_snapshot_is_done_when_every_writer_has_passed_its_end(jobs: PostgresJ
     jobs.assert_equal(*TABLES)
 
 
-def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: PostgresJobs, tables: Database) -> None:
+def test_a_table_moved_manually_between_publications_gets_a_new_snapshot(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     before = jobs.table("public.c").snapshot_id
     first, second = (f'"{jobs.source.publication_of(writer)}"' for writer in (1, 2))
@@ -483,7 +483,7 @@ def test_a_table_that_a_person_took_out_and_put_elsewhere_is_read_anew(jobs: Pos
     jobs.assert_equal(*TABLES)
 
 
-def test_a_table_in_two_publications_is_named(
+def test_a_table_in_two_publications_is_reported(
     jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs.open()
@@ -494,7 +494,7 @@ def test_a_table_in_two_publications_is_named(
     assert {t.table_name for t in jobs.lake.tables.read(jobs.source.name).values()} == {"public.b", "public.c"}
 
 
-def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: PostgresJobs, tables: Database) -> None:
+def test_a_table_attached_under_another_writers_table_has_no_duplicates(jobs: PostgresJobs, tables: Database) -> None:
     """It leaves the publication that it had; what came twice until then is replaced by a new snapshot of the root."""
     tables.execute(
         "drop table a, b; create table r (id int, v int) partition by range (id);"
@@ -521,7 +521,7 @@ def test_a_table_that_is_attached_to_one_of_another_writer_comes_once(jobs: Post
     jobs.assert_equal("public.r", "public.p")
 
 
-def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, tables: Database) -> None:
+def test_processes_started_at_once_create_each_slot_once(jobs: PostgresJobs, tables: Database) -> None:
     jobs.source = jobs.source.model_copy(update={"writers": 3})
     failures: list[BaseException] = []
 
@@ -543,7 +543,7 @@ def test_processes_that_begin_at_once_make_each_slot_once(jobs: PostgresJobs, ta
     jobs.assert_equal(*TABLES)
 
 
-def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: PostgresJobs, tables: Database) -> None:
+def test_a_stalled_writer_is_reported_with_the_time_that_others_wait(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     settings = Settings(sources={jobs.source.name: jobs.source}, settings=jobs.settings)
     for change in ("select", "update a set v = 1"):
@@ -562,7 +562,7 @@ def test_a_writer_that_is_stalled_is_named_with_how_long_others_wait(jobs: Postg
         assert found.writers[1]["held_seconds"] == 0
 
 
-def test_tail_is_resumed_at_any_token(jobs: PostgresJobs, tables: Database) -> None:
+def test_tail_resumes_at_every_token(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs)
     for n in range(3):
         with tables.connect(autocommit=False) as connection:
@@ -599,7 +599,7 @@ def by_writer(found: list[dict[str, Any]]) -> dict[int, list[tuple[int, int]]]:
     return {w: [(e["commit_lsn"], e["commit_index"]) for e in found if e["writer"] == w] for w in writers}
 
 
-def test_after_the_log_was_lost_all_writers_begin_anew(jobs: PostgresJobs, tables: Database) -> None:
+def test_after_a_lost_log_all_writers_are_reset(jobs: PostgresJobs, tables: Database) -> None:
     settle(jobs, writers=3)
     tables.drop_slot(jobs.source.slot_of(2))
     tables.execute("update a set v = 7; update b set v = 7; update c set v = 7")
@@ -611,7 +611,7 @@ def test_after_the_log_was_lost_all_writers_begin_anew(jobs: PostgresJobs, table
     jobs.assert_equal(*TABLES)
 
 
-def test_a_writer_whose_slot_is_gone_begins_anew_alone(
+def test_a_writer_with_a_lost_slot_is_reset_alone(
     jobs: PostgresJobs, tables: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     settle(jobs, writers=3)
@@ -643,7 +643,7 @@ def test_a_writer_whose_slot_is_gone_begins_anew_alone(
         lines(jobs, token)
 
 
-def test_transactions_stay_whole_whatever_is_killed_and_however_many_write(
+def test_transactions_stay_whole_with_random_kills_and_numbers_of_writers(
     jobs: PostgresJobs, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of pgbench's is three updates and an insert; below the source's position all four are there, once."""

@@ -39,7 +39,7 @@ def test_a_table_that_is_not_published_is_left_as_it_was() -> None:
     assert reconcile([CatalogState(ORDERS, published=False)], known(TAKEN)) == []
 
 
-def test_a_table_of_which_something_comes_twice_is_read_anew_once() -> None:
+def test_a_duplicated_table_gets_one_new_snapshot() -> None:
     doubled = CatalogState(ORDERS, published=False, published_twice=True)
     (row,) = reconcile([doubled], known(TAKEN))
     assert row.state == QUEUED
@@ -49,7 +49,7 @@ def test_a_table_of_which_something_comes_twice_is_read_anew_once() -> None:
     assert reconcile([doubled], {}) == []
 
 
-def test_what_has_not_changed_needs_nothing() -> None:
+def test_an_unchanged_table_needs_nothing() -> None:
     assert reconcile([CatalogState(ORDERS)], known(TAKEN)) == []
 
 
@@ -60,7 +60,7 @@ def test_a_table_that_was_moved_to_another_writer_needs_no_new_snapshot() -> Non
     assert (not_committed.state, not_committed.writer) == (QUEUED, 1)
 
 
-def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> None:
+def test_an_older_lake_learns_the_transaction_that_altered_the_publication() -> None:
     seen = CatalogState(replace(ORDERS, published_id=5 << 32 | 77))
     (row,) = reconcile([seen], known(TAKEN))
     assert row == replace(TAKEN, published_id=5 << 32 | 77, rev=4)
@@ -79,7 +79,7 @@ def test_a_lake_that_does_not_know_who_altered_the_publication_learns_it() -> No
         ({"partitions": (PARTITION, Partition(501, "public.p", 901))}, "partition public.p was attached"),
     ],
 )
-def test_what_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
+def test_a_change_that_makes_the_lake_differ_queues_a_snapshot(change: dict[str, object], why: str) -> None:
     (row,) = reconcile([CatalogState(replace(ORDERS, **change))], known(TAKEN))  # type: ignore[arg-type]
     assert (row.state, row.rev, row.snapshot_id, row.complete_lsn) == (QUEUED, 4, None, None)
     assert why in str(row.note)
@@ -106,14 +106,14 @@ REWRITTEN = (replace(PARTITION, storage=901),)
         ),
     ],
 )
-def test_what_no_row_shows_needs_no_snapshot(seen: CatalogState, state: str) -> None:
+def test_a_change_that_no_row_shows_needs_no_snapshot(seen: CatalogState, state: str) -> None:
     (row,) = reconcile([seen], known(TAKEN))
     assert row.state == state
     assert (row.columns, row.partitions) == (seen.row.columns, seen.row.partitions)
     assert row.rev == TAKEN.rev + 1
 
 
-def test_a_column_that_was_there_but_not_published_comes_with_values() -> None:
+def test_a_newly_published_column_has_values() -> None:
     before = replace(TAKEN, attributes=3)
     (row,) = reconcile([CatalogState(ADDED)], known(before))
     assert row.state == QUEUED
@@ -159,7 +159,7 @@ def test_the_time_of_an_attachment_is_read_from_an_older_lake() -> None:
     assert (row.state, row.partitions) == (DONE, now.partitions)
 
 
-def test_what_was_unlogged_is_read_anew_when_it_can_be() -> None:
+def test_an_unlogged_table_gets_a_snapshot_once_it_is_logged() -> None:
     (marked,) = mark_unlogged([TAKEN.table_id, "never registered"], known(TAKEN))
     assert marked == replace(TAKEN, unlogged=True, rev=4)
     assert mark_unlogged([TAKEN.table_id], known(marked)) == []
@@ -168,19 +168,19 @@ def test_what_was_unlogged_is_read_anew_when_it_can_be() -> None:
     assert reconcile([CatalogState(ORDERS)], known(row)) == []
 
 
-def test_a_snapshot_of_what_is_unlogged_now_begins_anew() -> None:
+def test_the_snapshot_of_a_table_that_became_unlogged_restarts() -> None:
     (row,) = mark_unlogged([TAKEN.table_id], known(replace(TAKEN, state=RUNNING)))
     assert (row.state, row.unlogged) == (QUEUED, None)
     assert mark_unlogged([TAKEN.table_id], known(row)) == []
     assert mark_unlogged([TAKEN.table_id], known(replace(TAKEN, state=ENDED))) == []
 
 
-def test_a_snapshot_that_is_read_is_not_disturbed_by_what_needs_nothing() -> None:
+def test_a_running_snapshot_continues_if_nothing_has_to_change() -> None:
     running = replace(TAKEN, state=RUNNING, complete_lsn=None)
     assert reconcile([CatalogState(replace(ORDERS, partitions=REWRITTEN))], known(running)) == []
 
 
-def test_a_generation_that_comes_back_is_read_anew() -> None:
+def test_a_generation_that_returns_gets_a_new_snapshot() -> None:
     (row,) = reconcile([CatalogState(ORDERS)], known(replace(TAKEN, state=ENDED, ended_lsn=30)))
     assert (row.state, row.ended_lsn, row.note) == (QUEUED, None, "it exists again")
 
@@ -188,12 +188,12 @@ def test_a_generation_that_comes_back_is_read_anew() -> None:
 OTHER = replace(ORDERS, table_id="b" * 16, key_columns=("name",))
 
 
-def test_a_dropped_table_has_gone() -> None:
+def test_a_dropped_table_has_ended() -> None:
     assert find_ended_tables([], known(TAKEN)) == [TAKEN]
     assert find_ended_tables([], known(replace(TAKEN, state=ENDED))) == []
 
 
-def test_a_generation_has_gone_when_another_of_its_table_is_registered() -> None:
+def test_a_generation_ends_when_its_successor_is_registered() -> None:
     present = [(OTHER.table_id, OTHER.relation_id, OTHER.table_name)]
     assert find_ended_tables(present, known(TAKEN, OTHER)) == [TAKEN]
 
@@ -203,11 +203,11 @@ def test_a_table_that_became_unusable_is_kept_as_it_was() -> None:
     assert find_ended_tables([(TAKEN.table_id, 500, "public.orders")], known(TAKEN)) == []
 
 
-def test_a_table_that_became_unusable_under_another_name_has_gone() -> None:
+def test_a_table_renamed_and_made_unusable_has_ended() -> None:
     assert find_ended_tables([(OTHER.table_id, 500, "public.orders_old")], known(TAKEN)) == [TAKEN]
 
 
-def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
+def test_a_column_added_after_an_unseen_one_may_have_its_values() -> None:
     later = replace(ORDERS, columns=(ID, NAME, Column("more", 4, "integer")), attributes=4)
     (row,) = reconcile([CatalogState(later, dropped_attnums=frozenset({3}))], known(TAKEN))
     assert row.state == QUEUED
@@ -216,7 +216,7 @@ def test_a_column_that_came_after_one_nobody_saw_may_have_its_values() -> None:
     assert row.state == DONE
 
 
-def test_a_generation_that_has_ended_takes_nobodys_place() -> None:
+def test_an_ended_generation_takes_no_place() -> None:
     ended = replace(ORDERS, table_id="b" * 16, replica_identity="f", state=ENDED)
     assert find_ended_tables([(ended.table_id, 500, "public.orders")], known(TAKEN, ended)) == []
     assert find_ended_tables([(ended.table_id, 500, "public.orders")], known(TAKEN, replace(ended, state=DONE))) == [
