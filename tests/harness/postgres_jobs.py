@@ -70,7 +70,7 @@ class PostgresJobs:
         """Does the same as `tidemark resnapshot TABLE`."""
         assert self.lake.tables.queue_snapshots(self.source.name, "asked for", table_names) == list(table_names)
 
-    def landed(self) -> int:
+    def count_events(self) -> int:
         """The number of events in the lake, visible or not."""
         query = f"SELECT count(*) FROM raw.wal_events WHERE source = '{self.source.name}'"
         return int(self.lake.spark.sql(query).collect()[0][0])

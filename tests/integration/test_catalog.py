@@ -1,4 +1,4 @@
-"""The catalogue moves: after each alteration the lake's table equals the source's, by the cheapest sound means."""
+"""After each change of the catalog the lake's table equals the source's, with the least work that is safe."""
 
 import threading
 import time
@@ -41,12 +41,12 @@ def orders(database: Database) -> Database:
     return database
 
 
-def released(landed: threading.Semaphore) -> Callable[[Batch], None]:
-    """A hook that says that rows were landed."""
+def released(committed: threading.Semaphore) -> Callable[[Batch], None]:
+    """A hook that releases the semaphore when rows were committed."""
 
     def tell(batch: Batch) -> None:
         if batch.rows:
-            landed.release()
+            committed.release()
 
     return tell
 
@@ -195,15 +195,15 @@ def parts(database: Database) -> Database:
 
 def test_a_root_is_renamed_while_its_partitions_are_streamed(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
-    landed = threading.Semaphore(0)
-    with jobs.streaming(CommitHooks(after_commit=lambda _: landed.release())):
+    committed = threading.Semaphore(0)
+    with jobs.streaming(CommitHooks(after_commit=lambda _: committed.release())):
         parts.execute("update p set n = -1 where id = 1")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         parts.execute("alter table p rename to q")
         jobs.snapshot()
         assert jobs.table("public.q").state == DONE
         parts.execute("update q set n = -3 where id = 3")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         deadline = time.monotonic() + 60
         while jobs.table("public.q").state == DONE and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -215,8 +215,8 @@ def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: Postgr
     parts.execute("create table other (id int primary key)")
     jobs.settle()
     full = "alter table other replica identity full"
-    landed = threading.Semaphore(0)
-    with jobs.streaming(CommitHooks(after_commit=lambda _: landed.release())):
+    committed = threading.Semaphore(0)
+    with jobs.streaming(CommitHooks(after_commit=lambda _: committed.release())):
         for statement in (
             "update p set n = -n",  # the stream has heard of both, of p_us last
             "alter table p rename n to m; update p set m = 6 where region = 'eu'",
@@ -225,11 +225,11 @@ def test_an_idle_partition_needs_one_snapshot_after_a_column_rename(jobs: Postgr
         ):
             for each in statement.split(";"):
                 parts.execute(each)
-            assert landed.acquire(timeout=60)
+            assert committed.acquire(timeout=60)
             jobs.snapshot()
         before = jobs.table("public.p")
         parts.execute("update p set m = 7 where region = 'eu'")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         assert jobs.table("public.p") == before
     assert before.state == DONE
     jobs.assert_equal("public.p")
@@ -243,8 +243,8 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
         parts.execute("create publication everything for all tables")
     jobs = PostgresJobs(lake, new_source(publication=publication), settings)
     jobs.settle()
-    landed = threading.Semaphore(0)
-    with jobs.streaming(CommitHooks(after_commit=released(landed))):
+    committed = threading.Semaphore(0)
+    with jobs.streaming(CommitHooks(after_commit=released(committed))):
         with parts.connect(autocommit=False) as reader:
             reader.execute("select count(*) from p").fetchall()
             detach = threading.Thread(
@@ -254,7 +254,7 @@ def test_a_partition_that_is_detached_concurrently_is_its_own_table(
             parts.awaited("select from pg_inherits where inhdetachpending")
             jobs.snapshot()
             parts.execute("update p_eu set n = -n")
-            assert landed.acquire(timeout=60)
+            assert committed.acquire(timeout=60)
             reader.rollback()
         detach.join(60)
         parts.execute("update p_eu set n = n - 1 where id = 2")
@@ -417,7 +417,7 @@ def _column(kind: str) -> str:
     return f"c{list(TYPES).index(kind)}"
 
 
-# Altered to and fro, or while nobody looks
+# Altered back and forth, or between two catalog reads
 
 
 @pytest.mark.parametrize(
@@ -442,7 +442,7 @@ def test_events_streamed_without_a_key_are_read_again_with_the_key(
 
 @contextmanager
 def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Batch], None]) -> Iterator[Future[Progress]]:
-    """The stream, which looks at nothing but what it lands."""
+    """The stream, which reads the catalog only for the tables of its events."""
     position = jobs.positions()[1]
     settings = jobs.settings.model_copy(update={"catalog_poll_seconds": 300.0})
     feed = PostgresFeed(jobs.lake, jobs.source, settings, position)
@@ -454,17 +454,17 @@ def streamed_until_killed(jobs: PostgresJobs, after_store: Callable[[Batch], Non
 def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
     full, default = (f"alter table orders replica identity {identity}" for identity in ("full", "default"))
-    landed = threading.Semaphore(0)
+    committed = threading.Semaphore(0)
 
     def end(batch: Batch) -> None:
-        landed.release()
+        committed.release()
         if orders.execute("select 1 from orders where id = 77"):
             orders.execute(full)
             raise Killed
 
     with streamed_until_killed(jobs, end) as running:
         orders.execute("update orders set n = 0 where id = 1")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         orders.execute(full)
         jobs.snapshot()
         assert jobs.table("public.orders").replica_identity == "f"
@@ -477,16 +477,16 @@ def test_events_of_a_replaced_generation_survive_a_kill(jobs: PostgresJobs, orde
 
 def test_events_under_a_roots_old_name_survive_a_kill(jobs: PostgresJobs, parts: Database) -> None:
     jobs.settle()
-    landed, is_read = threading.Semaphore(0), threading.Event()
+    committed, is_read = threading.Semaphore(0), threading.Event()
 
     def end(batch: Batch) -> None:
-        landed.release()
+        committed.release()
         if is_read.is_set() and batch.rows:
             raise Killed
 
     with streamed_until_killed(jobs, end) as running:
         parts.execute("update p set n = 0 where id = 1")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         parts.execute("alter table p rename to q")  # of which the log says nothing
         jobs.snapshot()
         is_read.set()
@@ -516,7 +516,7 @@ def test_events_under_a_roots_old_name_survive_a_kill(jobs: PostgresJobs, parts:
 def test_events_streamed_while_a_snapshot_begins_are_kept(
     jobs: PostgresJobs, orders: Database, statements: tuple[str, str, str]
 ) -> None:
-    """The snapshot has its stamp, which nobody else knows of before it is told."""
+    """The snapshot has its LSN, which no other process knows before it is stored."""
     before, meanwhile, after = statements
     jobs.settle()
 
@@ -550,11 +550,11 @@ def test_changes_of_a_table_while_it_was_a_partition_are_kept(
     )
     database.execute(f"{table}; insert into x values (11, 1), (12, 1)")
     jobs.settle()
-    landed = threading.Semaphore(0)
-    with jobs.streaming(CommitHooks(after_store=released(landed))):
+    committed = threading.Semaphore(0)
+    with jobs.streaming(CommitHooks(after_store=released(committed))):
         database.execute("alter table p attach partition x for values from (10) to (20)")
         database.execute("update x set n = 77 where id = 11; insert into x values (13, 1); delete from x where id = 12")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         database.execute("alter table p detach partition x")
     jobs.settle()
     jobs.assert_equal("public.p", "public.x")
@@ -593,7 +593,7 @@ def test_a_stream_that_waits_for_a_lock_can_be_stopped(
     monkeypatch.setattr("ingest.sources.postgres.postgres_connection.LOCK_TIMEOUT", "200ms")
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed = threading.Semaphore(0)
+    committed = threading.Semaphore(0)
     position = jobs.positions()[1]
     quiet = jobs.settings.model_copy(update={"catalog_poll_seconds": 300.0, "commit_interval_seconds": 3.0})
     decoded = threading.Event()
@@ -606,11 +606,11 @@ def test_a_stream_that_waits_for_a_lock_can_be_stopped(
             return batch
 
     feed = Watched(jobs.lake, jobs.source, quiet, position)
-    writer = StreamWriter(jobs.lake, feed, position, quiet, CommitHooks(after_store=released(landed)))
+    writer = StreamWriter(jobs.lake, feed, position, quiet, CommitHooks(after_store=released(committed)))
     with ThreadPoolExecutor(1) as pool, orders.connect(autocommit=False) as locking:
         running = pool.submit(writer.run)
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         orders.execute("alter table orders replica identity full")
         jobs.snapshot()
         orders.execute("alter table orders replica identity default; insert into orders values (77, 'x', 7)")
@@ -660,22 +660,22 @@ def test_new_partitions_of_a_published_schema_need_no_snapshot(
 def test_tables_of_a_renamed_schema_get_one_new_snapshot(
     lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSettings, database: Database
 ) -> None:
-    """Postgres 15 tells nobody of it."""
+    """Postgres 15 sends no message about it."""
     database.execute("create schema s; create table s.orders (id int primary key, n int)")
     database.execute("insert into s.orders values (1, 1)")
     jobs = PostgresJobs(lake, new_source(tables=("s.*", "t.*")), settings)
     jobs.settle()
-    landed = threading.Semaphore(0)
+    committed = threading.Semaphore(0)
     snapshots = set()
-    with jobs.streaming(CommitHooks(after_store=released(landed))):
+    with jobs.streaming(CommitHooks(after_store=released(committed))):
         database.execute("update s.orders set n = 2")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         database.execute("alter schema s rename to t")
         for n in range(4):
             jobs.snapshot()
             snapshots.add(jobs.table("t.orders").snapshot_id)
             database.execute(f"update t.orders set n = {n + 10}")
-            assert landed.acquire(timeout=60)
+            assert committed.acquire(timeout=60)
     jobs.settle()
     jobs.assert_equal("t.orders")
     assert len(snapshots) <= 2
@@ -685,15 +685,15 @@ def test_tables_of_a_renamed_schema_get_one_new_snapshot(
 def test_a_locked_table_does_not_block_changes_of_others(jobs: PostgresJobs, orders: Database) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed = threading.Semaphore(0)
-    with orders.connect(autocommit=False) as locking, jobs.streaming(CommitHooks(after_store=released(landed))):
+    committed = threading.Semaphore(0)
+    with orders.connect(autocommit=False) as locking, jobs.streaming(CommitHooks(after_store=released(committed))):
         orders.execute("update orders set n = 0 where id = 1")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         locking.execute("lock table other in access exclusive mode")  # as VACUUM FULL does, for hours
         # So that its Relation message comes again.
         orders.execute("analyze orders; alter table orders set (fillfactor = 70)")
         orders.execute("update orders set n = 0 where id = 2")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         locking.rollback()
     jobs.settle()
     jobs.assert_equal("public.orders")
@@ -704,24 +704,24 @@ def test_a_table_without_its_key_causes_no_catalog_reads_for_others(
 ) -> None:
     orders.execute("create table other (id int primary key)")
     jobs.settle()
-    landed, looks, read_table = threading.Semaphore(0), Counter[int](), catalog_tables.read_table
+    committed, looks, read_table = threading.Semaphore(0), Counter[int](), catalog_tables.read_table
 
     def counted(connection: Connection, oid: int) -> CatalogTable | None:
         looks[oid] += 1
         return read_table(connection, oid)
 
-    with jobs.streaming(CommitHooks(after_store=released(landed))):
+    with jobs.streaming(CommitHooks(after_store=released(committed))):
         orders.execute("begin; insert into other values (1); update orders set n = 0 where id = 1; commit")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         orders.execute("alter table orders drop constraint orders_pkey; insert into orders values (77, 'x', 7)")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         jobs.snapshot()
         orders.execute("insert into other values (2)")
-        assert landed.acquire(timeout=60)
+        assert committed.acquire(timeout=60)
         monkeypatch.setattr(catalog_tables, "read_table", counted)
         for number in range(3, 13):
             orders.execute(f"insert into other values ({number})")
-            assert landed.acquire(timeout=60)
+            assert committed.acquire(timeout=60)
     assert not looks
 
 

@@ -59,7 +59,7 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
         (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(alias='other', ")
     )
     (models / "buckets/Capital.sql").write_text(DEFINITION % ("", "{{ ref('stg_shop__t') }}"))
-    (models / "buckets/nobody.sql").write_text((DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("[]", "[none]"))
+    (models / "buckets/no_list.sql").write_text((DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("[]", "[none]"))
     (models / "buckets/two.sql").write_text(
         "{{ config(meta={'bucket_by': [], 'object_id': 'id', 'evaluation': 'incremental'}) }}\n"
         "select _row_key, id from {{ rows('stg_shop__t') }} -- {{ ref('stg_shop__u') }}"
@@ -83,7 +83,7 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
             "Known are: bucket_by, object_type, object_id, evaluation, unique_key."
         ),
         (
-            "error meta.bucket_by is missing or not a list of names: models/buckets/nobody.sql. "
+            "error meta.bucket_by is missing or not a list of names: models/buckets/no_list.sql. "
             "List the columns that identify a bucket; [] makes one global bucket."
         ),
         (

@@ -1,4 +1,4 @@
-"""What a look at the catalogue means: which snapshots are due, which generations have gone."""
+"""What a read of the catalog means: which snapshots are due, which generations have gone."""
 
 from dataclasses import replace
 
