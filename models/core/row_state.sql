@@ -21,7 +21,10 @@ with
 {%- if profile.is_partial %}
 
 filled as (
-    {{ tidemark.fill_across_key_changes(this, profile, chains) if profile.moved else tidemark.fill_toast_values(this, profile) }}
+    {{
+        tidemark.fill_across_key_changes(this, profile, chains) if profile.moved
+        else tidemark.fill_toast_values(this, profile)
+    }}
 ),
 {%- endif %}
 

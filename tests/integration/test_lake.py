@@ -350,7 +350,7 @@ def test_an_older_lake_gets_the_missing_columns(lake: Lake, name: str) -> None:
     lake.spark.sql(f"ALTER TABLE {CHUNKS} DROP COLUMN owner")
     newer = Lake(lake.spark)
     assert newer.tables.read(name) == {"t1": replace(old, published_id=None)}
-    changes = {"columns": (Column("a", 1, "integer", 9),), "leaves": (Partition(5, "public.odd", 7, "8 9"),)}
+    changes = {"columns": (Column("a", 1, "integer", 9),), "partitions": (Partition(5, "public.odd", 7, "8 9"),)}
     (changed,) = newer.tables.upsert(name, [old.with_changes(published_id=4, **changes)])
     assert newer.tables.read(name) == {"t1": changed}
 

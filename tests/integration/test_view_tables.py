@@ -85,7 +85,7 @@ def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     errors = [
         str(finding) for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
     ]
-    assert errors[0].startswith(f"{message}: models/buckets/{every}.sql. Read a view of the table")
+    assert errors[0].startswith(f"{message}: models/buckets/{every}.sql. Read a view of the intended table")
 
     both = ("run", "--select", view, every)
     # A full refresh does not confirm it, nor does the name of a table other than the replaced one.
