@@ -677,7 +677,7 @@ def test_another_deployment_or_one_set_back_in_time_is_refused(mongo_jobs: Mongo
     ahead = type(position)(**{**position.__dict__, "position": position.position + (10_000 << 32)})
     other = type(position)(**{**ahead.__dict__, "system_id": "another", "start_position": position.start_position + 1})
     jobs.lake.store_position(ahead)
-    with pytest.raises(Failure, match="restored from a backup"):
+    with pytest.raises(Failure, match="restored to an earlier point in time"):
         jobs.stream()
     jobs.lake.store_position(other)
     with pytest.raises(Failure, match="another deployment"):
