@@ -71,9 +71,9 @@ class Database:
         """Waits until a session waits for a lock on `table`."""
         self.awaited("select from pg_locks where relation = %s::regclass and not granted", [table])
 
-    def awaited(self, query: str, parameters: Sequence[Any] | None = None) -> None:
-        """Waits until a query returns rows."""
-        deadline = time.monotonic() + 60
+    def awaited(self, query: str, parameters: Sequence[Any] | None = None, seconds: float = 60) -> None:
+        """Waits until a query returns rows, for `seconds` at most."""
+        deadline = time.monotonic() + seconds
         while not self.execute(query, parameters):
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -54,9 +54,13 @@ def kill_java_of_stream(
     with subprocess.Popen(
         [*TIDEMARK, "stream"], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        database.awaited("select from pg_replication_slots where slot_name = %s and active", [source.slot])
-        (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
-        java.kill()
-        database.execute("insert into t values (2)")
-        shown = process.communicate(timeout=180)[1]
+        try:
+            query = "select from pg_replication_slots where slot_name = %s and active"
+            database.awaited(query, [source.slot], seconds=300)
+            (java,) = [child for child in psutil.Process(process.pid).children() if child.name() == "java"]
+            java.kill()
+            database.execute("insert into t values (2)")
+            shown = process.communicate(timeout=300)[1]
+        finally:
+            process.kill()
     return shown, process.returncode
