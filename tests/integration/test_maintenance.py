@@ -249,7 +249,7 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     )
     pipeline.sync()
     assert_equal(pipeline, database)
-    with pytest.raises(Failure, match="changes after token s1 are purged"):
+    with pytest.raises(Failure, match="changes after token s1 were purged"):
         list(follow(pipeline.lake, name, Token(1), lambda _: True))
     # A higher purged position, as after a run with another setting, is kept.
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
