@@ -401,8 +401,8 @@ INVALID_INCREMENTAL = {
 }
 # With `evaluation: full`: the query gives valid rows, but its inputs or its `meta` are invalid.
 INVALID_FULL = {
-    "select id, (select max(seq) from {events}) as seq from {ref}": "reads events itself",
-    "select id from {of_raw}": "', which reads source.tidemark.raw.snapshot_chunks itself",
+    "select id, (select max(seq) from {events}) as seq from {ref}": "reads events directly",
+    "select id from {of_raw}": "', which reads source.tidemark.raw.snapshot_chunks directly",
     "select cast(cast(id as string) as binary) as id from {ref}": "the column 'id', whose type binary is no text",
     "select map(id, id) as id from {ref}": "the column 'id', whose type map<bigint,bigint> is no text",
     "select array(id, customer) as id from {ref}": "the column 'id', whose type array<bigint> is no text",
