@@ -1,5 +1,8 @@
 """Options that several commands have."""
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 UNTIL_CAUGHT_UP = click.option(
@@ -30,6 +33,13 @@ SOURCES = click.option(
     type=click.Path(dir_okay=False),
     help="The file with the sources to replicate.",
 )
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the commands that run jobs."""
+    for option in (TIMEOUT, UNTIL_CAUGHT_UP, SOURCE_NAMES, TARGET, SOURCES):
+        command = option(command)
+    return command
 
 
 def check_timeout(until_caught_up: bool, timeout: float | None) -> None:

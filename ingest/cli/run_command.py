@@ -11,11 +11,7 @@ from ingest.config.sources_file import load
 
 
 @click.command()
-@options.SOURCES
-@options.TARGET
-@options.SOURCE_NAMES
-@options.UNTIL_CAUGHT_UP
-@options.TIMEOUT
+@options.job_options
 def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None) -> None:
     """Stream, snapshot and run dbt after each commit: everything in one process.
 

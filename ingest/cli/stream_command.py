@@ -9,11 +9,7 @@ from ingest.config.sources_file import load
 
 
 @click.command()
-@options.SOURCES
-@options.TARGET
-@options.SOURCE_NAMES
-@options.UNTIL_CAUGHT_UP
-@options.TIMEOUT
+@options.job_options
 @click.option(
     "--writer",
     "writers",

@@ -43,8 +43,9 @@ _CONCURRENT_PUBLISH = re.compile(
     "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
-# A table that a hook or a macro uses was dropped during the run, by `prune`. In a model it may be an error of its SQL.
-_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?:buckets|core)`?\.")
+# `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model it may be an error of
+# its SQL.
+_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?buckets`?\.")
 
 # An OSError of Python concerns dbt's files, because Java writes the lake's.
 _PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")

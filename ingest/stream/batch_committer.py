@@ -97,7 +97,8 @@ class BatchCommitter:
     @property
     def is_idle(self) -> bool:
         """Whether every queued batch is committed."""
-        return not self._queued and not self._is_committing
+        with self._changed:
+            return not self._queued and not self._is_committing
 
     def enqueue(self, batch: ClosedBatch) -> bool:
         """Queues a batch, waiting while the queue is full; false if the committer has failed."""

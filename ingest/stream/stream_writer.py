@@ -1,8 +1,9 @@
 """The stream writer: a loop that reads a source's events and commits them to `raw.wal_events`, batch by batch.
 
 Four stages run in parallel: the feed reads the socket, `run`'s thread decodes and fills the open batch, a sink's thread
-writes the batch's Parquet file, and the committer's thread commits closed batches. At most two closed batches wait, so
-memory is bounded by the settings, never by a transaction (rule T4).
+writes the batch's Parquet file, and the committer's thread commits closed batches. At most two closed batches wait,
+each with at most one row group that is not written yet, so memory is bounded by the settings, never by a transaction
+(rule T4).
 
 Three positions, each at or behind the one before: `position` of the open batch (read), its `start` (queued to be
 committed), and `progress.position` (stored). Each moves only over finished transactions (rule W1). Events of an

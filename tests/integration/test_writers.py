@@ -173,20 +173,11 @@ KILLED_AT = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("when", "module", "name", "before", "after"), [pytest.param(*rest, id=point) for point, *rest in KILLED_AT]
-)
+@pytest.mark.parametrize("kill_point", [pytest.param(rest, id=step) for step, *rest in KILLED_AT])
 def test_set_writers_can_be_killed_at_any_step(
-    jobs: PostgresJobs,
-    tables: Database,
-    monkeypatch: pytest.MonkeyPatch,
-    when: str,
-    module: Any,
-    name: str,
-    before: int,
-    after: int,
+    jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch, kill_point: list[Any]
 ) -> None:
-    change_and_kill(jobs, tables, monkeypatch, when, module, name, before, after)
+    change_and_kill(jobs, tables, monkeypatch, *kill_point)
 
 
 def test_a_killed_set_writers_is_completed_by_running_it_again(
