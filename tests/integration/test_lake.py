@@ -61,6 +61,13 @@ def snapshots(lake: Lake, table: str) -> int:
     return int(lake.spark.sql(f"SELECT count(*) FROM {table}.snapshots").collect()[0][0])
 
 
+def test_no_checksum_file_is_written_beside_a_file(lake: Lake, name: str, lake_folder: Path) -> None:
+    lake.store_position(Position(name, 1, "slot", "1", 1, 10, 20))
+    files = [path for path in lake_folder.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".parquet" for path in files)
+    assert not [path for path in files if path.suffix == ".crc"]
+
+
 @pytest.mark.parametrize("procedures", [False, True])
 def test_many_files_are_one_commit(lake: Lake, name: str, procedures: bool) -> None:
     committer = Committer(lake.spark, procedures=procedures)
