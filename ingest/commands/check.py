@@ -30,9 +30,12 @@ from ingest.sources import source_kinds
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
-    """The findings about all sources and the project."""
+    """The findings about all sources and the project. Raises Failure if Spark's Java process ends meanwhile."""
     needed: set[str] = set()
     of_project = check_project(settings, target, folder, needed)
+    # Its end is the cause of any other error: no definition is to blame.
+    if any(each.level == "error" for each in of_project) and (failure := spark_session.find_exit_failure()):
+        raise failure
     all_findings: list[Finding] = []
     for name, source in settings.sources.items():
         names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}

@@ -6,10 +6,15 @@ from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pydantic import SecretStr
 from pyspark.errors import AnalysisException
 
 from ingest.codegen.view_trial import ViewTrial
+from ingest.commands import check
 from ingest.common.errors import Failure
+from ingest.common.findings import Finding
+from ingest.config.job_settings import JobSettings
+from ingest.config.sources_file import MongoSource, Settings
 from ingest.lake import spark_session
 
 
@@ -53,6 +58,25 @@ def test_a_view_is_not_blamed_for_the_end_of_the_java_process() -> None:
     session: Any = FailingSession(Py4JNetworkError("EOF"))
     with pytest.raises(Failure, match="Java process has ended"):
         ViewTrial(lambda: session).try_view("select 1 as id")
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of a source that nothing listens for; the check of the project finds one error."""
+    error = Finding("error", "Connection refused", "models/buckets/orders.sql")
+    monkeypatch.setattr(check, "check_project", lambda *_: [error])
+    source = MongoSource(name="m", uri=SecretStr("mongodb://127.0.0.1:1"), collections=("m.*",))
+    return Settings(sources={"m": source}, settings=JobSettings(connect_timeout_seconds=0.1))
+
+
+@pytest.mark.usefixtures("_exited")
+def test_a_definition_is_not_blamed_for_the_end_of_the_java_process(settings: Settings) -> None:
+    with pytest.raises(Failure, match="Java process has ended"):
+        check.check_all(settings)
+
+
+def test_an_invalid_definition_is_reported_while_the_java_process_runs(settings: Settings) -> None:
+    assert "models/buckets/orders.sql" in [finding.where for finding in check.check_all(settings)]
 
 
 def test_a_rejected_view_is_reported_while_the_java_process_runs() -> None:
