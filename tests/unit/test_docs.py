@@ -21,7 +21,7 @@ COMMAND = re.compile(
     r"(?:^ {4,}(?:\$ )?|^\$ |`|bash_command=\")(tidemark [^`\n]*?)(?:\"?,?$|`|  +| >|#|\|)", re.MULTILINE
 )
 # Not here yet.
-PLANNED = {"init", "--then"}
+PLANNED = {"init", "apply", "--then", "--reload"}
 ENVIRONMENT = {"SHOP_DSN": "postgresql://tidemark@localhost/shop", "REVIEWS_URI": "mongodb://localhost/"}
 
 
