@@ -9,6 +9,8 @@ PYTEST := $(WITH_JAVA) $(BIN)/pytest
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
 MONGODB_UNITS := change_decoder document_keys document_views documents elements
+PAGES := $(wildcard docs/*.md docs/*/*.md)
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 ARGS ?=
 ONLY ?=
 
@@ -69,9 +71,17 @@ soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (
 mutants: setup-servers ## Insert faults one by one: does a test fail? (ARGS="P1 --all-tests" selects those of a rule)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
 
-LINTS := lint-sql lint-samples lint-types lint-format lint-rules lint-tree lint-words
+.PHONY: docs
+docs: setup ## Build the documentation into site/; every warning is an error
+	@$(MKDOCS) --site-dir site
+
+.PHONY: generate-docs
+generate-docs: setup ## Write the pages of docs/reference that have a source of truth
+	@$(BIN)/python -m scripts.generate_docs
+
+LINTS := lint-sql lint-samples lint-types lint-format lint-rules lint-docs lint-prose lint-tree lint-words
 .PHONY: lint $(LINTS)
-lint: setup ## Formatting, rules, types, SQL, words, two at a time (-k continues)
+lint: setup ## Formatting, rules, types, SQL, docs, words, two at a time (-k continues)
 	@$(MAKE) --no-print-directory --jobs 2 $(LINTS)
 lint-format: setup
 	@$(BIN)/ruff format --check
@@ -82,7 +92,11 @@ lint-types: setup
 lint-sql: setup
 	@$(BIN)/sqlfluff lint --disable-progress-bar $(SQL)
 lint-samples: setup
-	@$(BIN)/python scripts/lint_samples.py README.md $(wildcard docs/*.md docs/*/*.md)
+	@$(BIN)/python scripts/lint_samples.py README.md $(PAGES)
+lint-docs: setup
+	@$(MKDOCS) --site-dir .tidemark/site
+lint-prose: setup
+	@$(BIN)/python -m scripts.lint_prose README.md CHANGELOG.md $(PAGES)
 lint-tree:
 	@scripts/check-tree
 lint-words:
@@ -104,5 +118,5 @@ lock: setup ## Pin the newest versions that pyproject.toml allows
 
 .PHONY: clean
 clean: ## Remove the environment, the demo's lake and caches
-	@rm -rf .venv .tidemark target logs dbt_packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf .venv .tidemark site target logs dbt_packages .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

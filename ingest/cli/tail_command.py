@@ -18,9 +18,8 @@ from ingest.config.sources_file import load
 def tail(sources: str, target: str | None, token: str | None, source: str | None) -> None:
     """Print the changes of SOURCE as JSON lines, as soon as they are in the lake, until it is stopped.
 
-    Every change is printed once, in commit order per writer; there is no order between writers. (Changes of a table
-    that becomes a partition of another writer's table may be printed twice: docs/scaling.md.) Snapshot rows are not
-    printed.
+    Every change is printed once, in commit order per writer; there is no order between writers. Snapshot rows are not
+    printed. Changes of a table that becomes a partition of another writer's table may be printed twice.
 
     The last line of a transaction per writer has a `token`; it is null in the others. `--from TOKEN` resumes exactly
     after that line: store the token together with the result of processing the lines. If changes after the token were

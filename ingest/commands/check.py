@@ -146,7 +146,8 @@ def _check_definitions(
     if definitions:
         yield Finding("ok", f"{valid} of {len(definitions)} are valid", "definitions")
     else:
-        yield Finding("ok", "there is no definition yet: see docs/buckets.md for how to write one", "models/buckets")
+        message = "there is no definition yet: see docs/guides/definitions.md for how to write one"
+        yield Finding("ok", message, "models/buckets")
 
 
 def _parse_refusal(model: ModelNode, line: str) -> Finding:

@@ -21,8 +21,8 @@ class JobSettings(BaseModel):
 
     commit_max_bytes: Bytes = Field(
         ByteSize(64 * MEBIBYTE),
-        description="Bytes of received messages at which a batch is committed; bounds the stream's memory to a few "
-        "times this size, whatever the size of a transaction.",
+        description="Bytes of received messages at which a batch is committed. It limits the stream's memory to a few "
+        "times this size, for transactions of any size.",
     )
     commit_interval_seconds: Seconds = Field(
         1.0,

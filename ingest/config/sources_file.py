@@ -127,17 +127,49 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
+_SOFT_DELETES = (
+    "Whether deleted rows stay as tombstones until maintenance purges them. With `false` there are none, so the stream "
+    "pauses while a table of the source waits for a snapshot or is in one."
+)
+_SNAPSHOT_HOLD = (
+    "Which models wait during a snapshot of a table: the definitions over the table (`definition`), or all models of "
+    "the source (`source`)."
+)
+
+
 class PostgresSource(_Model):
     """A Postgres database: the selected tables, and the slots and publications for them."""
 
     name: Annotated[str, AfterValidator(_source_name)]
-    dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)]
-    tables: Annotated[tuple[Pattern, ...], Field(min_length=1), AfterValidator(_some_included)]
-    slot: Annotated[str, AfterValidator(_slot_name)] = ""  # tidemark_<name>
-    publication: Annotated[str, AfterValidator(_publication_name)] = ""  # tidemark_<name>
-    writers: Annotated[int, Field(ge=1, le=64)] = 1
-    soft_deletes: bool = True
-    snapshot_hold: Literal["definition", "source"] = "definition"
+    dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)] = Field(
+        description="Connection string: `postgresql://user@host/database`, or `host=... dbname=...`. All parameters of "
+        "libpq are allowed, `sslmode` for example.",
+    )
+    tables: Annotated[tuple[Pattern, ...], AfterValidator(_some_included)] = Field(
+        min_length=1,
+        description="Patterns of `schema.table` with `*`, `?` and `[...]`, unquoted and case-sensitive. A pattern with "
+        'a leading `!` excludes, in any order: `["public.*", "!public.audit_log"]`. The root of a partitioned table '
+        "includes its partitions.",
+    )
+    slot: Annotated[str, AfterValidator(_slot_name)] = Field(
+        "",
+        description="The replication slot, created if it is missing. Two lakes never share a slot: before the first "
+        "start in a lake, an existing `pgoutput` slot of this name is dropped and created again. A later change of "
+        "the name takes effect with `tidemark resnapshot --all`.",
+    )
+    publication: Annotated[str, AfterValidator(_publication_name)] = Field(
+        "",
+        description="The publication, created with the selected tables if it is missing. An existing publication is "
+        "used unchanged.",
+    )
+    writers: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Number of stream writers, each with a slot and a publication. `tidemark set-writers` changes it.",
+    )
+    soft_deletes: bool = Field(True, description=_SOFT_DELETES)
+    snapshot_hold: Literal["definition", "source"] = Field("definition", description=_SNAPSHOT_HOLD)
 
     @model_validator(mode="before")
     @classmethod
@@ -179,12 +211,19 @@ class MongoSource(_Model):
     """A MongoDB replica set or cluster, and the selected collections."""
 
     name: Annotated[str, AfterValidator(_source_name)]
-    uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)]
-    collections: Annotated[
-        tuple[Annotated[str, AfterValidator(_collections)], ...], Field(min_length=1), AfterValidator(_some_included)
-    ]
-    soft_deletes: bool = True
-    snapshot_hold: Literal["definition", "source"] = "definition"
+    uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)] = Field(
+        description="Connection string: `mongodb://host/?replicaSet=name`, or `mongodb+srv://host`. Of a sharded "
+        "cluster, name one router.",
+    )
+    collections: Annotated[tuple[Annotated[str, AfterValidator(_collections)], ...], AfterValidator(_some_included)] = (
+        Field(
+            min_length=1,
+            description="Patterns of `database.collection` with `*`, `?` and `[...]`, case-sensitive. `*` also matches "
+            "dots. A pattern with a leading `!` excludes, in any order. All processes need the same patterns.",
+        )
+    )
+    soft_deletes: bool = Field(True, description=_SOFT_DELETES)
+    snapshot_hold: Literal["definition", "source"] = Field("definition", description=_SNAPSHOT_HOLD)
 
     @property
     def writers(self) -> int:

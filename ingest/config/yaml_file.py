@@ -58,7 +58,9 @@ def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlD
     except yaml.YAMLError as error:
         raise syntax_error(path, error) from None
     except RecursionError:
-        raise UsageError("no valid settings (nested too deep)", str(path), "Write it as the README shows") from None
+        raise UsageError(
+            "no valid settings (nested too deep)", str(path), "docs/reference/configuration.md shows how"
+        ) from None
     return YamlDocument(path, data, walker.lines)
 
 

@@ -1,7 +1,7 @@
 """Checks that the catalog supports what the jobs and the models require.
 
 All statements run in a scratch namespace with a unique name, which is removed with its content even after an error.
-docs/catalogs.md lists the requirements and the catalogs.
+docs/reference/catalogs.md lists the requirements and the catalogs.
 """
 
 import uuid
@@ -220,7 +220,7 @@ def _try_capability(scratch: _Scratch, capability: _Capability) -> Finding | Non
     return None
 
 
-_SEE_DOCS = "docs/catalogs.md lists the catalogs that can"
+_SEE_DOCS = "docs/reference/catalogs.md lists the catalogs that can"
 
 
 def _remove_scratch(scratch: _Scratch) -> Finding | None:

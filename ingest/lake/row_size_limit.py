@@ -15,7 +15,7 @@ from ingest.common.errors import Failure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession  # executors import this module without a session
 
-# How many copies of a row a run holds at once, measured (docs/postgres.md, Memory), and what Spark itself needs.
+# How many copies of a row a run holds at once, measured (Large rows in docs/guides/operate.md), and Spark's own.
 COPIES = 16
 SPARK_BYTES = 300 << 20
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

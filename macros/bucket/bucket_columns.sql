@@ -33,7 +33,7 @@
         {%- if not type -%}
             {%- do tidemark.raise_definition_error(model, "meta names a column '" ~ name ~ "' that the query does not select", 'It selects ' ~ columns | map(attribute='name') | join(', ')) -%}
         {%- elif modules.re.match('binary$|(map|array|struct)<', type) -%}
-            {%- do tidemark.raise_definition_error(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Convert it to text, e.g. by hex() or to_json()') -%}
+            {%- do tidemark.raise_definition_error(model, "meta names the column '" ~ name ~ "', whose type " ~ type ~ ' is no text', 'Convert it to text, with hex() or to_json()') -%}
         {%- endif -%}
     {%- endfor -%}
     {%- if settings.evaluation == 'incremental' -%}

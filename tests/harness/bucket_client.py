@@ -1,4 +1,4 @@
-"""The state that an app keeps of one bucket, updated op by op as docs/reading-buckets.md describes."""
+"""The state that an app keeps of one bucket, updated op by op as docs/guides/reading-buckets.md describes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

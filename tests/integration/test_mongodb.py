@@ -88,7 +88,7 @@ VALUES = {
 }
 
 
-# The privileges that docs/mongodb.md lists.
+# The privileges that docs/guides/mongodb.md lists.
 PRIVILEGES = [
     {"resource": {"db": "", "collection": ""}, "actions": ["find", "changeStream", "listCollections", "collStats"]},
     {"resource": {"cluster": True}, "actions": ["listDatabases", "replSetGetConfig"]},

@@ -1,4 +1,4 @@
-"""docs/reading-buckets.md: its code works as printed."""
+"""docs/guides/reading-buckets.md: its code works as printed."""
 
 import json
 import re
@@ -21,8 +21,8 @@ from tests.harness.project_copy import ROOT
 def load_documented_client() -> Any:
     """The names that the page's Python code defines."""
     namespace: dict[str, Any] = {"__name__": "reading_buckets"}
-    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/reading-buckets.md").read_text(), re.DOTALL):
-        exec(compile(block, "docs/reading-buckets.md", "exec"), namespace)
+    for block in re.findall(r"```python\n(.*?)```", (ROOT / "docs/guides/reading-buckets.md").read_text(), re.DOTALL):
+        exec(compile(block, "docs/guides/reading-buckets.md", "exec"), namespace)
     return SimpleNamespace(**namespace)
 
 

@@ -1,8 +1,8 @@
 """The rules that decide whether DDL made the lake's rows of a table differ from the source's. Pure.
 
 Each rule detects one kind of DDL by comparing a registered generation with the catalog's present state. It returns the
-reason for a new snapshot, or None. The column rules are in the order of the table in docs/postgres.md, "Tables that
-change"; the first rule that applies gives the reason. The rule for tables without a key comes before them all.
+reason for a new snapshot, or None. docs/reference/schema-changes.md lists them. The first rule that applies gives the
+reason. The rule for tables without a key comes before them all.
 """
 
 import re

@@ -1,0 +1,163 @@
+"""Finds the errors that a user may see: raised as TidemarkError in Python, or by macros while dbt compiles.
+
+Texts are rebuilt from the code: literals are kept, a local name or a function with one text is followed, and each
+other expression is `...`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from dbt_common.clients.jinja import get_environment
+from jinja2 import nodes
+
+_CLASSES = {"UsageError", "Failure", "Unavailable", "SourceUnavailable", "CatalogUnavailable", "ConcurrentPublishError"}
+# Area of the page by the first folder that matches.
+_AREAS = {
+    "ingest/config": "Configuration",
+    "ingest/sources/postgres": "Postgres",
+    "ingest/sources/mongodb": "MongoDB",
+    "ingest/sources": "Sources",
+    "ingest/snapshot": "Snapshots",
+    "ingest/stream": "Streams",
+    "ingest/positions": "Streams",
+    "ingest/lake": "Lake, catalog and Spark",
+    "ingest/common": "Lake, catalog and Spark",
+    "ingest/project": "dbt project and runs",
+    "ingest/pipeline": "dbt project and runs",
+    "dbt": "dbt project and runs",
+    "macros/bucket": "Definitions",
+    "macros": "dbt project and runs",
+    "ingest/commands": "Commands",
+    "ingest/cli": "Commands",
+    "ingest/codegen": "Commands",
+}
+UNKNOWN = "..."
+
+
+def find_errors(root: Path) -> dict[str, list[tuple[str, str]]]:
+    """{area: (what, fix) of each of its errors, sorted}."""
+    found: dict[str, set[tuple[str, str]]] = {area: set() for area in _AREAS.values()}
+    functions = _Functions(root)
+    for folder, area in _AREAS.items():
+        for path in (root / folder).rglob("*"):
+            if _area(path.relative_to(root)) != area:
+                continue
+            errors = functions.errors_in(path) if path.suffix == ".py" else _errors_of_macros(path)
+            found[area] |= {(what, fix) for what, fix in errors if what.strip(". ")}
+    return {
+        area: sorted(errors, key=lambda error: (error[0].lower(), error)) for area, errors in found.items() if errors
+    }
+
+
+def _area(path: Path) -> str:
+    return next((area for folder, area in _AREAS.items() if path.is_relative_to(folder)), "")
+
+
+def _cleaned(text: str) -> str:
+    text = " ".join(text.split())
+    return re.sub(r"(\.\.\.)(, \.\.\.)+", UNKNOWN, text).rstrip()
+
+
+def _what(text: str) -> str:
+    return _cleaned(text).replace("`", "'")
+
+
+def _fix(text: str) -> str:
+    text = _cleaned(text)
+    if text.strip(". ") == "":
+        return ""
+    # Outside of backticks, what Markdown would read as markup is escaped.
+    parts = re.split(r"(`[^`]*`)", text)
+    text = "".join(part if part[:1] == "`" else re.sub(r"([*<\[\]_])", r"\\\1", part) for part in parts)
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+class _Functions:
+    """The texts of the functions that return one, by name, for errors that call them."""
+
+    def __init__(self, root: Path) -> None:
+        self._trees = {
+            path: ast.parse(path.read_text())
+            for folder in ("ingest", "dbt")
+            for path in sorted((root / folder).rglob("*.py"))
+        }
+        self._returns: dict[str, ast.expr] = {}
+        self._constants: dict[str, ast.expr] = {}
+        for tree in self._trees.values():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef) and len(returns := _texts_returned(node)) == 1:
+                    self._returns[node.name] = returns[0]
+            for node in tree.body:
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                    self._constants[node.targets[0].id] = node.value
+
+    def errors_in(self, path: Path) -> Iterator[tuple[str, str]]:
+        """(what, fix) of the errors that a module creates."""
+        for scope in [each for each in ast.walk(self._trees[path]) if isinstance(each, ast.FunctionDef)]:
+            names = {**self._constants, **_assigned(scope)}
+            for node in ast.walk(scope):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CLASSES:
+                    texts = [self._text(argument, names) for argument in node.args]
+                    if texts:
+                        yield _what(texts[0]), _fix(texts[2] if len(texts) > 2 else "")
+
+    def _text(self, node: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> str:
+        if depth > 4:
+            return UNKNOWN
+        if isinstance(node, ast.Constant):
+            return str(node.value)
+        if isinstance(node, ast.JoinedStr):
+            return "".join(self._text(value, names, depth) for value in node.values)
+        if isinstance(node, ast.FormattedValue):
+            return self._text(node.value, {}, depth + 1)
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+            return self._text(node.left, names, depth) + self._text(node.right, names, depth)
+        if isinstance(node, ast.IfExp):
+            return self._text(node.body, names, depth)
+        if isinstance(node, ast.Name) and node.id in names:
+            return self._text(names[node.id], {}, depth + 1)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name in self._returns:
+                return self._text(self._returns[name], {}, depth + 1)
+        return UNKNOWN
+
+
+def _texts_returned(function: ast.FunctionDef) -> list[ast.expr]:
+    returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    return [each for each in returns if isinstance(each, ast.JoinedStr)] if len(returns) == 1 else []
+
+
+def _assigned(scope: ast.FunctionDef) -> dict[str, ast.expr]:
+    return {
+        node.targets[0].id: node.value
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Constant | ast.JoinedStr | ast.IfExp)
+    }
+
+
+def _errors_of_macros(path: Path) -> Iterator[tuple[str, str]]:
+    if path.suffix != ".sql":
+        return
+    if "raise_" not in (text := path.read_text()):
+        return
+    for call in get_environment(None, capture_macros=True).parse(text).find_all(nodes.Call):
+        if not isinstance(call.node, nodes.Getattr):
+            continue
+        if call.node.attr == "raise_definition_error":
+            yield _what(_jinja_text(call.args[1])), _fix(_jinja_text(call.args[2]))
+        elif call.node.attr == "raise_compiler_error" and "macro raise_definition_error" not in text:
+            what, _, fix = _jinja_text(call.args[0]).partition(". ")
+            yield _what(what), _fix(fix)
+
+
+def _jinja_text(node: nodes.Node) -> str:
+    if isinstance(node, nodes.Const):
+        return str(node.value)
+    if isinstance(node, nodes.Concat):
+        return "".join(map(_jinja_text, node.nodes))
+    return UNKNOWN
