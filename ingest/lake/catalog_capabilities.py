@@ -191,16 +191,16 @@ def _try_capabilities(spark: SparkSession, *, with_tables: bool) -> list[Finding
     if refusal := _try_capability(scratch, _NAMESPACES):
         # A role without the permission to create namespaces can work if all four exist. Nothing else can be tried then.
         return [replace(refusal, level="warning") if _schemas_exist(spark) else refusal]
-    found: list[Finding | None] = []
+    findings: list[Finding | None] = []
     try:
-        found.append(_try_capability(scratch, _VIEWS))
+        findings.append(_try_capability(scratch, _VIEWS))
         if with_tables:
-            found.append(_try_capability(scratch, _TABLES))
-            if found[-1] is None:
-                found += [_try_capability(scratch, each) for each in _TABLE_CAPABILITIES]
+            findings.append(_try_capability(scratch, _TABLES))
+            if findings[-1] is None:
+                findings += [_try_capability(scratch, capability) for capability in _TABLE_CAPABILITIES]
     finally:
-        found.append(_remove_scratch(scratch))
-    return [finding for finding in found if finding]
+        findings.append(_remove_scratch(scratch))
+    return [finding for finding in findings if finding]
 
 
 def _schemas_exist(spark: SparkSession) -> bool:

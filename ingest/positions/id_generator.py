@@ -79,20 +79,20 @@ class IdGenerator:
         self._lock = threading.Lock()
         # Read first, as it is used only if nothing is stored: rows of a writer that starts later must not be included.
         furthest = max([0, *(table.furthest() * self._sign for table in tables)])
-        kept = {} if stored is None else {w: p * self._sign for w, p in stored.load().items()}
-        self._check_sequence(furthest, kept)
-        known = {w: p for w, p in kept.items() if w in writers}
-        gone = kept.keys() - known.keys()
-        rows = self._rows(tables, min(known.values())) if known else []
+        stored_positions = {} if stored is None else {w: p * self._sign for w, p in stored.load().items()}
+        self._check_sequence(furthest, stored_positions)
+        active_positions = {w: p for w, p in stored_positions.items() if w in writers}
+        removed = stored_positions.keys() - active_positions.keys()
+        rows = self._rows(tables, min(active_positions.values())) if active_positions else []
         # Removed writers have finished, and so have all writers from before the first position was stored.
-        begin = max([furthest, *(kept[w] for w in gone)])
-        self._state = Writers(writer, writers, known, rows, begin)
-        self._stored_position = known.get(writer, -1)
+        begin = max([furthest, *(stored_positions[w] for w in removed)])
+        self._state = Writers(writer, writers, active_positions, rows, begin)
+        self._stored_position = active_positions.get(writer, -1)
         if stored is not None and writer in writers:
             # Stored before the first id is taken, so that a process that starts later includes this writer. Removed
             # writers are deleted after that: one that returns is new, and its old position must not hold the stream.
             self._store()
-            stored.delete(gone)
+            stored.delete(removed)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -187,20 +187,20 @@ class IdGenerator:
     def _rows(self, tables: Sequence[IdTable], after: int) -> list[tuple[int, int]]:
         return [(w, row_id * self._sign) for t in tables for w, row_id in t.written(after * self._sign)]
 
-    def _check_sequence(self, furthest: int, kept: Mapping[int, int]) -> None:
+    def _check_sequence(self, furthest: int, stored_positions: Mapping[int, int]) -> None:
         # Read after tables and positions, which other writers advance: only the sequence may be ahead.
         if furthest > (last := self._sequence.last()):
             _log.warning("%s is at %d, behind the tables; advancing it to %d", self._sequence.name, last, furthest)
             self._sequence.move(furthest)
         # Rows prove that their ids were allocated. A position alone may be another stream's, or its rows were lost.
-        position, writer = max(((p, w) for w, p in kept.items()), default=(0, 0))
+        position, writer = max(((p, w) for w, p in stored_positions.items()), default=(0, 0))
         last = self._sequence.last()
         if position > last:
             raise self._behind(last, f"writer {writer} has stored position {position * self._sign}")
 
-    def _behind(self, last: int, known: str) -> Failure:
+    def _behind(self, last: int, conflict: str) -> Failure:
         return Failure(
             "the sequence is behind its stream",
-            f"{self._sequence.name} is at {last}, {known}",
+            f"{self._sequence.name} is at {last}, {conflict}",
             "Check whether it was restored or reset alone, then set it past all allocated ids",
         )

@@ -10,7 +10,7 @@ class PositionSample:
 
     writer: int
     position: int
-    at: float
+    stored_at: float
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def lag_seconds(
     rows, ends = list(stored), list(snapshot_ends)
     lags = {}
     for writer in {row.writer for row in rows}:
-        newest = max((row for row in rows if row.writer == writer), key=lambda row: (row.position, -row.at))
+        newest = max((row for row in rows if row.writer == writer), key=lambda row: (row.position, -row.stored_at))
         since = [
             _first_seen_past(newest, [row for row in rows if row.writer == other])
             for other in {r.writer for r in rows} - {writer}
@@ -45,7 +45,7 @@ def lag_seconds(
         if writer in unreached:
             since.append(unreached[writer].first)
             late = unreached[writer].last - unreached[writer].first
-        waits = [max(time, newest.at) for time in since if time is not None]
+        waits = [max(time, newest.stored_at) for time in since if time is not None]
         lags[writer] = max(0, int(max(late, now - min(waits, default=now))))
     return lags
 
@@ -53,7 +53,7 @@ def lag_seconds(
 def _first_seen_past(sample: PositionSample, other: Iterable[PositionSample]) -> float | None:
     """When another writer was first seen past `sample`; None if it is not past it."""
     rows = list(other)
-    past = [row.at for row in rows if row.position > sample.position]
+    past = [row.stored_at for row in rows if row.position > sample.position]
     if len(past) == len(rows) and past:
-        return sample.at  # older samples were deleted: it may always have been past
+        return sample.stored_at  # older samples were deleted: it may always have been past
     return min(past, default=None)

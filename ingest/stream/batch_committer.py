@@ -57,7 +57,7 @@ class _End:
     has_events_past_position: bool = False
 
     @staticmethod
-    def of(batch: ClosedBatch, before: "_End") -> "_End":
+    def of_batch(batch: ClosedBatch, before: "_End") -> "_End":
         """The end of `batch`, which follows on a batch with the end `before`."""
         is_unfinished = before.has_events_past_position and before.position == batch.position
         return _End(batch.position, batch.ends_in_transaction or is_unfinished)
@@ -108,7 +108,7 @@ class BatchCommitter:
                 return False
             self._newest += 1
             self._in_flight.begin([self._newest])
-            self._ends[self._newest] = _End.of(batch, self._ends[self._newest - 1])
+            self._ends[self._newest] = _End.of_batch(batch, self._ends[self._newest - 1])
             self._queued[self._newest] = batch
         batch.call_when_written(self._notify)
         return True

@@ -74,8 +74,12 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
 
     All databases are listed only if a pattern has a wildcard in the database's name.
     """
-    collections = {each.full_name: each for name in _databases(client, source) for each in _listed(client, name)}
-    selected = [each for name, each in collections.items() if each.name == ANY or source.selects(name)]
+    collections = {
+        collection.full_name: collection for name in _databases(client, source) for collection in _listed(client, name)
+    }
+    selected = [
+        collection for name, collection in collections.items() if collection.name == ANY or source.selects(name)
+    ]
     for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
         if (
@@ -84,23 +88,23 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
             and not {pattern, f"{database}.{ANY}"} & collections.keys()
         ):
             selected.append(Collection(database, name, None, "it does not exist"))
-    return sorted(selected, key=lambda each: each.full_name)
+    return sorted(selected, key=lambda collection: collection.full_name)
 
 
-def read_problem(client: Client, each: Collection) -> str:
+def read_problem(client: Client, collection: Collection) -> str:
     """Why a collection can't be read; empty: it can."""
-    query = {"find": each.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
+    query = {"find": collection.name, "projection": {"_id": 1}, "limit": 1, "singleBatch": True}
     try:
-        client[each.database].command(query, codec_options=RAW)
-        size(client, each)
+        client[collection.database].command(query, codec_options=RAW)
+        size(client, collection)
     except OperationFailure as error:
         return f"it can't be read ({describe_error(error)}); grant find and collStats on it"
     return ""
 
 
-def size(client: Client, each: Collection) -> int:
+def size(client: Client, collection: Collection) -> int:
     """The bytes of a collection's documents."""
-    return int(client[each.database].command("collStats", each.name).get("size", 0))
+    return int(client[collection.database].command("collStats", collection.name).get("size", 0))
 
 
 def _databases(client: Client, source: MongoSource) -> list[str]:
@@ -115,17 +119,17 @@ def _listed(client: Client, database: str) -> Iterator[Collection]:
     try:
         with client.start_session() as session:
             replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
-            entries = [bson.decode(each, _ESCAPING) for reply in replies for each in reply]
+            entries = [bson.decode(entry, _ESCAPING) for reply in replies for entry in reply]
     except OperationFailure as error:
         yield Collection(database, ANY, None, f"its collections can't be listed ({describe_error(error)})")
         return
-    for each in entries:
-        name, options = str(each["name"]), each.get("options", {})
+    for entry in entries:
+        name, options = str(entry["name"]), entry.get("options", {})
         if is_internal(name):
             continue
         images = bool(options.get("changeStreamPreAndPostImages", {}).get("enabled"))
-        kind = "capped collection" if options.get("capped") else _KINDS.get(each["type"], each["type"])
-        yield Collection(database, _shown(name), collection_uuid(each), _problem(name, kind), images, kind)
+        kind = "capped collection" if options.get("capped") else _KINDS.get(entry["type"], entry["type"])
+        yield Collection(database, _shown(name), collection_uuid(entry), _problem(name, kind), images, kind)
 
 
 def _shown(name: str) -> str:

@@ -36,42 +36,46 @@ class CatalogSync:
         """Sync all selected collections. Raises Failure if the stream has another scope by now."""
         name = self._source.name
         collections = collection_catalog.list_collections(client, self._source)
-        known = self._lake.tables.read(name)
+        registered = self._lake.tables.read(name)
         self.seen, self.ineligible = {}, {}
         present: set[str] = set()
-        for each in collections:
-            row = None if each.uuid is None else each.to_source_table(name)
+        for collection in collections:
+            row = None if collection.uuid is None else collection.to_source_table(name)
             if row is not None:
                 present.add(row.table_id)
-            problem = each.problem
-            if row is not None and not problem and _is_to_be_read(known.get(row.table_id)):
-                problem = collection_catalog.read_problem(client, each)
+            problem = collection.problem
+            if row is not None and not problem and _is_to_be_read(registered.get(row.table_id)):
+                problem = collection_catalog.read_problem(client, collection)
             if problem:
-                self._report(each, problem, row)
+                self._report(collection, problem, row)
             elif row is not None:
-                self.seen[row.table_id] = each
-        unlisted = {each.database: each.problem for each in collections if each.name == collection_catalog.ANY}
+                self.seen[row.table_id] = collection
+        unlisted = {
+            collection.database: collection.problem
+            for collection in collections
+            if collection.name == collection_catalog.ANY
+        }
         self.ineligible |= {
             row.table_id: unlisted[database]
-            for row in known.values()
+            for row in registered.values()
             if (database := row.table_name.partition(".")[0]) in unlisted
         }
-        if rows := [*self._new(known), *self._find_ended(client, known, present, unlisted)]:
+        if rows := [*self._new(registered), *self._find_ended(client, registered, present, unlisted)]:
             scopes.check_scope(self._lake, self._source, self._scope)
             self._lake.tables.upsert(name, rows)
 
-    def _new(self, known: dict[str, SourceTable]) -> list[SourceTable]:
+    def _new(self, registered: dict[str, SourceTable]) -> list[SourceTable]:
         rows = []
-        for table_id, each in self.seen.items():
-            before = known.get(table_id)
+        for table_id, collection in self.seen.items():
+            before = registered.get(table_id)
             if before is None:
-                rows.append(each.to_source_table(self._source.name))
+                rows.append(collection.to_source_table(self._source.name))
             elif before.state == ENDED:
                 rows.append(before.with_snapshot_queued("it exists again"))
         return rows
 
     def _find_ended(
-        self, client: Client, known: dict[str, SourceTable], present: set[str], unlisted: Collection[str]
+        self, client: Client, registered: dict[str, SourceTable], present: set[str], unlisted: Collection[str]
     ) -> list[SourceTable]:
         """The generations that were dropped or renamed, or are no longer selected: their events are not committed.
 
@@ -79,7 +83,7 @@ class CatalogSync:
         """
         ended = [
             row
-            for row in known.values()
+            for row in registered.values()
             if row.state != ENDED and row.table_id not in present and row.table_name.partition(".")[0] not in unlisted
         ]
         if not ended:
@@ -93,13 +97,13 @@ class CatalogSync:
             )
         return [row.with_changes(state=ENDED, ended_lsn=position) for row in ended]
 
-    def _report(self, each: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
+    def _report(self, collection: collection_catalog.Collection, why: str, row: SourceTable | None) -> None:
         if row is not None:
             self.ineligible[row.table_id] = why
-        if f"{each.full_name} {why}" not in self._reported:
-            self._reported.add(f"{each.full_name} {why}")
-            _log.error("%s is left out: %s", each.full_name, why)
+        if f"{collection.full_name} {why}" not in self._reported:
+            self._reported.add(f"{collection.full_name} {why}")
+            _log.error("%s is left out: %s", collection.full_name, why)
 
 
-def _is_to_be_read(known: SourceTable | None) -> bool:
-    return known is None or known.is_pending
+def _is_to_be_read(row: SourceTable | None) -> bool:
+    return row is None or row.is_pending

@@ -79,24 +79,28 @@ def views(source: MongoSource, settings: JobSettings, record: Record) -> SourceV
     """
     with mongodb_connection.connect(source.uri.get_secret_value(), settings.connect_timeout_seconds) as client:
         collections = [
-            each if each.problem else replace(each, problem=collection_catalog.read_problem(client, each))
-            for each in collection_catalog.list_collections(client, source)
+            collection
+            if collection.problem
+            else replace(collection, problem=collection_catalog.read_problem(client, collection))
+            for collection in collection_catalog.list_collections(client, source)
         ]
-        usable = {each.full_name: _sample(client, each) for each in collections if not each.problem}
-    problems = {each.full_name: each.problem for each in collections if each.problem}
+        usable = {
+            collection.full_name: _sample(client, collection) for collection in collections if not collection.problem
+        }
+    problems = {collection.full_name: collection.problem for collection in collections if collection.problem}
     return SourceViews(staging_models(source, usable, record), problems, "collections")
 
 
 def _sample(client: Client, collection: collection_catalog.Collection) -> list[Parsed]:
     """The first and the last documents by `_id`: unlike a random sample, the same while the collection is unchanged."""
-    names: set[bytes] = set()
+    raw_documents: set[bytes] = set()
     for order in (1, -1):
         # One reply has up to 16 MB.
         half = {"limit": SAMPLE // 2, "batchSize": SAMPLE // 2, "singleBatch": True}
         with client.start_session() as session:
             find = {"find": collection.name, "sort": {"_id": order}, **half}
-            names.update(*raw_cursor.replies(client, session, collection.database, find))
-    return [documents.parse(each) for each in sorted(names)]
+            raw_documents.update(*raw_cursor.replies(client, session, collection.database, find))
+    return [documents.parse(document) for document in sorted(raw_documents)]
 
 
 def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]], record: Record) -> list[View]:
@@ -167,7 +171,7 @@ def _fields_of(
     """The columns of a field. children: the paths of the fields of each document. levels: how deep to unfold."""
     below = children.get(path, [])
     if kinds[path] == {_NESTED} and 0 < len(below) <= _MOST_FIELDS and len(path) < levels:
-        return [field for each in below for field in _fields_of(each, kinds, children, levels)]
+        return [field for child in below for field in _fields_of(child, kinds, children, levels)]
     return [Field(path, _merged(kinds[path]))]
 
 

@@ -51,23 +51,23 @@ def check(source: MongoSource, settings: JobSettings, needed: Container[str] = (
 def _collections(client: Client, source: MongoSource, where: str, needed: Container[str]) -> Iterator[Finding]:
     selected = collection_catalog.list_collections(client, source)
     left = [
-        each
-        for each in selected
-        if each.kind and each.full_name not in source.collections and each.full_name not in needed
+        collection
+        for collection in selected
+        if collection.kind and collection.full_name not in source.collections and collection.full_name not in needed
     ]
-    tables = [each for each in selected if each not in left]
+    tables = [collection for collection in selected if collection not in left]
     usable = []
-    for each in tables:
-        problem = each.problem or collection_catalog.read_problem(client, each)
+    for collection in tables:
+        problem = collection.problem or collection_catalog.read_problem(client, collection)
         if problem:
-            name = each.full_name
+            name = collection.full_name
             level = exclusion_level(
-                required=name in needed or source.names(name) or each.name == collection_catalog.ANY
+                required=name in needed or source.names(name) or collection.name == collection_catalog.ANY
             )
             fix = f"Exclude it in sources.yml: {excluding_pattern(name)}" if level == "warning" else ""
             yield Finding(level, f"it will be left out: {problem}", f"{where}, collection {name}", fix)
         else:
-            usable.append(each)
+            usable.append(collection)
     if not tables:
         yield Finding("warning", "no collection is selected", where, "Correct `collections` in sources.yml")
     elif not usable:
@@ -80,8 +80,8 @@ def _collections(client: Client, source: MongoSource, where: str, needed: Contai
 
 def _left_out(left: Sequence[Collection], where: str) -> Iterator[Finding]:
     """Report selected views, time series and capped collections."""
-    for kind in sorted({each.kind for each in left}):
-        names = [each.full_name for each in left if each.kind == kind]
+    for kind in sorted({collection.kind for collection in left}):
+        names = [collection.full_name for collection in left if collection.kind == kind]
         several = "s" if len(names) > 1 and not kind.endswith("s") else ""
         yield Finding("ok", f"{len(names)} {kind}{several} left out: {_shown(names)}", where)
 
@@ -91,7 +91,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _without_images(usable: Sequence[Collection], where: str) -> Iterator[Finding]:
-    bare = [each.full_name for each in usable if not each.has_images]
+    bare = [collection.full_name for collection in usable if not collection.has_images]
     if bare:
         yield Finding(
             "warning",

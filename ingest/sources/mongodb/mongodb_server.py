@@ -105,9 +105,9 @@ def can_write_heartbeat(client: Client, level: str) -> bool:
         return True
     place = dict(zip(("db", "collection"), heartbeat_collection(level), strict=True))
     return any(
-        {"insert", "update"} <= set(each["actions"])
-        and all(each["resource"].get(part) in ("", name) for part, name in place.items())
-        for each in auth["authenticatedUserPrivileges"]
+        {"insert", "update"} <= set(privilege["actions"])
+        and all(privilege["resource"].get(part) in ("", name) for part, name in place.items())
+        for privilege in auth["authenticatedUserPrivileges"]
     )
 
 

@@ -25,7 +25,7 @@ def read_log_status(
 ) -> LogStatus:
     """The state of the log. positions: the stored ones of the active writers. Raises Failure."""
     samples = lake.read_position_samples(source.name, {position.writer: position for position in positions})
-    stored_at = {sample.writer: sample.at for sample in sorted(samples, key=_by_age)}
+    stored_at = {sample.writer: sample.stored_at for sample in sorted(samples, key=_by_age)}
     retained, problems, lags = 0, [], []
     try:
         with connect(
@@ -64,7 +64,7 @@ def read_log_status(
 
 def _by_age(sample: PositionSample) -> tuple[int, float]:
     """Sorts by position; of equal ones the earliest comes last: the time at which the writer reached the position."""
-    return sample.position, -sample.at
+    return sample.position, -sample.stored_at
 
 
 def _find_slot_problems(connection: Connection, slot: dict[str, Any] | None, position: Position) -> list[str]:

@@ -36,7 +36,7 @@ class _View:
 
     @property
     def keeps_text(self) -> bool:
-        return any(each.not_held for each in self.casts.values())
+        return any(column_cast.not_held for column_cast in self.casts.values())
 
 
 def views(source: PostgresSource, settings: JobSettings, record: Record) -> SourceViews:
@@ -65,9 +65,11 @@ def staging_models(
     models = []
     for model, name in model_names(source.name, shorts, record.names).items():
         table = by_name[name]
-        named = column_names([(column.name,) for column in table.columns], record.columns(model))
+        view_columns = column_names([(column.name,) for column in table.columns], record.columns(model))
         casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}
-        view = _View(source.name, model, table, {column: to for (column,), to in named.items()}, casts)
+        view = _View(
+            source.name, model, table, {column: name_in_view for (column,), name_in_view in view_columns.items()}, casts
+        )
         models.append(View(model, name, _sql(view), _yml(view)))
     return models
 

@@ -57,9 +57,9 @@ def seconds_behind(
     if sent is not None and parse_lsn(sent) >= now_lsn:
         return max(0.0, time.time() - stored_at)
     newest = newest_commit()
-    known = [newest.timestamp()] if newest else []
-    known += [checkpoint] if position.position >= parse_lsn(redo) else []
-    return max(0.0, now - max(known, default=stored_at))
+    bounds = [newest.timestamp()] if newest else []
+    bounds += [checkpoint] if position.position >= parse_lsn(redo) else []
+    return max(0.0, now - max(bounds, default=stored_at))
 
 
 def _oldest(connection: Connection, source: PostgresSource, position: Position) -> float | None:

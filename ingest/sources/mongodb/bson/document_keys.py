@@ -63,17 +63,20 @@ def _string(own: bytes) -> str:
 
 
 def _document(own: bytes) -> str:
-    named = [(each.name, _quoted(each.name), _text((each.kind, own[each.start : each.end]))) for each in elements(own)]
-    names = [name for name, _, _ in named]
-    is_plain = len({*names}) == len(names) and all(text[0] == '"' for _, text, _ in named)
+    fields = [
+        (element.name, _quoted(element.name), _text((element.kind, own[element.start : element.end])))
+        for element in elements(own)
+    ]
+    names = [name for name, _, _ in fields]
+    is_plain = len({*names}) == len(names) and all(text[0] == '"' for _, text, _ in fields)
     if is_plain and not (names and names[0].decode() in _WRAPPERS):
-        return "{" + ",".join(f"{name}:{value}" for _, name, value in named) + "}"
-    return '{"$document":[' + ",".join(f"[{name},{value}]" for _, name, value in named) + "]}"
+        return "{" + ",".join(f"{name}:{value}" for _, name, value in fields) + "}"
+    return '{"$document":[' + ",".join(f"[{name},{value}]" for _, name, value in fields) + "]}"
 
 
 def _array(own: bytes) -> str:
     """The names of its elements count for nothing, to the index as well."""
-    return "[" + ",".join(_text((each.kind, own[each.start : each.end])) for each in elements(own)) + "]"
+    return "[" + ",".join(_text((element.kind, own[element.start : element.end])) for element in elements(own)) + "]"
 
 
 def _binary(own: bytes) -> str:

@@ -119,14 +119,14 @@ class DocumentBatch:
         page = BsonBuffer(raw)
         level = walk(page, page.start, page.end)
         self._texts, sound = extended_json.values(page, level, nulls=True)
-        self._names, known = extended_json.names(page, level)
+        self._names, sound_names = extended_json.names(page, level)
         self._owner, self._kind = level.owner, level.kind
         self._whole = level.whole
-        if not (sound & known).all():
-            self._whole[level.owner[~(sound & known)]] = False
+        if not (sound & sound_names).all():
+            self._whole[level.owner[~(sound & sound_names)]] = False
             kept = np.flatnonzero(self._whole[level.owner])
             self._owner, self._kind = level.owner[kept], level.kind[kept]
-            self._names, self._texts = (each.take(pa.array(kept)) for each in (self._names, self._texts))
+            self._names, self._texts = (array.take(pa.array(kept)) for array in (self._names, self._texts))
 
     def row_keys(self) -> pa.Array:
         """The row key of each document's `_id`: see `document_keys`."""

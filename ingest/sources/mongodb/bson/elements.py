@@ -43,8 +43,10 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
     offset = start + 4
     try:
         while kind := document[offset]:
-            named = document.index(0, offset + 1)
-            element = Element(kind, bytes(document[offset + 1 : named]), named + 1, _end(document, kind, named + 1))
+            name_end = document.index(0, offset + 1)
+            element = Element(
+                kind, bytes(document[offset + 1 : name_end]), name_end + 1, _end(document, kind, name_end + 1)
+            )
             yield element
             offset = element.end
     except (IndexError, ValueError):
@@ -53,7 +55,7 @@ def elements(document: bytes | bytearray, start: int = 0) -> Iterator[Element]:
 
 def fields(document: bytes) -> Fields:
     """A document's values by name; of a duplicate name the last one."""
-    return {each.name: (each.kind, document[each.start : each.end]) for each in elements(document)}
+    return {element.name: (element.kind, document[element.start : element.end]) for element in elements(document)}
 
 
 def members(array: bytes) -> list[bytes]:
@@ -75,9 +77,9 @@ def value(document: bytes, name: bytes) -> Value:
     raise KeyError(name)
 
 
-def document(named: Iterable[tuple[bytes, Value]]) -> bytes:
+def document(named_values: Iterable[tuple[bytes, Value]]) -> bytes:
     """A document of these values."""
-    content = b"".join(b"%c%b\0%b" % (kind, name, own) for name, (kind, own) in named)
+    content = b"".join(b"%c%b\0%b" % (kind, name, own) for name, (kind, own) in named_values)
     return (len(content) + 5).to_bytes(4, "little") + content + b"\0"
 
 

@@ -47,11 +47,11 @@ def values(page: BsonBuffer, level: ElementLevel, *, nulls: bool = False) -> Tex
     sound = np.ones(len(level.kind), np.bool_)
     parts, places = [pa.array([], pa.string())], [np.empty(0, np.int64)]
     for kind in np.flatnonzero(np.bincount(level.kind)).tolist():
-        at = np.flatnonzero(level.kind == kind)
+        indices = np.flatnonzero(level.kind == kind)
         write = _WRITERS.get(kind, _unknown)
-        texts, sound[at] = write(ByteSpans(page, level.start[at], level.end[at]))
+        texts, sound[indices] = write(ByteSpans(page, level.start[indices], level.end[indices]))
         parts.append(texts)
-        places.append(at)
+        places.append(indices)
     order = np.empty(len(level.kind), np.int64)
     order[np.concatenate(places)] = np.arange(len(order))
     return pa.concat_arrays(parts).take(pa.array(order, mask=level.kind == elements.NULL if nulls else None)), sound
@@ -91,7 +91,7 @@ def _strings(page: BsonBuffer, start: I64, end: I64) -> Texts:
     try:
         return quoted.cast(pa.string()), np.ones(len(start), np.bool_)
     except pa.ArrowInvalid:
-        sound = np.array([_is_utf8(each) for each in quoted.to_pylist()])
+        sound = np.array([_is_utf8(text) for text in quoted.to_pylist()])
         return pc.if_else(pa.array(sound), quoted, b"").cast(pa.string()), sound
 
 
@@ -148,7 +148,7 @@ def _double(spans: ByteSpans) -> Texts:
     point = pa.array(np.where(shown == np.trunc(shown), ".0", ""), pa.string())
     texts = pc.binary_join_element_wise(pa.array(shown).cast(pa.string()), point, "")
     if not plain.all():
-        texts = _replaced(texts, ~plain, [_shortest(each) for each in number[~plain].tolist()])
+        texts = _replaced(texts, ~plain, [_shortest(value) for value in number[~plain].tolist()])
     return _all(_around('{"$numberDouble":"', texts, '"}'))
 
 
@@ -179,8 +179,8 @@ def _string(spans: ByteSpans) -> Texts:
 def _document(spans: ByteSpans) -> Texts:
     level = walk(spans.page, spans.start, spans.end)
     texts, sound = values(spans.page, level)
-    keys, known = names(spans.page, level)
-    return _joined("{", pc.binary_join_element_wise(quoted(keys), texts, ":"), level, sound & known, "}")
+    keys, sound_names = names(spans.page, level)
+    return _joined("{", pc.binary_join_element_wise(quoted(keys), texts, ":"), level, sound & sound_names, "}")
 
 
 def _array(spans: ByteSpans) -> Texts:
@@ -199,12 +199,13 @@ def _joined(before: str, parts: pa.Array, level: ElementLevel, sound: Mask, afte
 
 
 def _binary(spans: ByteSpans) -> Texts:
-    kind = spans.page.u8[spans.start + 4]
+    subtypes = spans.page.u8[spans.start + 4]
+    buffer = spans.page.buffer
     values = [
-        f'{{"$binary":{{"base64":"{b64encode(spans.page.buffer[start + 5 : end]).decode()}","subType":"{each:02x}"}}}}'
-        for start, end, each in zip(spans.start.tolist(), spans.end.tolist(), kind.tolist(), strict=True)
+        f'{{"$binary":{{"base64":"{b64encode(buffer[start + 5 : end]).decode()}","subType":"{subtype:02x}"}}}}'
+        for start, end, subtype in zip(spans.start.tolist(), spans.end.tolist(), subtypes.tolist(), strict=True)
     ]
-    return pa.array(values, pa.string()), kind != elements.OLD_BINARY
+    return pa.array(values, pa.string()), subtypes != elements.OLD_BINARY
 
 
 def _by_libbson(kind: int) -> _Writer:
@@ -216,7 +217,7 @@ def _by_libbson(kind: int) -> _Writer:
             parsed = orjson.loads(bsonjs.dumps(elements.array(values), mode=bsonjs.CANONICAL))
         except ValueError:
             return _unknown(spans)
-        return _all(pa.array([orjson.dumps(each).decode() for each in parsed.values()], pa.string()))
+        return _all(pa.array([orjson.dumps(value).decode() for value in parsed.values()], pa.string()))
 
     return write
 

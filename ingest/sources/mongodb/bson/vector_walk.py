@@ -79,7 +79,7 @@ def walk(page: BsonBuffer, start: I64, end: I64) -> ElementLevel:
         kind = page.u8[offset].astype(np.int64)
         ended = kind == 0
         whole[owner[ended]] = offset[ended] == last[ended]
-        owner, offset, last, kind = (each[~ended] for each in (owner, offset, last, kind))
+        owner, offset, last, kind = (array[~ended] for array in (owner, offset, last, kind))
         if len(owner) < LEAST:
             whole[owner] = False
             break
@@ -89,7 +89,7 @@ def walk(page: BsonBuffer, start: I64, end: I64) -> ElementLevel:
         if not sound.all():
             whole[owner[~sound]] = False
             owner, offset, last, kind, value, after = (
-                each[sound] for each in (owner, offset, last, kind, value, after)
+                array[sound] for array in (owner, offset, last, kind, value, after)
             )
         steps.append((owner, kind, offset + 1, value, after))
         offset = after
@@ -122,12 +122,12 @@ def _in_order(steps: Sequence[tuple[I64, ...]], whole: Mask) -> ElementLevel:
 def split(documents: Sequence[bytes]) -> list[Fields]:
     """The fields of each document: see `elements.fields`."""
     if len(documents) < LEAST:
-        return [fields(each) for each in documents]
+        return [fields(document) for document in documents]
     level = walk(page := BsonBuffer(documents), page.start, page.end)
     fields_of: list[Fields] = [{} for _ in documents]
     buffer = page.buffer
     bounds = (level.owner, level.kind, level.name, level.start, level.end)
-    for owner, kind, name, start, end in zip(*(each.tolist() for each in bounds), strict=True):
+    for owner, kind, name, start, end in zip(*(array.tolist() for array in bounds), strict=True):
         fields_of[owner][buffer[name : start - 1]] = kind, buffer[start:end]
     for place in np.flatnonzero(~level.whole).tolist():
         fields_of[place] = fields(documents[place])

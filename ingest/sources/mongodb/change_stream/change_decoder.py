@@ -53,7 +53,7 @@ class _Record:
     TRUNCATE. row_key: of `key`, set for many rows at once.
     """
 
-    at: int
+    cluster_time: int
     index: int
     op: str
     commit_ts: int
@@ -87,9 +87,9 @@ class Decoder:
     selects: Callable[[str], bool]
     look_up: LookUp
     catalog_changed: Callable[[], None] = lambda: None
-    renamed: Callable[[str, int], None] = lambda _table_id, _at: None
+    renamed: Callable[[str, int], None] = lambda _table_id, _position: None
     _at_once: int = _AT_ONCE
-    _at: int = 0
+    _cluster_time: int = 0
     _index: int = 0
     _newest: Event | None = None
     _assembler: SplitEventAssembler = field(default_factory=SplitEventAssembler)
@@ -97,7 +97,7 @@ class Decoder:
 
     def feed(self, events: Events) -> Iterator[EventBatch]:
         """The rows of a reply in one batch, or in several if documents are large; the last one proves the position."""
-        before, times, end = self._at, 0, len(events.raw)
+        before, times, end = self._cluster_time, 0, len(events.raw)
         for first in range(0, max(end, 1), _AT_ONCE):
             with documents.gc_paused():
                 records, begun = self._read(events.raw[first : first + _AT_ONCE])
@@ -109,7 +109,7 @@ class Decoder:
                     events=self._table(whole),
                     position=position,
                     transactions=times if is_last else 0,
-                    in_transaction=self._at >= position if is_last else True,
+                    in_transaction=self._cluster_time >= position if is_last else True,
                     token=self._newest.token if is_last and self._newest else None,
                 )
 
@@ -133,8 +133,8 @@ class Decoder:
 
     def _count(self, time: int) -> bool:
         """Assign the next ordinal; true: the event is the first of its clusterTime."""
-        begins = time != self._at
-        self._at, self._index = time, 0 if begins else self._index + 1
+        begins = time != self._cluster_time
+        self._cluster_time, self._index = time, 0 if begins else self._index + 1
         return begins
 
     def _records(self, kind: str, event: Event) -> Iterator[_Record]:
@@ -153,7 +153,7 @@ class Decoder:
         if kind == RENAME:
             if self._is_wanted(event.rename_target):
                 table_id, _ = self._generation(uuid, event.rename_target)
-                self.renamed(table_id, self._at)
+                self.renamed(table_id, self._cluster_time)
             if dropped := event.dropped:
                 self._index += 1
                 yield from self._end(event, event.rename_target, dropped)
@@ -170,7 +170,7 @@ class Decoder:
             yield self._record(TRUNCATE, event, namespace, table_id, None, None, None)
 
     def _record(self, op: str, event: Event, *rest: Any) -> _Record:
-        return _Record(self._at, self._index, op, event.commit_ts, event.transaction, *rest)
+        return _Record(self._cluster_time, self._index, op, event.commit_ts, event.transaction, *rest)
 
     def _is_wanted(self, namespace: Namespace) -> bool:
         return not is_internal(namespace[1]) and self.selects(".".join(namespace))
@@ -195,7 +195,7 @@ class Decoder:
                 continue
             first += len(part)
             is_last = first == len(records)
-            yield list(_with_found(part, documents)), is_last
+            yield list(_add_documents(part, documents)), is_last
             if is_last:
                 return
             self._at_once = min(2 * self._at_once, _AT_ONCE)
@@ -208,10 +208,10 @@ class Decoder:
             wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
         documents: dict[tuple[Namespace, str | None], bytes] = {}
         for namespace, identifiers in wanted.items():
-            each = self.look_up(namespace, list(identifiers.values()), missing[-1].at)
-            if each is None:
+            looked_up = self.look_up(namespace, list(identifiers.values()), missing[-1].cluster_time)
+            if looked_up is None:
                 return None
-            documents |= {(namespace, key): document for key, document in each.items()}
+            documents |= {(namespace, key): document for key, document in looked_up.items()}
         # A document is written as often as it was changed.
         size = sum(len(documents.get((record.namespace, record.row_key), b"")) for record in missing)
         return None if size > LOOKED_UP_BYTES and len(records) > 1 else documents
@@ -225,7 +225,7 @@ class Decoder:
             "ingested_at": datetime.now(timezone.utc),
         }
         values = {
-            "commit_lsn": [r.at for r in records],
+            "commit_lsn": [r.cluster_time for r in records],
             "commit_index": [r.index for r in records],
             "change_lsn": [r.index for r in records],
             "commit_ts": [r.commit_ts for r in records],
@@ -238,23 +238,23 @@ class Decoder:
         }
         kinds = {name: EVENTS.field(name).type for name in EVENTS.names}
         arrays = {name: pa.repeat(pa.scalar(value, kinds[name]), len(records)) for name, value in same.items()}
-        arrays |= {name: pa.array(each, kinds[name]) for name, each in values.items()}
+        arrays |= {name: pa.array(column_values, kinds[name]) for name, column_values in values.items()}
         arrays["columns"] = self._columns(records)
         return pa.Table.from_arrays([arrays[name] for name in EVENTS.names], schema=EVENTS)
 
     def _columns(self, records: Sequence[_Record]) -> pa.Array:
         """The rows' `columns`; null without a document."""
         columns = self._documents([(r, r.document) for r in records if r.document is not None]).columns()
-        given = np.array([r.document is not None for r in records], np.bool_)
-        return columns.take(pa.array(np.cumsum(given) - 1, mask=~given))
+        has_document = np.array([r.document is not None for r in records], np.bool_)
+        return columns.take(pa.array(np.cumsum(has_document) - 1, mask=~has_document))
 
     def _documents(self, raw: Sequence[tuple[_Record, bytes]]) -> DocumentBatch:
         """The documents of rows. Raises Failure that names the first one that can't be decoded."""
         try:
-            return DocumentBatch([each for _, each in raw])
+            return DocumentBatch([document for _, document in raw])
         except BSONError:
-            for record, each in raw:
-                self._check(record, each)
+            for record, document in raw:
+                self._check(record, document)
             raise
 
     def _check(self, record: _Record, raw: bytes) -> None:
@@ -264,14 +264,16 @@ class Decoder:
             raise Failure(
                 f"a document can't be decoded ({error})",
                 f"source {self.source}, {'.'.join(record.namespace)} {record.row_key or ''}, "
-                f"changed at {cluster_time.format_position(record.at)}",
+                f"changed at {cluster_time.format_position(record.cluster_time)}",
                 f"Correct the document, then run `tidemark resnapshot --all --source {self.source}`",
             ) from error
 
 
-def _with_found(records: Sequence[_Record], found: Mapping[tuple[Namespace, str | None], bytes]) -> Iterator[_Record]:
+def _add_documents(
+    records: Sequence[_Record], documents: Mapping[tuple[Namespace, str | None], bytes]
+) -> Iterator[_Record]:
     for record in records:
         if not record.missing:
             yield record
-        elif document := found.get((record.namespace, record.row_key)):
+        elif document := documents.get((record.namespace, record.row_key)):
             yield replace(record, document=document)

@@ -235,10 +235,10 @@ class MongoFeed:
 
     def _requeue_renamed(self, table_id: str, position: int) -> None:
         """Queues a collection that was renamed at `position` if it had this name before: its rows were removed."""
-        while known := self._lake.tables.read(self._source).get(table_id):
-            if known.state in (ENDED, QUEUED) or (known.snapshot_lsn or 0) > position:
+        while row := self._lake.tables.read(self._source).get(table_id):
+            if row.state in (ENDED, QUEUED) or (row.snapshot_lsn or 0) > position:
                 return
-            if self._lake.tables.upsert(self._source, [known.with_snapshot_queued("it was renamed and renamed back")]):
+            if self._lake.tables.upsert(self._source, [row.with_snapshot_queued("it was renamed and renamed back")]):
                 return
 
     def _look_up(
@@ -277,12 +277,12 @@ class MongoFeed:
         with self._client.start_session() as session:
             if self._reader.cluster_time is not None:
                 session.advance_cluster_time(self._reader.cluster_time)
-            for each in chain.from_iterable(raw_cursor.replies(self._client, session, database, find)):
-                size += len(each)
+            for document in chain.from_iterable(raw_cursor.replies(self._client, session, database, find)):
+                size += len(document)
                 if size > LOOKED_UP_BYTES and len(identifiers) > 1:
                     return None
-                documents.append(each)
+                documents.append(document)
         keys = DocumentBatch(
-            [elements.document([(b"_id", elements.value(each, b"_id"))]) for each in documents]
+            [elements.document([(b"_id", elements.value(document, b"_id"))]) for document in documents]
         ).row_keys()
         return dict(zip(keys.to_pylist(), documents, strict=True))

@@ -71,7 +71,7 @@ class Reader(threading.Thread):
         self._source = position.source
         self._level = StreamScope.parse(position.slot).level
         self._position = position.position
-        self._known = position.token
+        self._stored_token = position.token
         self._connect = connect
         self._heartbeat_seconds = heartbeat_seconds
         # Of the newest reply, as the servers tell it one another.
@@ -82,7 +82,7 @@ class Reader(threading.Thread):
         self._ending = threading.Event()
         self._newest = 0
         self._spoke = self._heard = time.monotonic()
-        self._told = False
+        self._has_warned = False
         self._cuts, self._silences = Repeats(_log), Repeats(_log)
 
     def get(self, timeout: float) -> Events | None:
@@ -142,8 +142,8 @@ class Reader(threading.Thread):
             return self._begin(
                 client, session, {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
             )
-        if self._known is not None:
-            self._check(client, session, {"resumeAfter": {"_data": self._known}})
+        if self._stored_token is not None:
+            self._check(client, session, {"resumeAfter": {"_data": self._stored_token}})
         return self._begin(client, session, {"startAtOperationTime": cluster_time.to_timestamp(self._position)})
 
     def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
@@ -159,7 +159,7 @@ class Reader(threading.Thread):
                 cursor.close()
         except OperationFailure as error:
             if error.code == mongodb_connection.NOT_IN_LOG:
-                event_time = cluster_time.format_position(cluster_time.token_position(self._known))
+                event_time = cluster_time.format_position(cluster_time.token_position(self._stored_token))
                 raise Failure(
                     f"an event already in the lake ({event_time}) no longer exists on the server, which was restored "
                     "from a backup",
@@ -205,8 +205,8 @@ class Reader(threading.Thread):
             return
         self._spoke = time.monotonic()
         problem = mongodb_server.write_heartbeat(client, self._level)
-        if problem and not self._told:
-            self._told = True
+        if problem and not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 "source %s: can't write the heartbeat (%s), so the last change is visible up to ten seconds later; "
                 "grant readWrite on %s",

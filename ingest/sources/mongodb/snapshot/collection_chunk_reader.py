@@ -104,12 +104,12 @@ def _batches(client: Client, task: Task) -> Iterator[list[bytes]]:
             command[bound] = _bound(value)
     if task["lower"] is not None and task["upper"] is None:
         # A range with a lower bound alone ends before MaxKey, which may be an `_id`.
-        yield from _found(client, task, {**command, "max": {"_id": MaxKey()}})
+        yield from _find(client, task, {**command, "max": {"_id": MaxKey()}})
         command = {"filter": {"_id": MaxKey()}}
-    yield from _found(client, task, command)
+    yield from _find(client, task, command)
 
 
-def _found(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
+def _find(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[bytes]]:
     database, _, name = task["table_name"].partition(".")
     read_concern = {"level": "snapshot", "atClusterTime": to_timestamp(task["read_lsn"])}
     with client.start_session() as session:

@@ -45,7 +45,7 @@ class MongoCollections:
         self._level = scope.level
         self._catalog_sync = CatalogSync(lake, source, scope)
         self._client: Client | None = None
-        self._at: int | None = None
+        self._read_time: int | None = None
         self._weights: dict[str, int] = {}
         self._reader = ChunkReader(
             lake.spark, "ingest.sources.mongodb.snapshot.collection_chunk_reader", self._uri, settings
@@ -59,7 +59,7 @@ class MongoCollections:
     def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
         """See `Source`. Never waits."""
         with self._reachable() as client:
-            read_time = self._at = mongodb_server.operation_time(client)
+            read_time = self._read_time = mongodb_server.operation_time(client)
             planned = [
                 self._planned(client, read_time, table) for table in queued if table.table_id in self._catalog_sync.seen
             ]
@@ -79,9 +79,9 @@ class MongoCollections:
 
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterator[ChunkOutcome]:
         """See `SnapshotSource`."""
-        if self._at is None:
+        if self._read_time is None:
             with self._reachable() as client:
-                self._at = mongodb_server.operation_time(client)
+                self._read_time = mongodb_server.operation_time(client)
         if any(table.table_id not in self._catalog_sync.seen for table, _ in chunks):
             self.sync_catalog()  # another process may have started a snapshot of a collection created since
         claimed = {(chunk.snapshot_id, chunk.chunk): chunk for _, chunk in chunks}
@@ -91,7 +91,7 @@ class MongoCollections:
             if collection is None:
                 yield ChunkOutcome(chunk, problem="the collection was dropped or renamed", must_restart=True)
             else:
-                read_time = max(self._at, min_read_lsn(table, chunk))
+                read_time = max(self._read_time, min_read_lsn(table, chunk))
                 tasks.append((self.estimated_bytes(table, chunk), _task(table, chunk, collection, read_time, folder)))
         for result in self._reader.read(tasks):
             if result.problem == NO_SNAPSHOT:
@@ -105,7 +105,7 @@ class MongoCollections:
 
     def release_resources(self) -> None:
         """See `Source`: the next chunks are read at a new clusterTime."""
-        self._at = None
+        self._read_time = None
 
     def cancel(self) -> None:
         """See `Source`. Nothing to cancel."""
@@ -175,7 +175,7 @@ def _boundaries(client: Client, collection: Collection, count: int) -> list[str]
     command = {"aggregate": collection.name, "pipeline": pipeline, "cursor": {}}
     with client.start_session() as session:
         replies = raw_cursor.replies(client, session, collection.database, command)
-        bounds = [collection_chunk_reader.bound_of(each) for reply in replies for each in reply]
+        bounds = [collection_chunk_reader.bound_of(document) for reply in replies for document in reply]
     sample = [key for key in dict.fromkeys(bounds) if key is not None and key != _LAST]
     places = sorted({number * len(sample) // count for number in range(1, count)} - {0})
     return [sample[place] for place in places]

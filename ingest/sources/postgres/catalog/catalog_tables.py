@@ -299,7 +299,7 @@ def _build_table(rows: _CatalogRows, sizes: dict[int, tuple[int, int]]) -> Catal
         full_fails=generated,
         is_partitioned=kind == "p",
     )
-    named = tuple(
+    table_partitions = tuple(
         Partition(partition.oid, f"{partition.schema}.{partition.name}", partition.storage, partition.attached)
         for partition in partitions
     )
@@ -310,8 +310,8 @@ def _build_table(rows: _CatalogRows, sizes: dict[int, tuple[int, int]]) -> Catal
         identity=identity,
         key_columns=key,
         columns=columns,
-        partitions=named,
-        partition_sizes=tuple((partition, *sizes[partition.partition_id]) for partition in named),
+        partitions=table_partitions,
+        partition_sizes=tuple((partition, *sizes[partition.partition_id]) for partition in table_partitions),
         attributes=attributes,
         columns_with_default=frozenset(
             c.attnum for c in columns if any(c.name in partition.columns_with_default for partition in partitions)

@@ -31,7 +31,7 @@ def table_problem(
         return _unreadable(table, unreadable, role)
     if unlogged:
         which = "it" if unlogged[0] == table else f"its partition {unlogged[0]}"
-        fix = _each(unlogged, "SET LOGGED")
+        fix = _alter_statements(unlogged, "SET LOGGED")
         if is_partitioned and unlogged[0] == table:  # before 18 the server accepts SET LOGGED, which has no effect
             fix = "create it again without UNLOGGED"
         return f"{which} is unlogged, so its changes are in no log; {fix}"
@@ -40,7 +40,7 @@ def table_problem(
     if differ:
         return "its partitions differ in their replica identity; give all of them the same"
     if identity == "n" or (identity in ("d", "i") and key is None):
-        full = "" if full_fails else f", or {_each(partitions, 'REPLICA IDENTITY FULL')}"
+        full = "" if full_fails else f", or {_alter_statements(partitions, 'REPLICA IDENTITY FULL')}"
         return (
             "it has no replica identity, so its updates and deletes can't be identified (publishing them "
             f"would make them fail); add a primary key{full}"
@@ -48,7 +48,7 @@ def table_problem(
     return ""
 
 
-def _each(tables: Sequence[str], action: str) -> str:
+def _alter_statements(tables: Sequence[str], action: str) -> str:
     return "; ".join(f"ALTER TABLE {table} {action}" for table in tables)
 
 

@@ -115,7 +115,7 @@ def index_messages(payloads: PayloadBuffer, carried: Transaction | None) -> Mess
     wrong = (wanted >= 0) & (wanted != open_after)
     if wrong.any():
         raise _out_of_place(payloads, int(offset[wrong][0]))
-    known = carried or Transaction(0, 0, 0, 0)
+    open_transaction = carried or Transaction(0, 0, 0, 0)
     head = offset[begins]
     return MessageBatch(
         payloads=payloads,
@@ -125,9 +125,9 @@ def index_messages(payloads: PayloadBuffer, carried: Transaction | None) -> Mess
         transaction=transaction,
         open_after=open_after,
         begin=np.concatenate(([0], begins)),
-        commit_lsn=np.concatenate(([known.commit_lsn], payloads.i64(head + 1))),
-        commit_ts=np.concatenate(([known.commit_ts], payloads.i64(head + 9) + _EPOCH_US)),
-        xid=np.concatenate(([known.xid], payloads.u32(head + 17))),
+        commit_lsn=np.concatenate(([open_transaction.commit_lsn], payloads.i64(head + 1))),
+        commit_ts=np.concatenate(([open_transaction.commit_ts], payloads.i64(head + 9) + _EPOCH_US)),
+        xid=np.concatenate(([open_transaction.xid], payloads.u32(head + 17))),
     )
 
 

@@ -55,9 +55,9 @@ class RelationCache:
     def resolve(self, oids: I64, messages: I64) -> tuple[I64, list[RelationVersion]]:
         """For every (oid, message) the index of its version in the returned list."""
         place = np.searchsorted(self._oids, oids)
-        known = self._oids.take(place, mode="clip") == oids if self._oids.size else place < 0
-        if not known.all():
-            raise self._unknown(int(oids[~known][0]))
+        is_known = self._oids.take(place, mode="clip") == oids if self._oids.size else place < 0
+        if not is_known.all():
+            raise self._unknown(int(oids[~is_known][0]))
         versions: list[RelationVersion] = []
         base = np.zeros(len(self._oids), np.int64)
         changed: list[tuple[int, list[tuple[int, RelationVersion]]]] = []

@@ -72,23 +72,23 @@ def from_rows(batch: MessageBatch, relations: RelationCache) -> EventColumns:
 
 def from_truncates(batch: MessageBatch, relations: RelationCache) -> EventColumns:
     """One event for each table that a Truncate message names."""
-    named = [
+    truncates = [
         (int(number), message_index, relations.find_version(oid, int(number)))
         for number in batch.find_messages(TRUNCATE_MESSAGE)
         for message_index, oid in enumerate(parse_truncate(batch.payloads.message(int(number))))
     ]
-    versions = [version for _, _, version in named]
+    versions = [version for _, _, version in truncates]
     return EventColumns(
-        message=np.array([number for number, _, _ in named], np.int64),
-        message_index=np.array([message_index for _, message_index, _ in named], np.int64),
-        op=pa.repeat(TRUNCATE, len(named)),
-        version=np.arange(len(named)),
+        message=np.array([number for number, _, _ in truncates], np.int64),
+        message_index=np.array([message_index for _, message_index, _ in truncates], np.int64),
+        op=pa.repeat(TRUNCATE, len(truncates)),
+        version=np.arange(len(truncates)),
         versions=versions,
         partition_id=[None if v.info.is_whole_table else v.info.partition_id for v in versions],
-        row_key=pa.nulls(len(named), pa.string()),
-        old_row_key=pa.nulls(len(named), pa.string()),
-        is_partial=pa.repeat(False, len(named)),
-        columns=pa.nulls(len(named), COLUMNS),
+        row_key=pa.nulls(len(truncates), pa.string()),
+        old_row_key=pa.nulls(len(truncates), pa.string()),
+        is_partial=pa.repeat(False, len(truncates)),
+        columns=pa.nulls(len(truncates), COLUMNS),
         reserved_ordinals=np.empty(0, np.int64),
     )
 

@@ -94,14 +94,14 @@ def decode_rows(payloads: PayloadBuffer, offset: I64, end: I64, version: I64, la
     tuple_op = np.repeat(op, count)
     tuple_op[old] = DELETE
     at_tuple = np.flatnonzero(emit)
-    columns, known = _columns(tuples, emit)
+    columns, known_counts = _columns(tuples, emit)
     return DecodedRows(
         row=np.repeat(np.arange(len(offset)), count)[at_tuple],
         second=second[at_tuple],
         op=tuple_op[at_tuple],
         row_key=keys if emit.all() else keys.take(pa.array(at_tuple)),
         old_row_key=_old_row_keys(keys, at_tuple, second[at_tuple]),
-        is_partial=(tuple_op[at_tuple] == UPDATE) & (known < tuples.width[at_tuple]),
+        is_partial=(tuple_op[at_tuple] == UPDATE) & (known_counts < tuples.width[at_tuple]),
         columns=columns,
         unchanged_key=tuples.paired[~changed],
     )
@@ -193,14 +193,14 @@ def _missing_key_failure(version: RelationVersion) -> Failure:
 def _columns(tuples: _DecodedTuples, emit: Mask) -> tuple[pa.Array, I64]:
     """The maps of the tuples to emit, and the number of known values in each."""
     layout, values = tuples.layout, tuples.values
-    known = values.kind[tuples.source] != UNCHANGED
-    if len(layout.versions) == 1 and known.all() and emit.all():
+    is_known = values.kind[tuples.source] != UNCHANGED
+    if len(layout.versions) == 1 and is_known.all() and emit.all():
         names = repeat(layout.names, len(emit))
         return build_maps(tuples.width, names, values.texts(tuples.source)), tuples.width
-    known &= np.repeat(emit, tuples.width)
-    running = np.concatenate(([0], np.cumsum(known)))
+    is_known &= np.repeat(emit, tuples.width)
+    running = np.concatenate(([0], np.cumsum(is_known)))
     counts = (running[tuples.slot + tuples.width] - running[tuples.slot])[emit]
-    chosen = np.flatnonzero(known)
+    chosen = np.flatnonzero(is_known)
     column = expand_ranges(layout.base[tuples.version], tuples.width)[chosen]
     names = pa.array(layout.names, pa.string()).take(pa.array(column))
     return build_maps(counts, names, values.texts(tuples.source[chosen])), counts

@@ -94,11 +94,11 @@ def _output_arrays(width: int, slot: I64, values: TupleValues) -> tuple[U8, I32,
 
 
 def _check_kinds(payloads: PayloadBuffer, kind: U8, bounds: I32) -> None:
-    known = _KNOWN[kind]
-    if known.all():
+    is_known = _KNOWN[kind]
+    if is_known.all():
         return
-    offset = int(bounds[~known][0, 0]) - 1
-    if kind[~known][0] == BINARY:
+    offset = int(bounds[~is_known][0, 0]) - 1
+    if kind[~is_known][0] == BINARY:
         fix = "Start replication without the option `binary`"
         raise payloads.protocol_error("values are sent in binary form", offset, fix)
     raise payloads.truncated_error(offset)

@@ -55,11 +55,11 @@ class LakeRelationRegistry:
     def describe(self, relation: Relation, *, again: bool = False) -> TableIdentity:
         """See `RelationRegistry`. Retries while the source can't be reached; raises Cancelled if the job is stopped."""
         now = self._read_table(relation.oid)
-        known = [t for t in self._catalog_sync.known.values() if _contains(t, relation.oid)]
-        info = describe_relation(self._source, relation, now, known, again=again)
+        registered = [t for t in self._catalog_sync.registered.values() if _contains(t, relation.oid)]
+        info = describe_relation(self._source, relation, now, registered, again=again)
         if not self._selects(info.table_name):
             self.unselected.add(info.table_id)
-        row = self._catalog_sync.known.get(info.table_id)
+        row = self._catalog_sync.registered.get(info.table_id)
         return replace(info, has_renamed_columns=bool(now and row and has_renamed_columns(relation, now, row)))
 
     def refresh(self) -> None:
@@ -95,7 +95,7 @@ class LakeRelationRegistry:
 
     def active_table_ids(self) -> frozenset[str]:
         """The table_ids of the active generations, as last read from the lake."""
-        return frozenset(row.table_id for row in self._catalog_sync.known.values() if row.state != ENDED)
+        return frozenset(row.table_id for row in self._catalog_sync.registered.values() if row.state != ENDED)
 
     def requeue_affected(self, changed: Mapping[TableIdentity, int]) -> None:
         """Queue new snapshots of the tables whose rows would lack an event that is about to be committed.
@@ -148,7 +148,7 @@ class LakeRelationRegistry:
     def _candidate_tables(self, changed: Mapping[TableIdentity, int]) -> dict[TableIdentity, list[SourceTable]]:
         """The other active generations of each changed table; its own generation too if its columns were renamed."""
         by_oid: dict[int, dict[str, SourceTable]] = {}
-        for row in self._catalog_sync.known.values():
+        for row in self._catalog_sync.registered.values():
             if row.state != ENDED:
                 for oid in (row.relation_id, *(partition.partition_id for partition in row.partitions)):
                     by_oid.setdefault(oid, {})[row.table_id] = row
@@ -184,35 +184,35 @@ def describe_relation(
     source: str,
     relation: Relation,
     now: CatalogTable | None,
-    known: Sequence[SourceTable],
+    registered: Sequence[SourceTable],
     *,
     again: bool = False,
 ) -> TableIdentity:
     """The table that a relation of the stream is, or is a partition of. Pure.
 
-    now: the table in the catalog; None: it was dropped. known: the registered generations that contain the relation.
+    now: the table in the catalog; None: it was dropped. registered: its generations in raw.source_tables.
     again: see `RelationRegistry`; not all server versions send a Relation message after a schema was renamed.
     """
-    root = now.oid if now else known[0].relation_id if known else relation.oid
+    root = now.oid if now else registered[0].relation_id if registered else relation.oid
     name = f"{relation.schema}.{relation.name}"
     if now and again:
         name = now.table_name
     elif root != relation.oid:
-        name = now.table_name if now else known[0].table_name
-    key = _key(relation, now, known)
+        name = now.table_name if now else registered[0].table_name
+    key = _key(relation, now, registered)
     generation = table_id(source, root, name, key, relation.identity)
     return TableIdentity(generation, name, relation.oid, root, key)
 
 
-def has_renamed_columns(relation: Relation, now: CatalogTable, known: SourceTable) -> bool:
+def has_renamed_columns(relation: Relation, now: CatalogTable, row: SourceTable) -> bool:
     """Whether columns of the stream's relation may have been renamed since, or renamed and renamed back. Pure.
 
     True if a column of the relation is neither in the catalog nor registered: it was renamed, or dropped between two
     polls. True if a column of the relation is not in the catalog while a registered column is missing from the
     relation. True if the columns are in another order than in the catalog, where columns added later come last.
     """
-    in_catalog, registered = now.column_names.get(relation.oid, ()), {column.name for column in known.columns}
-    if not registered.union(in_catalog, known.dropped or ()).issuperset(relation.column_names):
+    in_catalog, registered = now.column_names.get(relation.oid, ()), {column.name for column in row.columns}
+    if not registered.union(in_catalog, row.dropped or ()).issuperset(relation.column_names):
         return True
     expected = [name for name in in_catalog if name in registered]
     received = [name for name in relation.column_names if name in expected]
@@ -224,10 +224,10 @@ def _contains(table: SourceTable, oid: int) -> bool:
     return table.relation_id == oid or any(partition.partition_id == oid for partition in table.partitions)
 
 
-def _key(relation: Relation, now: CatalogTable | None, known: Sequence[SourceTable]) -> tuple[str, ...] | None:
+def _key(relation: Relation, now: CatalogTable | None, registered: Sequence[SourceTable]) -> tuple[str, ...] | None:
     """The key in key order, from the catalog or a registered generation, if it matches the relation's key."""
     candidates = [now.key_columns] if now and now.identity == relation.identity else []
-    candidates += [t.key_columns for t in known if t.replica_identity == relation.identity]
+    candidates += [t.key_columns for t in registered if t.replica_identity == relation.identity]
     if relation.identity == "f":
         names = set(relation.column_names)
         return next((key for key in candidates if key is None or set(key) <= names), None)

@@ -20,14 +20,14 @@ from ingest.sources.postgres.schema_tracking.resnapshot_rules import (
 _CATALOG_FIELDS = ("writer", "columns", "partitions", "attributes", "key_id", "published_id")
 
 
-def reconcile(states: Iterable[CatalogState], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+def reconcile(states: Iterable[CatalogState], registered: Mapping[str, SourceTable]) -> list[SourceTable]:
     """The rows to write to raw.source_tables so that it agrees with `states`, in their order.
 
-    known: all generations of the source, by table_id. Ended generations are not in the result: see `find_ended_tables`.
+    registered: all generations of the source, by table_id. Ended ones are not in the result: see `find_ended_tables`.
     """
     changes = []
     for state in states:
-        before = known.get(state.row.table_id)
+        before = registered.get(state.row.table_id)
         if not state.published:
             # An event that two publications send is counted twice in a table without a key, until a new snapshot.
             if state.published_twice and before is not None and before.state in (RUNNING, DONE):
@@ -40,7 +40,9 @@ def reconcile(states: Iterable[CatalogState], known: Mapping[str, SourceTable]) 
     return changes
 
 
-def find_ended_tables(present: Iterable[tuple[str, int, str]], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+def find_ended_tables(
+    present: Iterable[tuple[str, int, str]], registered: Mapping[str, SourceTable]
+) -> list[SourceTable]:
     """The generations that have ended: their table was dropped or renamed, or has another key.
 
     present: (table_id, oid, name) of all selected tables, eligible or not. A generation continues as long as its table
@@ -50,22 +52,22 @@ def find_ended_tables(present: Iterable[tuple[str, int, str]], known: Mapping[st
     for table_id, oid, name in present:
         ids.add(table_id)
         names[oid] = name
-    replaced = {row.relation_id for row in known.values() if row.table_id in ids and row.state != ENDED}
+    replaced = {row.relation_id for row in registered.values() if row.table_id in ids and row.state != ENDED}
     return [
         row
-        for row in known.values()
+        for row in registered.values()
         if row.state != ENDED
         and row.table_id not in ids
         and (names.get(row.relation_id) != row.table_name or row.relation_id in replaced)
     ]
 
 
-def find_reshaped_tables(states: Iterable[CatalogState], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+def find_reshaped_tables(states: Iterable[CatalogState], registered: Mapping[str, SourceTable]) -> list[SourceTable]:
     """The generations to be queued of tables that can't be read at present and whose columns have changed.
 
     Their events are still committed, so their rows are not consistent until a new snapshot can be taken.
     """
-    pairs = ((state, row) for state in states if state.published for row in known.values())
+    pairs = ((state, row) for state in states if state.published for row in registered.values())
     return [
         row.with_snapshot_queued(reason)
         for state, row in pairs
@@ -74,12 +76,12 @@ def find_reshaped_tables(states: Iterable[CatalogState], known: Mapping[str, Sou
     ]
 
 
-def mark_unlogged(table_ids: Iterable[str], known: Mapping[str, SourceTable]) -> list[SourceTable]:
+def mark_unlogged(table_ids: Iterable[str], registered: Mapping[str, SourceTable]) -> list[SourceTable]:
     """The rows to write for generations that are unlogged now, as a whole or in part.
 
     A complete one keeps its rows, and gets a new snapshot once all of it is logged; a running snapshot starts over.
     """
-    rows = [known[table_id] for table_id in table_ids if table_id in known]
+    rows = [registered[table_id] for table_id in table_ids if table_id in registered]
     running = [row.with_snapshot_queued(UNLOGGED_REASON) for row in rows if row.state == RUNNING]
     return running + [row.with_changes(unlogged=True) for row in rows if row.state == DONE and not row.unlogged]
 

@@ -38,7 +38,7 @@ class CatalogSync:
     """The catalog sync of one source, for all its writers. Not thread-safe: one instance per thread.
 
     Set by `sync_all`: tables, states: the eligible tables and their states, by table_id. ineligible: why the other
-    tables are not replicated, by oid. known: the rows of raw.source_tables, by table_id. published: what the
+    tables are not replicated, by oid. registered: the rows of raw.source_tables, by table_id. published: what the
     publications publish, by oid of table or partition. Reading it is slow with many tables, so `sync_table` does it
     only if `is_stale`.
     wait: see `table_assignment.locked`.
@@ -55,7 +55,7 @@ class CatalogSync:
         self.is_stale = True
         self.tables: dict[str, CatalogTable] = {}
         self.states: dict[str, CatalogState] = {}
-        self.known: dict[str, SourceTable] = {}
+        self.registered: dict[str, SourceTable] = {}
         self._lake = lake
         self._source = source
         self._connection = connection
@@ -78,7 +78,7 @@ class CatalogSync:
         self.states = {table_id: self._catalog_state(table) for table_id, table in self.tables.items()}
         self._report_ineligible(selected)
         self._record_unreadable(selected)
-        self.put(reconcile(self.states.values(), self.known))
+        self.put(reconcile(self.states.values(), self.registered))
         self._end_missing(connection, selected)
 
     def _publish_new(self, connection: Connection, usable: Sequence[CatalogTable], names: Mapping[int, str]) -> None:
@@ -89,8 +89,8 @@ class CatalogSync:
         published = publications.read(connection, names)
         # A registered table that is not published was removed from its publication by a person. One that has ended and
         # exists again, such as a detached partition, is new.
-        registered = {row.relation_id for row in self.known.values() if row.state != ENDED}
-        new = [t for t in usable if not publications.contains(published, t) and t.oid not in registered]
+        registered_oids = {row.relation_id for row in self.registered.values() if row.state != ENDED}
+        new = [t for t in usable if not publications.contains(published, t) and t.oid not in registered_oids]
         if new:
             table_assignment.publish_new_tables(connection, self._lake, self._source, new, self._wait)
 
@@ -103,12 +103,12 @@ class CatalogSync:
         if table.problem:
             return any(row.state == QUEUED for row in self._record_unreadable([table]))
         is_queued = False
-        while reconcile([self._catalog_state(table)], self.known):
-            # `known` may be outdated by other processes. Publications are read after it: a process that moves a table
-            # writes to the lake first.
+        while reconcile([self._catalog_state(table)], self.registered):
+            # `registered` may be outdated by other processes. Publications are read after it: a process that moves a
+            # table writes to the lake first.
             self.reload()
             self.published = publications.read(self._connection.get(), self._publication_names())
-            stored = self.put(reconcile([self._catalog_state(table)], self.known))
+            stored = self.put(reconcile([self._catalog_state(table)], self.registered))
             is_queued = is_queued or any(row.state == QUEUED for row in stored)
         return is_queued
 
@@ -128,14 +128,14 @@ class CatalogSync:
     def _record_unreadable(self, selected: Sequence[CatalogTable]) -> list[SourceTable]:
         """Write to the lake which tables that can't be read at present need a new snapshot later."""
         unreadable = [table for table in selected if table.problem]
-        rows = self.put(find_reshaped_tables(map(self._catalog_state, unreadable), self.known))
+        rows = self.put(find_reshaped_tables(map(self._catalog_state, unreadable), self.registered))
         unlogged_ids = (table.table_id(self._source.name) for table in unreadable if table.unlogged)
-        return rows + self.put(mark_unlogged(unlogged_ids, self.known))
+        return rows + self.put(mark_unlogged(unlogged_ids, self.registered))
 
     def reload(self) -> dict[str, SourceTable]:
-        """Read `known` from the lake again."""
-        self.known = self._lake.tables.read(self._source.name)
-        return self.known
+        """Read `registered` from the lake again."""
+        self.registered = self._lake.tables.read(self._source.name)
+        return self.registered
 
     def _publication_names(self) -> dict[int, str]:
         """The publications of all configured and all active writers, by writer."""
@@ -147,12 +147,12 @@ class CatalogSync:
         stored = self._lake.tables.upsert(self._source.name, rows)
         for row in stored:
             self._warn_about_columns(row)
-        self.known |= {row.table_id: row for row in stored}
+        self.registered |= {row.table_id: row for row in stored}
         return stored
 
     def _warn_about_columns(self, row: SourceTable) -> None:
         """Log which columns of the table's staging view, which users may edit, no longer fit."""
-        before = self.known.get(row.table_id) or self._find_latest(row.table_name)
+        before = self.registered.get(row.table_id) or self._find_latest(row.table_name)
         types = {column.name: column.type for column in row.columns}
         for column in before.columns if before else ():
             new_type = types.get(column.name)
@@ -168,8 +168,8 @@ class CatalogSync:
 
     def _find_latest(self, table_name: str) -> SourceTable | None:
         """The active generation with this name, or the one that ended last."""
-        named = [row for row in self.known.values() if row.table_name == table_name]
-        return max(named, key=lambda row: (row.ended_lsn is None, row.ended_lsn), default=None)
+        generations = [row for row in self.registered.values() if row.table_name == table_name]
+        return max(generations, key=lambda row: (row.ended_lsn is None, row.ended_lsn), default=None)
 
     def _catalog_state(self, table: CatalogTable) -> CatalogState:
         row = table.to_source_table(self._source.name)
@@ -193,7 +193,7 @@ class CatalogSync:
 
     def _end_missing(self, connection: Connection, selected: list[CatalogTable]) -> None:
         present = [(table.table_id(self._source.name), table.oid, table.table_name) for table in selected]
-        ended = find_ended_tables(present, self.known)
+        ended = find_ended_tables(present, self.registered)
         if not ended:
             return
         lsn = catalog_tables.emit_marker(connection)

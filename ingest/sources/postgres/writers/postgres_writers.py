@@ -229,10 +229,10 @@ def _queued_tables(
     """The `rev` (1: not registered yet), by table_id, of the tables that a slot created now can export: those that are
     published, as later changes of the others would not be in the stream.
     """
-    known = lake.tables.read(source.name)
+    registered = lake.tables.read(source.name)
     published = publications.read(connection, {w: source.publication_of(w) for w in range(1, source.writers + 1)})
     ids = [table.table_id(source.name) for table in tables if publications.covers(published, table)]
-    return {table_id: known[table_id].rev if table_id in known else 1 for table_id in ids}
+    return {table_id: registered[table_id].rev if table_id in registered else 1 for table_id in ids}
 
 
 def drop_removed_writers(connection: Connection, lake: Lake, source: PostgresSource) -> None:
@@ -280,6 +280,8 @@ def _log_unused_slots(
 
 
 def _log_positions(source: PostgresSource, positions: Mapping[int, Position]) -> None:
-    each = ", ".join(f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items()))
+    positions_text = ", ".join(
+        f"writer {writer} at {format_lsn(p.position)}" for writer, p in sorted(positions.items())
+    )
     lowest = min(position.position for position in positions.values())
-    _states.log_change(source.name, f"source {source.name}: {each}; committed up to {format_lsn(lowest)}")
+    _states.log_change(source.name, f"source {source.name}: {positions_text}; committed up to {format_lsn(lowest)}")
