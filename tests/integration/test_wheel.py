@@ -48,7 +48,7 @@ class Environment:
         done = subprocess.run(
             [self._folder / "bin/python", "-c", ENTRY_POINTS[command[0]], *command[1:]],
             cwd=folder,
-            env=self._variables,
+            env={**self._variables, "PWD": str(folder)},  # as a shell sets it: the lake is in the project
             capture_output=True,
             text=True,
             check=False,
