@@ -7,7 +7,7 @@ WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
 PYTEST := $(WITH_JAVA) $(BIN)/pytest
 # A process per core, each with its own Spark and servers: up to 6 GB.
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
-SQL := $(wildcard models macros tests/data_tests ingest/demo/models)
+SQL := $(wildcard models macros tests/data_tests examples/*/models)
 MONGODB_UNITS := change_decoder document_keys document_views documents elements
 PAGES := $(wildcard docs/*.md docs/*/*.md)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

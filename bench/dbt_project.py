@@ -1,21 +1,19 @@
-"""A source with one table: ingested by the real jobs, and modelled by a copy of the real dbt project with definitions
-of a benchmark.
+"""A source with one table: ingested by the real jobs, and modelled by a new dbt project with definitions of a
+benchmark.
 """
 
 import os
-import shutil
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from bench.environment import open_lake
 from ingest.config.sources_file import PostgresSource, Settings
+from ingest.new_project.new_project import NewProject
 from ingest.pipeline.ingest_jobs import Jobs
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
-ROOT = Path(__file__).parents[1]
-_SKELETON = ("dbt_project.yml", "macros", "profiles", "models/core", "models/raw", "tests/data_tests")
 COLUMNS = {"id": "bigint", "customer": "int", "status": "string", "amount": "decimal(12, 2)", "email": "string"}
 
 # dbt never closes its log file.
@@ -31,10 +29,7 @@ class BenchmarkProject:
         source = PostgresSource(name=table, dsn=SecretStr(dsn), tables=(f"public.{table}",))
         self.settings = Settings(sources={table: source})
         self.project_folder = Path(folder) / "project"
-        for part in _SKELETON:
-            copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
-            (self.project_folder / part).parent.mkdir(parents=True, exist_ok=True)
-            copy(ROOT / part, self.project_folder / part)
+        list(NewProject(self.project_folder, "postgres").write())
         casts = "".join(f",\n    cast(columns['{name}'] as {kind}) as {name}" for name, kind in COLUMNS.items())
         self.write_model(
             f"staging/stg_{table}",
@@ -55,8 +50,9 @@ class BenchmarkProject:
         meta = {"bucket_by": [bucket_by], "object_type": "item", "object_id": "id", "evaluation": "incremental"}
         self.write_model(
             f"buckets/{name}",
-            f"{{{{ config(meta={meta!r}) }}}}\n"
-            f"select _row_key, {', '.join(COLUMNS)} from {{{{ rows('stg_{self.name}') }}}} where {condition}\n",
+            f"{{{{ config(materialized='bucket', meta={meta!r}) }}}}\n"
+            f"select _row_key, {', '.join(COLUMNS)} from {{{{ tidemark.rows('stg_{self.name}') }}}}\n"
+            f"where {condition}\n",
         )
 
     def pipeline(self) -> Pipeline:

@@ -99,8 +99,8 @@ def _change(dsn: str, table: str, rows: int, changes: int, number: int) -> None:
 def _with_stock_merge(bench_project: BenchmarkProject, table: str) -> Project:
     """A copy of the project with the model `stock_merge`; its runs are separate."""
     folder = bench_project.project_folder.with_name("with_stock_merge")
-    shutil.copytree(bench_project.project_folder, folder)
-    (folder / "models/core/stock_merge.sql").write_text(_stock_merge(table))
+    shutil.copytree(bench_project.project_folder, folder, symlinks=True)
+    (folder / "models/stock_merge.sql").write_text(_stock_merge(table))
     return Project(folder=folder)
 
 
@@ -109,8 +109,8 @@ def _stock_merge(table: str) -> str:
     incremental, `merge` on the key, the newest change of each key.
     """
     return f"""{{{{ config(
-    materialized='incremental', incremental_strategy='merge', unique_key='row_key',
-    tblproperties={{'format-version': '3', 'write.merge.mode': 'merge-on-read'}},
+    materialized='incremental', incremental_strategy='merge', unique_key='row_key', file_format='iceberg',
+    schema='core', tblproperties={{'format-version': '3', 'write.merge.mode': 'merge-on-read'}},
 ) }}}}
 with changes as (
     select row_key, op, columns, commit_lsn, commit_index from {{{{ ref('events') }}}}

@@ -33,6 +33,7 @@ def codegen(
     """
     from ingest.codegen.view_trial import ViewTrial
     from ingest.commands.codegen import Codegen
+    from ingest.project.dbt_package import find_package
 
     settings = load(sources)
     if not Path("dbt_project.yml").is_file():
@@ -40,7 +41,9 @@ def codegen(
     if force and not tables:
         fix = "Name them, as in `tidemark codegen --force public.orders`; '*.*' is all"
         raise UsageError("no tables to overwrite", "--force", fix)
-    command = Codegen(ViewTrial(lambda: open_lake(target).spark).try_view, tables=tables, force=force)
+    command = Codegen(
+        ViewTrial(lambda: open_lake(target).spark, find_package(Path()) / "macros").try_view, tables=tables, force=force
+    )
     refused: list[str] = []
     failures: list[Failure] = []
     for source in [settings.source(name)] if name else settings.sources.values():

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import click
 
+from ingest.cli.apply_command import apply
 from ingest.cli.buckets_command import buckets
 from ingest.cli.check_command import check
 from ingest.cli.codegen_command import codegen
 from ingest.cli.demo_command import demo
+from ingest.cli.init_command import init
 from ingest.cli.log_files import LOG, log_to_file
 from ingest.cli.maintain_command import maintain
 from ingest.cli.ops_command import ops
@@ -35,7 +37,8 @@ from ingest.common.errors import TidemarkError, one_line, redact, text_of
 def main() -> None:
     """Entry point of the console command."""
     try:
-        log_to_file()
+        if sys.argv[1:2] != ["init"]:  # there is no project yet that the log could be in
+            log_to_file()
         _set_pwd()
         cli.main(standalone_mode=False)
     except TidemarkError as error:
@@ -58,11 +61,12 @@ def main() -> None:
 def cli() -> None:
     """Replicate databases into a lakehouse, and maintain slices of them that are defined in SQL.
 
-    Start with `tidemark demo`, or write sources.yml, then: `tidemark check`, `tidemark codegen`, `tidemark run`.
+    Start with `tidemark demo`, or `tidemark init shop`, then: `tidemark check`, `tidemark codegen`, `tidemark run`.
     """
 
 
 for _command in (
+    init,
     check,
     codegen,
     snapshot,
@@ -73,6 +77,7 @@ for _command in (
     status,
     verify,
     plan,
+    apply,
     prune,
     ops,
     tail,

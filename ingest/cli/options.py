@@ -24,7 +24,7 @@ SOURCE_NAMES = click.option(
 TARGET = click.option(
     "--target",
     metavar="NAME",
-    help="Output of profiles/profiles.yml: local, cluster. Default: TIDEMARK_TARGET, or local.",
+    help="Output of the profile in profiles.yml. Default: its own, in a new project TIDEMARK_TARGET, or local.",
 )
 SOURCES = click.option(
     "--sources",

@@ -1,19 +1,49 @@
 """`tidemark run`."""
 
 import logging
+import shlex
+from pathlib import Path
 
 import click
 
 from ingest.cli import options
 from ingest.cli.lake_session import open_lake
-from ingest.cli.stop_signals import call_on_stop_signal
+from ingest.cli.stop_signals import call_on_hangup, call_on_stop_signal
 from ingest.config.sources_file import load
+
+# The dbt commands that may follow a release.
+_THEN_COMMANDS = ("build", "run", "seed", "snapshot", "test")
 
 
 @click.command()
 @options.job_options
-def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None) -> None:
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="SELECTOR",
+    help="Also build these nodes of the project in each run, by dbt's selectors; may be repeated.",
+)
+@click.option(
+    "--then",
+    default="",
+    metavar="COMMAND",
+    help='A dbt command to run after each release, such as "build --select tag:hourly".',
+)
+@click.option("--reload", is_flag=True, help="For development: deploy the project whenever its files have changed.")
+def run(
+    sources: str,
+    target: str | None,
+    names: tuple[str, ...],
+    until_caught_up: bool,
+    timeout: float | None,
+    select: tuple[str, ...],
+    then: str,
+    reload: bool,
+) -> None:
     """Stream, snapshot and run dbt after each commit: everything in one process.
+
+    A run builds the definitions and what they read. The project's other models run by --select or --then, or by dbt
+    itself. The project stays as it was at the start until `tidemark apply`, or SIGHUP, deploys it as it is then.
 
     With --source the other sources may have separate processes; dbt models the committed data of all sources. A source
     that fails is retried while the others go on; exit code 1 if one is in a failed state at the end. A full disk, or a
@@ -21,6 +51,7 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
     """
     from ingest.pipeline.run_loop import DbtRun, Pipeline
     from ingest.project.dbt_project import Project
+    from ingest.project.running_processes import registered
 
     def log_run(dbt_run: DbtRun) -> None:
         log.info(
@@ -31,8 +62,16 @@ def run(sources: str, target: str | None, names: tuple[str, ...], until_caught_u
 
     log = logging.getLogger("tidemark")
     options.check_timeout(until_caught_up, timeout)
+    follower = shlex.split(then)
+    if follower and follower[0] not in _THEN_COMMANDS:
+        raise click.UsageError(f"--then takes one of dbt's commands {', '.join(_THEN_COMMANDS)}.")
     settings = load(sources).only(names)
-    pipeline = Pipeline(open_lake(target), settings, Project(target))
-    call_on_stop_signal(pipeline.stop, "after the commits and the run of the models in progress")
-    with pipeline.running(timeout):
-        pipeline.loop(log_run, until_caught_up)
+    with registered(Path()) as folder:
+        project = Project(target)
+        if not reload:
+            project.freeze(folder)
+        pipeline = Pipeline(open_lake(target), settings, project, reload=reload, select=select, then=follower)
+        call_on_stop_signal(pipeline.stop, "after the commits and the run of the models in progress")
+        call_on_hangup(pipeline.apply)
+        with pipeline.running(timeout):
+            pipeline.loop(log_run, until_caught_up)

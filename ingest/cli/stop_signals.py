@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a command after the work in progress."""
+"""SIGTERM and SIGINT end a command after the work in progress; SIGHUP deploys the project."""
 
 import logging
 import signal
@@ -33,3 +33,8 @@ def call_on_stop_signal(stop: Callable[[], None], when: str = "") -> None:
 
     signal.signal(signal.SIGTERM, start_stop)
     signal.signal(signal.SIGINT, start_stop)
+
+
+def call_on_hangup(deploy: Callable[[], None]) -> None:
+    """Calls `deploy` on SIGHUP, in a thread for the same reason."""
+    signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=deploy, name="deploying").start())

@@ -21,6 +21,8 @@ from ingest.lake.sql_literals import literal
 
 FOLDER = Path("models/staging")
 LINE = 120  # sqlfluff's max_line_length
+# The tag of the data tests of keys.
+KEY_TAG = "tidemark_key"
 CHECKPOINT = "The checkpoint of the run that last changed the row."
 
 
@@ -106,15 +108,24 @@ def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[P
         yield path, before, text
 
 
-def file_header(source: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The lines above a view's SQL: its table, and the rules that sqlfluff ignores. names: of its columns."""
+def file_header(source: str, model: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
+    """The lines above a view's SQL: its table, its dbt source, and the rules that sqlfluff ignores. names: of its
+    columns.
+    """
     # dbt parses a plain literal without Jinja and keeps backslashes as they are.
     name = literal(table_name)
     name += " ~ ''" if "\\" in name else ""
     return [
         f"{{{{ config(meta={{'source': {literal(source)}, 'table': {name}}}) }}}}",
         *_sqlfluff_exceptions(names, body),
+        "",
+        f"-- depends_on: {{{{ source({literal(source)}, {literal(_source_table(source, model))}) }}}}",
     ]
+
+
+def _source_table(source: str, model: str) -> str:
+    """The name of a view's table in its dbt source: that of the view, without the source's."""
+    return model.removeprefix(f"stg_{source}__")
 
 
 def _sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
@@ -130,21 +141,60 @@ def _sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]
     return [f"-- noqa: disable={rules}"] if rules else []
 
 
-def model_yml(model: str, about: str, columns: Mapping[str, str]) -> str:
-    """The yml of a view. columns: their descriptions."""
-    described = {
-        "name": model,
-        "description": escape_jinja(about),
-        "columns": [{"name": name, "description": text} for name, text in columns.items()],
+@dataclass(frozen=True)
+class Description:
+    """What the yml of a view says of a table. source, table_name: as in sources.yml. about: the view. comment: that of
+    the source. columns: of the view, with their descriptions. own_columns: those of them that the source has. key: the
+    column that identifies a row.
+    """
+
+    source: str
+    table_name: str
+    about: str
+    columns: Mapping[str, str]
+    own_columns: Sequence[str]
+    key: str | None = "_row_key"
+    comment: str = ""
+
+
+def model_yml(model: str, table: Description) -> str:
+    """The yml of a view: its table as a dbt source, and the model."""
+    described = [{"name": name, "description": text} for name, text in table.columns.items()]
+    content = {
+        "version": 2,
+        "sources": [{"name": table.source, "schema": "raw", "tables": [_source_yml(model, table)]}],
+        "models": [
+            {
+                "name": model,
+                "description": escape_jinja(" ".join(filter(None, [table.comment, table.about]))),
+                "columns": [
+                    {**column, "data_tests": _KEY_TESTS} if column["name"] == table.key else column
+                    for column in described
+                ],
+            }
+        ],
     }
-    content = yaml.dump(
-        {"version": 2, "models": [described]},
-        Dumper=_Indented,
-        sort_keys=False,
-        allow_unicode=True,
-        width=LINE,
-    )
-    return content.replace("\nmodels:", "\n\nmodels:", 1)
+    text = yaml.dump(content, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=LINE)
+    return re.sub(r"\n(sources|models):", r"\n\n\1:", text)
+
+
+# A run loop does not repeat them: the models keep keys unique, and each test reads all rows.
+_KEY_TESTS = [{name: {"config": {"tags": [KEY_TAG]}}} for name in ("unique", "not_null")]
+# A stream that runs stores its position every few seconds, whether or not a table changes.
+_FRESHNESS = {"warn_after": {"count": 5, "period": "minute"}, "error_after": {"count": 1, "period": "hour"}}
+
+
+def _source_yml(model: str, table: Description) -> dict[str, Any]:
+    """A table as a dbt source: its events are rows of raw.wal_events."""
+    about = f"`{table.table_name}` of source `{table.source}`; its events are rows of `raw.wal_events`."
+    loaded_at = f"select max(updated_at) from raw.stream_positions where source = {literal(table.source)}"
+    return {
+        "name": _source_table(table.source, model),
+        "identifier": "wal_events",
+        "description": escape_jinja(" ".join(filter(None, [table.comment, about]))),
+        "config": {"loaded_at_query": loaded_at, "freshness": _FRESHNESS},
+        "columns": [{"name": name, "description": table.columns[name]} for name in table.own_columns],
+    }
 
 
 class _Indented(yaml.SafeDumper):
@@ -152,3 +202,6 @@ class _Indented(yaml.SafeDumper):
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:  # noqa: ARG002
         return super().increase_indent(flow, indentless=False)
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True

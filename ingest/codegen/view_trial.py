@@ -1,4 +1,4 @@
-"""Tests a generated view on Spark: renders it with the project's macros and analyses it over an empty `row_state`."""
+"""Tests a generated view on Spark: renders it with the package's macros and analyses it over an empty `row_state`."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from ingest.common.errors import first_message_line, one_line
 from ingest.lake.spark_session import raise_if_java_exited
+from ingest.project.dbt_package import ROOT
 
-MACROS = Path("macros")
 # The macros that generated views call.
 _FILES = ("casts/*.sql", "sql_helpers/literal.sql")
 _ROWS, _VIEW = "tidemark_trial_rows", "tidemark_trial_view"
@@ -26,10 +26,10 @@ _ROW_STATE = (
 class ViewTrial:
     """One Spark for all views, started by the first of them.
 
-    spark: starts it. macros: the folder of the project's.
+    spark: starts it. macros: the folder of the dbt package's.
     """
 
-    def __init__(self, spark: Callable[[], SparkSession], macros: Path = MACROS) -> None:
+    def __init__(self, spark: Callable[[], SparkSession], macros: Path = ROOT / "macros") -> None:
         self._start, self._macros = spark, macros
         self._spark: SparkSession | None = None
         self._tidemark: Macros | None = None
@@ -54,7 +54,9 @@ class ViewTrial:
         if self._tidemark is None:
             self._tidemark = Macros(file for pattern in _FILES for file in sorted(self._macros.glob(pattern)))
         template = _jinja().from_string(text)
-        return template.render(tidemark=self._tidemark, config=lambda **_: "", ref=lambda _: _ROWS)
+        return template.render(
+            tidemark=self._tidemark, config=lambda **_: "", ref=lambda *_: _ROWS, source=lambda *_: _ROWS
+        )
 
 
 class Macros:

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from ingest.commands.op_log import make_bucket_name
 from ingest.common.errors import Failure, UsageError
+from ingest.lake.model_tables import read_definition_tables
 from ingest.lake.sql_literals import literal
 from ingest.project.dbt_project import Project
 
@@ -59,8 +60,8 @@ def _query_lookup(spark: SparkSession, lookup: str, request: Mapping[str, str]) 
     Raises Failure if the published lookup has other parameters than the project's, or if the buckets that it grants
     are now bucketed by other columns.
     """
-    table = f"buckets.`{lookup}`"
-    if not spark.catalog.tableExists(table):
+    table = read_definition_tables(spark).get(lookup, "")
+    if not table or not spark.catalog.tableExists(table):
         return []
     rows = spark.sql(f"SELECT columns FROM core.model_watermarks WHERE model = {literal(lookup)}").collect()
     for row in rows:

@@ -6,7 +6,6 @@ each definition.
 """
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -25,7 +24,9 @@ from ingest.common.errors import Failure, TidemarkError, first_message_line, one
 from ingest.common.findings import Finding
 from ingest.config.sources_file import Settings
 from ingest.lake import catalog_capabilities, spark_session
-from ingest.project.dbt_project import DEFINITIONS, QUIET_OPTIONS
+from ingest.project.dbt_package import check_version
+from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options
+from ingest.project.run_selection import DEFINITIONS
 from ingest.sources import source_kinds
 
 
@@ -50,11 +51,10 @@ def check_project(
 
     needed: receives the tables that definitions read, as `<source>.<table>`.
     """
-    profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
-    options = ["--project-dir", str(folder), "--profiles-dir", profiles]
-    options += ["--target", target] if target else []
+    options = dbt_options(target, folder)
     try:
-        has_lake = spark_session.has_lake(spark_session.read_settings(target, profiles))
+        check_version(Path(folder))
+        has_lake = spark_session.has_lake(spark_session.read_settings(target, folder))
     except TidemarkError as error:
         return [findings.finding_from_error(error)]
     errors = _ErrorCollector()
@@ -66,7 +66,7 @@ def check_project(
     of_catalog = [_CATALOG_NOT_TRIED]
     if has_lake:
         try:
-            session = spark_session.open_session(target, profiles)
+            session = spark_session.open_session(target, folder)
             published = _read_published_tables(session)
         except TidemarkError as error:
             return [findings.finding_from_error(error)]
@@ -84,7 +84,7 @@ def check_project(
 _CATALOG_NOT_TRIED = Finding(
     "ok",
     "the catalog's file does not exist yet; the first job creates it, and checks namespaces and views",
-    "profiles/profiles.yml",
+    "profiles.yml",
 )
 
 

@@ -8,6 +8,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import Failure, UsageError
+from ingest.lake.model_tables import read_definition_tables
 from ingest.lake.sorted_rows import iter_sorted
 from ingest.lake.sql_literals import literal
 
@@ -43,12 +44,12 @@ def read_ops(spark: SparkSession, definition: str, bucket: str, after: int) -> I
 
     Raises UsageError if there is no such definition, Failure if `after` is past the end of its log.
     """
-    table = f"buckets.`{definition}__ops`"
+    table = _log_table(spark, definition)
     try:
         head = spark.sql(f"SELECT coalesce(max(op_id), 0) AS op_id FROM {table}").collect()[0].op_id
     except AnalysisException:
         raise UsageError(
-            f"no op log of a definition {definition!r}", "schema buckets", "`tidemark plan` lists the definitions"
+            f"no op log of a definition {definition!r}", "the lake", "`tidemark plan` lists the definitions"
         ) from None
     if after and not _last_dropped_op(spark, definition) < after <= head:
         raise Failure(
@@ -71,5 +72,10 @@ def _last_dropped_op(spark: SparkSession, definition: str) -> int:
 
 def is_known(spark: SparkSession, definition: str, bucket: str) -> bool:
     """Whether an op of `bucket` was ever logged."""
-    query = f"SELECT 1 FROM buckets.`{definition}__ops` WHERE bucket = {literal(bucket)} LIMIT 1"
+    query = f"SELECT 1 FROM {_log_table(spark, definition)} WHERE bucket = {literal(bucket)} LIMIT 1"
     return bool(spark.sql(query).collect())
+
+
+def _log_table(spark: SparkSession, definition: str) -> str:
+    schema = read_definition_tables(spark).get(definition, "buckets").partition(".")[0]
+    return f"{schema}.`{definition}__ops`"

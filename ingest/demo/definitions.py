@@ -1,6 +1,6 @@
 """The expected rows of the demo's bucket definitions, as SQL on the source.
 
-Written by hand for Postgres, independently of models/buckets, so that the two can be compared.
+Written by hand for Postgres, independently of examples/flights, so that the two can be compared.
 """
 
 from dataclasses import dataclass, replace

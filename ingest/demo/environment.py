@@ -1,4 +1,4 @@
-"""The demo's environment: a Postgres, a MongoDB, a copy of the dbt project, and a lake that is emptied first.
+"""The demo's environment: a Postgres, a MongoDB, a copy of examples/flights, and a lake that is emptied first.
 
 A lake is emptied only if a demo created it, and if it contains only the demo's sources.
 """
@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from ingest.common.errors import UsageError
 from ingest.demo import data, weather
 from ingest.devservers.embedded_servers import MongoServer, PostgresServer
+from ingest.project.dbt_package import COPY, ROOT, install_package
 
 TARGET = "local"
 _MARKER = ".made-by-tidemark-demo"
-_PARTS = ("dbt_project.yml", "profiles", "models/raw", "models/core", "macros", "tests/data_tests")
-# The demo's views and definitions. They replace the user's.
-MODELS = Path(__file__).parent / "models"
+# The demo's dbt project.
+EXAMPLE = ROOT / "examples" / "flights"
 # Every demo creates the databases again, so they need not survive a crash.
 _SETTINGS = {"fsync": "off", "full_page_writes": "off"}
 # The demo is too short for the JVM's optimizing compiler to pay off.
@@ -48,7 +48,7 @@ def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Envir
     folder.mkdir(parents=True, exist_ok=True)
     with _exclusive_lock(folder):
         wipe_lake(lake)
-        project = _copy_project(folder / "project")
+        project = _copy_example(folder / "project")
         with (
             PostgresServer(folder / "postgres", settings=_SETTINGS) as server,
             MongoServer(folder / "mongodb") as mongodb,
@@ -86,18 +86,10 @@ def read_sources(lake: Path) -> set[str]:
     return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
 
 
-def _copy_project(copy: Path) -> Path:
-    """Copies the dbt project in the current folder, with the demo's models in place of its views and definitions."""
-    parts = [Path(part) for part in _PARTS]
-    for part in parts:
-        if not part.exists():
-            raise UsageError("there is no dbt project of Tidemark here", str(part), "Start in the project's folder")
+def _copy_example(copy: Path) -> Path:
+    """Copies the example, with the dbt package, so that the demo can edit a definition."""
     shutil.rmtree(copy, ignore_errors=True)
-    for part in parts:
-        if part.is_dir():
-            shutil.copytree(part, copy / part)
-        else:
-            copy.mkdir(parents=True, exist_ok=True)
-            shutil.copy(part, copy / part)
-    shutil.copytree(MODELS, copy / "models", dirs_exist_ok=True)
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("dbt_packages", "logs", "target"))
+    install_package(copy)
+    (copy / "packages.yml").write_text(f"packages:\n  - local: {COPY}\n")
     return copy

@@ -34,11 +34,11 @@ _SHOWN = 'airport_weather["JFK"]'
 
 
 _HINTS = """
-The lake stays in {lake}. To look at it, in `make shell`:
+The lake stays in {lake}, the dbt project in {copy}. To look at them:
+  cd {copy}; export TIDEMARK_LAKE={lake}
   tidemark ops airport_weather JFK
   dbt show --inline "select * from buckets.airport_weather"
-  dbt docs generate --project-dir {copy}
-The demo's dbt project, with the definitions, is {copy}."""
+  dbt docs generate"""
 
 
 def run_demo(seconds: float, rate: int) -> None:
@@ -72,7 +72,7 @@ class _Scenario:
         with ThreadPoolExecutor(2) as pool:
             frames = pool.submit(data.load_frames)
             project = pool.submit(Project, TARGET, self.environment.project)
-            self.spark = open_session(TARGET)
+            self.spark = open_session(TARGET, self.environment.project)
             lake = Lake(self.spark)
             data.create_database(self.environment.server.dsn())
             rows = data.load_tables(self.dsn, frames.result())
@@ -156,7 +156,7 @@ class _Scenario:
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
         before, ops = read_main_snapshots(self.spark, tables), count_ops(self.spark, EDITED)
         began = time.time()
-        outcomes = Project(TARGET, self.environment.project).invoke("build", "--exclude", "resource_type:unit_test")
+        outcomes = Project(TARGET, self.environment.project).build(deployed=False)
         self.console.print_run(DbtRun(began, time.time(), tuple(outcomes)))
         after = read_main_snapshots(self.spark, tables)
         self.report.ops = count_ops(self.spark, EDITED) - ops

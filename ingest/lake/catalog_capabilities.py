@@ -140,13 +140,13 @@ _VIEWS = _Capability(
     "create and replace views",
     "The staging views are views of the catalog",
     _Scratch.create_views,
-    "Set Iceberg's spark.sql.extensions, and for JDBC jdbc.schema-version: V1, as in profiles/profiles.yml",
+    "Set Iceberg's spark.sql.extensions, and for JDBC jdbc.schema-version: V1, as `tidemark init` writes it",
 )
 _TABLES = _Capability(
     f"create tables of format version {_FORMAT_VERSION}",
     "All tables have this version",
     _Scratch.create_table,
-    "Use the Iceberg runtime of profiles/profiles.yml or a newer one, and no setting that overrides the version",
+    "Use the Iceberg runtime that `tidemark init` names or a newer one, and no setting that overrides the version",
 )
 _TABLE_CAPABILITIES = (
     _Capability("update and delete rows", "Current rows are maintained this way", _Scratch.change_rows),
@@ -161,7 +161,7 @@ _TABLE_CAPABILITIES = (
         "write to branches and fast-forward a table to one",
         "A run is published this way",
         _Scratch.publish_branch,
-        "Set Iceberg's spark.sql.extensions, as in profiles/profiles.yml",
+        "Set Iceberg's spark.sql.extensions, as `tidemark init` writes it",
     ),
     _Capability(
         "compact tables and expire snapshots", "`tidemark run` and `tidemark maintain` do this", _Scratch.maintain_table

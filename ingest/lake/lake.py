@@ -14,6 +14,7 @@ from ingest.common.errors import Failure
 from ingest.lake import raw_schema
 from ingest.lake.chunk_table import ChunkTable
 from ingest.lake.iceberg_commit import Committer, retry_on_conflict, table_folder
+from ingest.lake.model_tables import list_definition_tables
 from ingest.lake.parquet_files import DataFile, Folder, write_file
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
 from ingest.lake.sql_literals import literal
@@ -28,8 +29,8 @@ HOUSEKEEPING_POSITIONS = 20
 RAW_SNAPSHOT_RETENTION_SECONDS = 600
 # A younger folder may belong to a commit that has not written its first file yet.
 EMPTY_FOLDER_SECONDS = 3600
-# Schemas with Tidemark's tables; staging has only views.
-SCHEMAS = ("raw", "core", "buckets")
+# Schemas with Tidemark's tables, without those of definitions.
+SCHEMAS = ("raw", "core")
 
 
 class Lake:
@@ -256,19 +257,12 @@ class Lake:
             self.committer.expire_snapshots(table, older_than)
 
     def expire_snapshots(self, seconds: float, keep: int = 20) -> dict[str, int]:
-        """Expires the Iceberg snapshots of all tables, including the models', that are older than `seconds`, except the
-        newest `keep` of each table and those of branches. Deletes their unshared files. Returns the number by table; a
-        table that is dropped in the meantime is skipped.
+        """Expires the Iceberg snapshots of Tidemark's tables, including the models', that are older than `seconds`,
+        except the newest `keep` of each table and those of branches. Deletes their unshared files. Returns the number
+        by table; a table that is dropped in the meantime is skipped.
         """
         older_than = int((time.time() - seconds) * 1000)
-        schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
-        tables = [
-            f"{schema}.`{row.tableName}`"
-            for schema in SCHEMAS
-            if schema in schemas
-            for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
-            if not row.isTemporary
-        ]
+        tables = self._list_tables()
         expired: dict[str, int] = {}
         for table in tables:
             try:
@@ -277,6 +271,18 @@ class Lake:
                 if self.spark.catalog.tableExists(table):
                     raise
         return {table: count for table, count in expired.items() if count}
+
+    def _list_tables(self) -> list[str]:
+        """Tidemark's tables: those of its schemas, and the rows and the log of each definition."""
+        schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
+        tables = [
+            f"{schema}.{row.tableName}"
+            for schema in SCHEMAS
+            if schema in schemas
+            for row in self.spark.sql(f"SHOW TABLES IN {schema}").collect()
+            if not row.isTemporary
+        ]
+        return tables + [each for table in list_definition_tables(self.spark) for each in (table, f"{table}__ops")]
 
     def _delete_superseded(self, position: Position) -> None:
         """Deletes the positions that `position` supersedes: whole files, so only metadata changes."""

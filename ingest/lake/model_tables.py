@@ -25,6 +25,36 @@ def read_release(spark: SparkSession) -> dict[str, Any] | None:
     return {"release_id": newest_release.release_id, "published_at": published_at, "age_seconds": age}
 
 
+def read_definition_tables(spark: SparkSession) -> dict[str, str]:
+    """By definition that was ever published: its table, as `schema.name`; its log has `__ops` after the name."""
+    if not spark.catalog.tableExists("core.releases"):
+        return {}
+    rows = spark.sql(
+        "SELECT model, max_by(`table`, release_id) AS rows_table FROM core.releases "
+        "WHERE `table` NOT LIKE 'core.%' AND `table` NOT LIKE '%\\_\\_ops' GROUP BY model"
+    ).collect()
+    return {row.model: row.rows_table for row in rows}
+
+
+def list_op_logs(spark: SparkSession) -> dict[str, bool]:
+    """By the table of a definition's rows, published or not, as `schema.name`: whether it exists beside its op log.
+
+    Looked for in `buckets`, and in the schemas of published definitions.
+    """
+    found = {}
+    for schema in sorted({"buckets", *(each.partition(".")[0] for each in read_definition_tables(spark).values())}):
+        if spark.catalog.databaseExists(schema):
+            names = {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}").collect() if not row.isTemporary}
+            of_logs = sorted(name.removesuffix("__ops") for name in names if name.endswith("__ops"))
+            found |= {f"{schema}.{name}": name in names for name in of_logs}
+    return found
+
+
+def list_definition_tables(spark: SparkSession) -> list[str]:
+    """The tables with the rows of definitions, published or not, as `schema.name`: those with an op log beside them."""
+    return [table for table, exists in list_op_logs(spark).items() if exists]
+
+
 def read_evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
     """By definition: the last recorded evaluation, as kind, why, put, removed, at."""
     if not spark.catalog.tableExists("core.releases"):

@@ -1,6 +1,6 @@
 """The Spark session of the ingest jobs, from the same profile that dbt uses.
 
-`open_session` starts Spark (or connects to it) with the settings of a target in `profiles/profiles.yml` and
+`open_session` starts Spark (or connects to it) with the settings of a target in `profiles.yml` and
 returns a separate session: dbt's settings of the process's global session, such as the branch that a run writes
 to, do not affect the jobs' commits. The JVM's output goes to `logs/spark.log`.
 """
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
@@ -28,9 +27,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import Failure, UsageError
-from ingest.config.yaml_file import syntax_error
+from ingest.config.dbt_profile import get_mapping, read_profile
 
-PROFILE = "tidemark"
 LOG = Path("logs/spark.log")
 
 # The branch of a run is for dbt only: the jobs commit to main.
@@ -62,32 +60,22 @@ class _Java:
 _started: list[_Java] = []
 
 
-def read_settings(target: str | None = None, profiles_dir: Path | str | None = None) -> dict[str, str]:
+def read_settings(target: str | None = None, folder: Path | str = ".") -> dict[str, str]:
     """The Spark settings of `target` (default: the profile's), without those for dbt's runs only.
 
-    profiles_dir: default `DBT_PROFILES_DIR`, else `profiles`. Raises UsageError.
+    folder: of the dbt project. Raises UsageError.
     """
-    path = Path(profiles_dir or os.environ.get("DBT_PROFILES_DIR", "profiles")) / "profiles.yml"
-    try:
-        profile = _get_mapping(yaml.safe_load(path.read_text()), PROFILE, path)
-    except FileNotFoundError:
-        raise UsageError("no profile", str(path), "Start Tidemark in the project's folder") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(
-            "can't read the profile", f"{path} ({type(error).__name__})", "profiles.yml must be UTF-8 text"
-        ) from None
-    except yaml.YAMLError as error:
-        raise syntax_error(path, error) from None
-    outputs = _get_mapping(profile, "outputs", path)
-    name = target or _render(profile.get("target", ""), path)
+    profile = read_profile(folder)
+    path, outputs = profile.path, get_mapping(profile.content, "outputs", profile.path)
+    name = target or _render(profile.content.get("target", "default"), path)
     if name not in outputs:
         raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(map(str, outputs))}")
-    output = _get_mapping(outputs, name, path)
+    output = get_mapping(outputs, name, path)
     if output.get("method") != "session":
         raise UsageError(
             f"target {name!r} has no Spark session", str(path), "The jobs need an output with `method: session`"
         )
-    parameters = _get_mapping(output, "server_side_parameters", path)
+    parameters = get_mapping(output, "server_side_parameters", path)
     settings = {key: str(_render(value, path)) for key, value in parameters.items()}
     return {key: value for key, value in settings.items() if key not in _DBT_ONLY}
 
@@ -98,31 +86,22 @@ def has_lake(settings: Mapping[str, str]) -> bool:
     return all(file.exists() for file in files if file)
 
 
-def lake_location(target: str | None = None, profiles_dir: Path | str | None = None) -> str:
+def lake_location(target: str | None = None, folder: Path | str = ".") -> str:
     """The folder or address of the lake's files, by the settings of `target`, for messages."""
     try:
-        settings = read_settings(target, profiles_dir)
+        settings = read_settings(target, folder)
     except UsageError:
         return "the lake"  # another kind of connection, or an invalid profile, which dbt reports
     catalog = settings.get("spark.sql.defaultCatalog")
     return settings.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
 
 
-def _get_mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
-    mapping = within.get(name) if isinstance(within, dict) else None
-    if not isinstance(mapping, dict):
-        raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "profiles/profiles.yml shows one")
-    return mapping
-
-
-def open_session(
-    target: str | None = None, profiles_dir: Path | str | None = None, log: Path | str = LOG
-) -> SparkSession:
-    """A new session on the Spark of `target`; all calls share one Spark.
+def open_session(target: str | None = None, folder: Path | str = ".", log: Path | str = LOG) -> SparkSession:
+    """A new session on the Spark of `target`; all calls share one Spark. folder: of the dbt project.
 
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
     """
-    settings = read_settings(target, profiles_dir)
+    settings = read_settings(target, folder)
     # Every error is raised as an exception too. A second copy with the JVM's stack would hide other log lines.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from ingest.common.errors import Failure
 from ingest.config.sources_file import Source
 from ingest.lake import Lake
-from ingest.lake.model_tables import CORE
+from ingest.lake.model_tables import CORE, list_definition_tables
 from ingest.lake.raw_schema import EVENTS
 from ingest.lake.sql_literals import literal
 from ingest.positions.position import current_epochs
@@ -193,10 +193,7 @@ class _StagedRuns:
     def _tables(self) -> list[str]:
         """The tables that runs stage, in the order of a run."""
         tables = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
-        if self.spark.catalog.databaseExists("buckets"):
-            names = {row["tableName"] for row in self.spark.sql("SHOW TABLES IN buckets").collect()}
-            tables += [f"buckets.{name}" for name in sorted(names) if f"{name}__ops" in names]
-        return tables
+        return tables + list_definition_tables(self.spark)
 
     def _branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
         """By branch of a run and table: the Iceberg snapshot."""

@@ -1,18 +1,19 @@
 """The run loop: streams and snapshots in threads, and dbt in this process on what they commit.
 
 dbt runs one after another; each models what was committed during the run before it. The parsed project, Spark and
-its compiled code stay in memory between runs. If the project's files have changed, it is parsed again before a run.
+its compiled code stay in memory between runs. The runs keep the project that they were started with until it is
+deployed (`apply`); with `reload` they take it again whenever its files have changed.
 """
 
 import logging
-import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from ingest.common.errors import Failure, Unavailable
+from ingest.common.errors import Failure, TidemarkError, Unavailable
 from ingest.common.log_repeats import Repeats
 from ingest.config.sources_file import Settings
 from ingest.lake import Lake
@@ -24,15 +25,6 @@ from ingest.sources import source_kinds
 from ingest.stream.open_batch import Batch
 
 _log = logging.getLogger(__name__)
-
-# Later runs skip views, seeds and dbt's artifacts, which the first run has written. Unit tests check the code, not the
-# data. Data tests that read a view are not skipped with it.
-_EXCLUDED = ("config.materialized:view", "resource_type:seed", "resource_type:unit_test")
-_LATER_RUNS = ("--no-write-json", "--indirect-selection", "empty", "--exclude", *_EXCLUDED)
-_FIRST_RUN = ("--exclude", "resource_type:unit_test")
-
-# The end of the message of a definition that was evaluated.
-_OPS = re.compile(r", PUT \d+, REMOVE \d+$")
 
 # Seconds after which a failed run is repeated without new commits: the first pause, doubled each time, and the longest.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
@@ -61,19 +53,44 @@ class DbtRun:
     @property
     def changes(self) -> list[str]:
         """For each evaluated definition: why, and how many ops of each kind it wrote."""
-        return [f"{outcome.name}: {outcome.message}" for outcome in self.outcomes if _OPS.search(outcome.message)]
+        evaluated = [(outcome.name, outcome.report.get("evaluation")) for outcome in self.outcomes]
+        return [f"{name}: {_describe(evaluation)}" for name, evaluation in evaluated if evaluation]
+
+    @property
+    def has_published(self) -> bool:
+        """Whether the run has published rows of a model."""
+        return any(outcome.report.get("staged") for outcome in self.outcomes)
+
+
+def _describe(evaluation: Mapping[str, Any]) -> str:
+    rows = f"{evaluation['rows']:,} rows evaluated, " if evaluation.get("rows") is not None else ""
+    return f"{evaluation['why']}, {rows}PUT {evaluation['put']:,}, REMOVE {evaluation['removed']:,}"
 
 
 class Pipeline:
     """Everything in one process: `running()` starts the jobs; `model` runs dbt once, `loop` until `stop`."""
 
-    def __init__(self, lake: Lake, settings: Settings, project: Project) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        settings: Settings,
+        project: Project,
+        *,
+        reload: bool = False,
+        select: Sequence[str] = (),
+        then: Sequence[str] = (),
+    ) -> None:
+        """reload: take the project again whenever its files have changed. select: dbt's selectors of other nodes to
+        build in each run. then: a dbt command with its arguments, which runs after each release.
+        """
         self._project = project
+        self._reloads, self._select, self._then = reload, select, then
+        self._apply_requested = threading.Event()
         self._settings = settings
         self._lake = lake
         self._runs = 0
         self._is_deployed = False
-        self._repeats, self._maintenance_repeats = Repeats(_log), Repeats(_log)
+        self._repeats, self._maintenance_repeats, self._then_repeats = Repeats(_log), Repeats(_log), Repeats(_log)
         self._failed_runs = 0
         self._retry_at = 0.0
         self._has_news = threading.Event()
@@ -95,6 +112,11 @@ class Pipeline:
         """End the jobs after the commits in progress, and `loop` after the run in progress."""
         self.jobs.request_stop()
 
+    def apply(self) -> None:
+        """Deploy the project as it is now with the next run, which begins at once."""
+        self._apply_requested.set()
+        self._has_news.set()
+
     def model(self) -> DbtRun:
         """Runs dbt on what is committed so far."""
         self._runs += 1
@@ -110,13 +132,37 @@ class Pipeline:
 
     @retry_on_concurrent_publish
     def _run_dbt(self) -> list[NodeResult]:
-        project = self._project.reparse_if_changed()
-        if project is not self._project:
-            _log.info("the dbt project has changed; parsing it again")
-            self._project, self._is_deployed = project, False
-        outcomes = project.invoke("build", *(_LATER_RUNS if self._is_deployed else _FIRST_RUN))
+        self._take_project()
+        outcomes = self._project.build(deployed=self._is_deployed, others=self._select)
         self._is_deployed = True
         return outcomes
+
+    def _take_project(self) -> None:
+        """Parses the project again if it is to be deployed. With `reload`, raises Failure if it can't be parsed."""
+        project = self._project
+        if self._reloads:
+            project = self._project.reparse_if_changed()
+        elif self._apply_requested.is_set():
+            self._apply_requested.clear()
+            try:
+                project = self._project.parse_again()
+            except TidemarkError as error:
+                _log.error("the project is not deployed, the last one stays: %s", error)
+        if project is not self._project:
+            _log.info("the dbt project is deployed as it is now")
+            self._project, self._is_deployed = project, False
+
+    def _run_then(self, run: DbtRun) -> Failure | None:
+        """Runs the dbt command that follows a release; returns its failure. The next release runs it again."""
+        if not (self._then and run.has_published):
+            return None
+        try:
+            self._project.invoke(*self._then)
+        except Failure as error:
+            self._then_repeats.occurred(str(error), logging.ERROR)
+            return error
+        self._then_repeats.over(f"`dbt {self._then[0]}` after a release works again")
+        return None
 
     def maintain(self) -> None:
         """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
@@ -170,13 +216,16 @@ class Pipeline:
         return self._failed_runs > 0 and time.monotonic() >= self._retry_at
 
     def _try_run_models(self, on_run: Callable[[DbtRun], None]) -> Failure | None:
-        """Runs dbt; returns the failure of the run. A failed definition does not delay others, commits or maintenance.
+        """Runs dbt; returns the failure of the run, or of the command that follows it.
 
-        A later run evaluates it again.
+        A failed definition does not delay others, commits or maintenance. A later run evaluates it again.
         """
         failure: Failure | None = None
+        failure_of_then: Failure | None = None
         try:
-            on_run(self.model())
+            run = self.model()
+            on_run(run)
+            failure_of_then = self._run_then(run)
         except Failure as error:
             failure = error
         except Exception as error:
@@ -189,7 +238,7 @@ class Pipeline:
             self._on_failed_run(failure)
         if self._runs % MAINTENANCE_RUNS == 0:
             self.maintain()
-        return failure
+        return failure or failure_of_then
 
     def _on_failed_run(self, failure: Failure) -> None:
         self._failed_runs += 1

@@ -5,9 +5,9 @@ A failure has one line for each failed node; the command's log file has dbt's co
 
 import json
 import logging
-import os
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +22,19 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from ingest.common.environment_errors import disk_fails, unavailable_text
 from ingest.common.errors import Failure, UsageError, first_message_line, one_line
+from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE, find_profiles_folder
 from ingest.lake import spark_session
 from ingest.lake.iceberg_commit import CONFLICT
+from ingest.project.dbt_package import check_version
+from ingest.project.run_selection import DEFINITIONS, select_nodes
 
 # dbt would print the errors that a Failure has in one line, with complete query plans. With these options it does not
 # write `logs/dbt.log` either, which would grow with each run.
 QUIET_OPTIONS = ("--quiet", "--log-level", "none")
-# The materializations that keep rows and an op log.
-DEFINITIONS = ("bucket", "bucket_lookup")
 # dbt's default folders that are not the plural of the kind.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
+# The files that dbt reads in each invocation.
+_SETTINGS = (PROJECT_FILE, "packages.yml", "dependencies.yml", PROFILES_FILE)
 # The length to which a message is cut: Spark's may contain a plan or a stack trace.
 MESSAGE_LENGTH = 500
 # dbt's status of a failed node.
@@ -45,7 +48,7 @@ _CONCURRENT_PUBLISH = re.compile(
 )
 # `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model it may be an error of
 # its SQL.
-_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?buckets`?\.")
+_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?!raw|core)\w+`?\.")
 
 # An OSError of Python concerns dbt's files, because Java writes the lake's.
 _PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")
@@ -83,15 +86,17 @@ class NodeResult:
 
 
 class Project:
-    """The project in `folder`, on a target of its `profiles/profiles.yml` (default: the profile's own)."""
+    """The project in `folder`, on a target of its profile (default: the profile's own).
+
+    Raises Failure if dbt can't parse it, UsageError if its dbt package is of another version than this code.
+    """
 
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
         self._target, self._folder = target, Path(folder)
+        self._frozen: Path | None = None
         self._files = _file_versions(self._folder)
-        self._profiles = os.environ.get("DBT_PROFILES_DIR", str(Path(folder) / "profiles"))
-        self._options = ["--project-dir", str(folder), "--profiles-dir", self._profiles]
-        if target:
-            self._options += ["--target", target]
+        self._options = dbt_options(target, folder)
+        check_version(self._folder)
         parsed = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
         if not isinstance(parsed.result, Manifest):
             what, where = "the dbt project can't be parsed", "dbt_project.yml"
@@ -100,7 +105,25 @@ class Project:
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
-        return self if _file_versions(self._folder) == self._files else Project(self._target, self._folder)
+        return self if _file_versions(self._folder) == self._files else self.parse_again()
+
+    def parse_again(self) -> "Project":
+        """The project as its files are now. Raises Failure if it can't be parsed."""
+        project = Project(self._target, self._folder)
+        if self._frozen:
+            project.freeze(self._frozen)
+        return project
+
+    def freeze(self, folder: Path) -> None:
+        """Keeps the project's settings in `folder`: later invocations read them there, not in the edited files. They do
+        not read the other files, to which `folder` gets links.
+        """
+        for path in self._folder.resolve().iterdir():
+            kept = folder / path.name
+            if path.name in _SETTINGS or not path.name.startswith("."):
+                kept.unlink(missing_ok=True)
+                shutil.copy(path, kept) if path.name in _SETTINGS else kept.symlink_to(path)
+        self._frozen, self._options = folder, dbt_options(self._target, folder)
 
     def invoke(self, command: str, *arguments: str) -> list[NodeResult]:
         """Runs a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
@@ -128,10 +151,18 @@ class Project:
             )
         return [_parse_result(result) for result in results], failure
 
+    def build(self, *, deployed: bool, others: Sequence[str] = ()) -> list[NodeResult]:
+        """Builds Tidemark's nodes and what they need. Raises Failure if a node or a hook fails.
+
+        deployed: the views and seeds are built already, and dbt's artifacts written. others: further selectors.
+        """
+        options = ["--no-write-json"] if deployed else []
+        return self.invoke("build", *options, *select_nodes(self.manifest, deployed=deployed, others=others))
+
     @property
     def _lake_location(self) -> str:
         """The location of the lake's files, for messages."""
-        return spark_session.lake_location(self._target, self._profiles)
+        return spark_session.lake_location(self._target, self._folder)
 
     def compile_views(self) -> None:
         """Compiles the views: `deployed_view_sql` then returns them as they would be created, not as deployed."""
@@ -170,6 +201,12 @@ class Project:
         return {node.name: list(node.config.meta["parameters"]) for node in sorted(nodes, key=lambda node: node.name)}
 
 
+def dbt_options(target: str | None, folder: Path | str) -> list[str]:
+    """The options of dbt's commands for the project in `folder`."""
+    options = ["--project-dir", str(folder), "--profiles-dir", str(find_profiles_folder(folder))]
+    return options + (["--target", target] if target else [])
+
+
 class _LogCollector:
     """Collects the lines that macros log, and dbt's error messages."""
 
@@ -186,8 +223,8 @@ class _LogCollector:
 
 def _file_versions(folder: Path) -> frozenset[tuple[str, int, int]]:
     """Path, modification time and size of each file that dbt reads, to detect changes."""
-    paths = [folder / name for name in ("dbt_project.yml", "packages.yml", "profiles/profiles.yml")]
-    for path in _dbt_folders(folder / "dbt_project.yml"):
+    paths = [folder / name for name in _SETTINGS]
+    for path in _dbt_folders(folder / PROJECT_FILE):
         paths += (folder / path).rglob("*")
     files = set()
     for file in paths:

@@ -12,7 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ingest.common.errors import UsageError, first_message_line, one_line, printable
-from ingest.project.dbt_project import DEFINITIONS, FAILED, NodeResult, Project, retry_on_concurrent_publish
+from ingest.lake.model_tables import list_op_logs, read_definition_tables
+from ingest.project.dbt_project import FAILED, NodeResult, Project, retry_on_concurrent_publish
+from ingest.project.run_selection import DEFINITIONS
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def make_plan(spark: SparkSession, target: str | None = None, folder: Path | str
     steps = [_parse_step(outcome) for outcome in outcomes if outcome.name in definitions]
     steps += [
         PlannedChange(name, "deleted", f"{why}; its tables stay until `tidemark prune`", 0)
-        for name, why in find_deleted(spark, project).items()
+        for name, (why, _) in find_deleted(spark, project).items()
     ]
     return sorted(steps, key=lambda step: step.definition)
 
@@ -77,7 +79,7 @@ def prune_definitions(
     prune_one = retry_on_concurrent_publish(project.run_operation)
     chosen = sorted(set(names)) or list(deleted)
     for name in chosen:
-        prune_one("prune", definition=name)
+        prune_one("prune", definition=name, schema=deleted[name][1])
     return chosen
 
 
@@ -102,19 +104,24 @@ def _is_op_log(spark: SparkSession, table: str) -> bool:
         return False
 
 
-def find_deleted(spark: SparkSession, project: Project) -> dict[str, str]:
-    """The definitions that the lake has, published or not, and the project no longer has: the reason by name."""
+def find_deleted(spark: SparkSession, project: Project) -> dict[str, tuple[str, str]]:
+    """The definitions that the lake has, published or not, and the project no longer has: by name, the reason and the
+    schema of their tables.
+    """
     definitions = project.definitions
-    deleted: set[str] = set()
+    deleted = {table.partition(".")[2]: table.partition(".")[0] for table in _unpublished_tables(spark, definitions)}
     if spark.catalog.tableExists("core.model_watermarks"):
+        tables = read_definition_tables(spark)
         rows = spark.sql("SELECT DISTINCT model FROM core.model_watermarks WHERE definition_hash IS NOT NULL").collect()
-        deleted |= {row["model"] for row in rows}
-    if spark.catalog.databaseExists("buckets"):
-        tables = {row["tableName"] for row in spark.sql("SHOW TABLES IN buckets").collect()}
-        logged = {table.removesuffix("__ops") for table in tables if table.endswith("__ops")}.difference(definitions)
-        deleted |= {name for name in logged if _is_op_log(spark, f"buckets.{name}__ops")}
+        deleted |= {row.model: tables.get(row.model, "buckets").partition(".")[0] for row in rows}
     others = {node.name for node in project.manifest.nodes.values()}
     return {
-        name: "its model is no longer a definition" if name in others else "its model no longer exists"
-        for name in sorted(deleted.difference(definitions))
+        name: ("its model is no longer a definition" if name in others else "its model no longer exists", deleted[name])
+        for name in sorted(deleted.keys() - set(definitions))
     }
+
+
+def _unpublished_tables(spark: SparkSession, definitions: Collection[str]) -> list[str]:
+    """The tables that have an op log and belong to no definition of the project."""
+    logged = (table for table in list_op_logs(spark) if table.partition(".")[2] not in definitions)
+    return [table for table in logged if _is_op_log(spark, f"{table}__ops")]

@@ -35,7 +35,7 @@
     }) }}
 {%- endmacro %}
 
-{#- Rejects a model whose tables would not be `buckets.<name>` and `buckets.<name>__ops`: other code relies on these
+{#- Rejects a model whose tables would not be `<name>` and `<name>__ops` of its schema: other code relies on these
     names. -#}
 {% macro check_model(model) -%}
     {%- if model.name.endswith('__ops') -%}
@@ -46,8 +46,6 @@
         {%- do tidemark.raise_definition_error(model, 'definitions do not support versions', 'Make each version a separate model') -%}
     {%- elif model.alias != model.name -%}
         {%- do tidemark.raise_definition_error(model, "the alias is '" ~ model.alias ~ "', but a definition's tables have its name", 'Remove the alias') -%}
-    {%- elif model.schema != 'buckets' -%}
-        {%- do tidemark.raise_definition_error(model, "the schema is '" ~ model.schema ~ "'", 'Put the model into models/buckets, or set its schema to buckets') -%}
     {%- elif model.config.contract.enforced -%}
         {%- do tidemark.raise_definition_error(model, 'model contracts are not supported', 'Remove it, and test the columns') -%}
     {%- endif -%}

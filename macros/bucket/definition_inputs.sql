@@ -15,13 +15,15 @@
         {%- endif -%}
         {%- for parent in node.depends_on.nodes -%}
             {%- set ledger = graph.nodes.get(parent, {}) if graph.nodes.get(parent, {}).get('config', {}).get('materialized') == 'ledger' else {} -%}
-            {%- if parent.startswith('source.') or (ledger and not (is_staging and ledger.name == 'row_state')) -%}
+            {%- if (parent.startswith('source.') and not is_staging) or (ledger and not (is_staging and ledger.name == 'row_state')) -%}
                 {%- set reader = 'reads ' if node is sameas model else "reads '" ~ node.name ~ "', which reads " -%}
                 {%- do tidemark.raise_definition_error(model, reader ~ (ledger.name or parent) ~ ' directly', fix) -%}
             {%- endif -%}
         {%- endfor -%}
     {%- endfor -%}
-    {%- if not inputs -%}
+    {%- if not inputs and modules.re.search('(?<![\\w.])rows *\\(', model.raw_code) -%}
+        {%- do tidemark.raise_definition_error(model, 'dbt does not know rows(...) without its package', 'Write tidemark.rows(...)') -%}
+    {%- elif not inputs -%}
         {%- do tidemark.raise_definition_error(model, 'reads no staging view', 'Select from one: its meta.source and meta.table name its table') -%}
     {%- endif -%}
     {%- if model.config.meta.get('evaluation') == 'incremental' and inputs | length > 1 -%}

@@ -53,6 +53,9 @@
     {{ run_hooks(post_hooks) }}
     {%- set kind = 'incremental' if plan.scope == 'changes' else 'full' -%}
     {%- set evaluation = {'kind': kind, 'why': plan.reason, 'put': counts.put, 'removed': counts.removed} -%}
+    {%- if plan.evaluates and not plan.is_published -%}
+        {%- do evaluation.update({'rows': tidemark._rows_to_evaluate(plan)}) -%}
+    {%- endif -%}
     {%- do tidemark.record_result(
         plan.positions,
         plan.reason ~ (', PUT ' ~ counts.put ~ ', REMOVE ' ~ counts.removed if plan.evaluates else ''),

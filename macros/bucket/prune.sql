@@ -3,10 +3,10 @@
     changes of the definition is refused. This release has the watermark of `checkpoints`; any other model's would do. A
     definition that was never published has no readers, and needs no release. The watermarks are deleted last: after a
     kill the definition is still listed as deleted. -#}
-{% macro prune(definition) -%}
+{% macro prune(definition, schema='buckets') -%}
     {%- do tidemark.finish_interrupted_release() -%}
     {%- set watermarks = tidemark.watermarks() -%}
-    {%- set rows = api.Relation.create(schema='buckets', identifier=definition) -%}
+    {%- set rows = api.Relation.create(schema=schema, identifier=definition) -%}
     {%- if definition in watermarks -%}
         {%- set last_op = tidemark.known_last_op(rows) -%}
         {%- set report = {'positions': tidemark.published_positions('checkpoints'), 'staged': [], 'definition_hash': none, 'columns': []} -%}

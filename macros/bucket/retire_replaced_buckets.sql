@@ -7,7 +7,7 @@
 {% macro retire_replaced_buckets() -%}
     {%- for unique_id in (selected_resources if execute else []) -%}
         {%- set node = graph.nodes.get(unique_id, {}) -%}
-        {%- if node.resource_type == 'model' and not tidemark.is_definition(node) and node.schema == 'buckets' -%}
+        {%- if node.resource_type == 'model' and not tidemark.is_staged_model(node) -%}
             {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- set is_definition_table = tidemark.is_bucket_table(relation) and tidemark.is_staged(relation) -%}
             {%- if is_definition_table and node.alias in tidemark.watermarks() -%}

@@ -7,7 +7,9 @@
 {% macro assert_cache_fresh(tables) -%}
     {%- set unlisted = [] -%}
     {%- for table in tables if not tidemark.table_exists(table) -%}{%- do unlisted.append(table) -%}{%- endfor -%}
-    {%- for schema in ['core', 'buckets'] if unlisted and run_query("show databases like '" ~ schema ~ "'").rows | length -%}
+    {%- set schemas = [] -%}
+    {%- for table in unlisted if table.split('.')[0] not in schemas -%}{%- do schemas.append(table.split('.')[0]) -%}{%- endfor -%}
+    {%- for schema in schemas if run_query("show databases like '" ~ schema ~ "'").rows | length -%}
         {%- for row in run_query('show tables in ' ~ schema) if schema ~ '.' ~ row['tableName'] in unlisted -%}
             {{ exceptions.raise_compiler_error(
                 'The tables of ' ~ schema ~ ' changed while dbt listed them (' ~ row['tableName'] ~ '): another process creates or drops tables. Run it again.'
@@ -16,15 +18,12 @@
     {%- endfor -%}
 {%- endmacro %}
 
-{#- The tables of all models with a watermark: those of `core`, and the rows and the log of each definition. -#}
+{#- The tables of all models with a watermark: those of `core`, and the rows and the log of each definition of the
+    project. -#}
 {% macro published_tables() -%}
     {%- set tables = [] -%}
-    {%- for name, model in tidemark.watermarks().items() -%}
-        {%- if (model.values() | first).definition_hash is none -%}
-            {%- do tables.append('core.' ~ name) -%}
-        {%- else -%}
-            {%- do tables.extend(['buckets.' ~ name, 'buckets.' ~ name ~ '__ops']) -%}
-        {%- endif -%}
+    {%- for node in graph.nodes.values() if node.name in tidemark.watermarks() and tidemark.is_staged_model(node) -%}
+        {%- do tables.extend(tidemark.model_tables(node)) -%}
     {%- endfor -%}
     {{ return(tables) }}
 {%- endmacro %}

@@ -1,9 +1,10 @@
-{#- Rejects `--empty` and `--sample` before anything is written: the rows that they leave out would be taken for deleted
-    rows. -#}
+{#- Rejects `--empty` and `--sample` for Tidemark's models, before anything is written: the rows that they leave out would
+    be taken for deleted rows. -#}
 {% macro reject_empty_and_sample() -%}
-    {%- if execute and (invocation_args_dict.get('empty') or invocation_args_dict.get('sample')) -%}
+    {%- set limits = execute and (invocation_args_dict.get('empty') or invocation_args_dict.get('sample')) -%}
+    {%- for unique_id in (selected_resources if limits else []) if tidemark.is_staged_model(graph.nodes.get(unique_id, {'resource_type': none})) -%}
         {{ exceptions.raise_compiler_error(
-            'Nothing was done: with --empty or --sample the rows left out would be taken for deleted rows (dbt_project.yml). Run without these options.'
+            'Nothing was done: with --empty or --sample the rows left out would be taken for deleted rows (' ~ unique_id ~ '). Run without these options.'
         ) }}
-    {%- endif -%}
+    {%- endfor -%}
 {%- endmacro %}

@@ -1,6 +1,6 @@
--- depends_on: {{ ref('model_watermarks') }}
--- depends_on: {{ ref('releases') }}
--- depends_on: {{ ref('model_states') }}
+-- depends_on: {{ ref('tidemark', 'model_watermarks') }}
+-- depends_on: {{ ref('tidemark', 'releases') }}
+-- depends_on: {{ ref('tidemark', 'model_states') }}
 -- A source's checkpoint is its persisted position: the lowest position of its writers, each in its newest epoch.
 {%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}
 {%- set watermarks = tidemark.watermarks().get('checkpoints', {}) %}

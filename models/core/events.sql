@@ -3,7 +3,7 @@
     partition_by=['source'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
 ) }}
--- depends_on: {{ ref('checkpoints') }}
+-- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('events') %}
 {%- set last_seq = tidemark.highest(this, 'seq') if ranges else 0 %}
 

@@ -4,14 +4,14 @@
     supersedes=['table_id', 'row_key'],
     post_hook='{% do tidemark.drop_key_chains() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
 ) }}
--- depends_on: {{ ref('checkpoints') }}
+-- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
-{%- set scope = tidemark.tables_in_run(ref('table_status'), ranges) %}
-{%- set profile = tidemark.record_profile(ref('events'), scope, ranges) %}
+{%- set scope = tidemark.tables_in_run(ref('tidemark', 'table_status'), ranges) %}
+{%- set profile = tidemark.record_profile(ref('tidemark', 'events'), scope, ranges) %}
 {%- set exists = tidemark.relation_exists(this) %}
 {%- set counts = profile.keyless and exists %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'snapshot_chunks')} %}
-{%- set kept = tidemark.kept_records(ref('events'), snapshots, scope, profile) %}
+{%- set kept = tidemark.kept_records(ref('tidemark', 'events'), snapshots, scope, profile) %}
 {%- if profile.moved %}{% set chains = tidemark.cache_key_chains(kept) %}{% endif %}
 {%- if exists and not profile.tables %}
 {{ empty_select() }}

@@ -1,4 +1,4 @@
--- depends_on: {{ ref('checkpoints') }}
+-- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('table_status') %}
 {%- set decisions = tidemark.decide_tables(source('raw', 'source_tables'), source('raw', 'wal_events'), this, ranges) %}
 {%- if tidemark.relation_exists(this) and (not ranges or tidemark.has_no_rows(decisions)) %}

@@ -1,5 +1,5 @@
 -- No raw event twice among the events of the newest checkpoint of each source.
--- depends_on: {{ ref('events') }}
+-- depends_on: {{ ref('tidemark', 'events') }}
 {%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}
 {{ empty_select() }}
@@ -9,7 +9,7 @@ select
     writer,
     commit_lsn,
     commit_index
-from {{ ref('events') }}
+from {{ ref('tidemark', 'events') }}
 where {{ tidemark.at_checkpoint(tested) }}
 group by source, writer, commit_lsn, commit_index
 having count(*) > 1

@@ -51,7 +51,7 @@ class CoreModels:
             .render(
                 tidemark=self.macros,
                 config=lambda **_: "",
-                ref=lambda name: name,
+                ref=lambda _, name: name,
                 source=lambda _, name: name,
                 empty_select=self.macros.empty_select,
                 this=this,

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from ingest.lake import Lake
 from ingest.project.dbt_project import Project
-from tests.harness.project_copy import copy_project
+from tests.harness.project_copy import make_project
 
 # The catalog's tables, and the column with the schema's name.
 _COLUMNS = {"iceberg_tables": "table_namespace", "iceberg_namespace_properties": "namespace"}
@@ -44,7 +44,7 @@ class LakeFolder:
     def prepare(self, project: Path) -> None:
         """Adds the tables of a run without sources, unless they exist, and dbt's cache of parsed files.
 
-        project: a copy of this project without definitions (`copy_project`).
+        project: one without definitions (`make_project`).
         """
         core, parsed = self._core
         if not (self.folder / "core").exists():
@@ -62,7 +62,7 @@ class LakeFolder:
         previous = self._save("raw", "before")
         self._restore(self._raw)
         project = self._copies / "project"
-        copy_project(project)
+        make_project(project)
         Project(folder=project).invoke("run")
         core = self._save("core", "empty")
         self._restore(previous)

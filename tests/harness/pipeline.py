@@ -1,6 +1,6 @@
-"""A source and its pipeline: ingested by the real jobs, modelled by the real dbt project.
+"""A source and its pipeline: ingested by the real jobs, modelled by a dbt project on the real package.
 
-The project is a copy of this one with the test's own staging views and definitions.
+The project has the test's own staging views and definitions.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from ingest.pipeline.ingest_jobs import Jobs
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import NodeResult, Project
 from tests.harness.lakes import EmptyLake
-from tests.harness.project_copy import copy_project
+from tests.harness.project_copy import make_project
 
 Row = tuple[Any, ...]
 
@@ -36,7 +36,7 @@ class SourcePipeline:
         )
         self.folder = folder
         self._project: Project | None = None
-        copy_project(folder)
+        make_project(folder)
         if isinstance(lake, EmptyLake):
             lake.prepare(folder)
 
@@ -98,8 +98,8 @@ class SourcePipeline:
         return self.model()
 
     def run_loop(self) -> Pipeline:
-        """The run loop over this pipeline."""
-        return Pipeline(self.lake, self.settings, self.project)
+        """The run loop over this pipeline, which takes the project again when its files have changed."""
+        return Pipeline(self.lake, self.settings, self.project, reload=True)
 
     def rows(self, query: str) -> list[Row]:
         """Sorted rows of a query on the lake."""

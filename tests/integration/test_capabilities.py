@@ -47,7 +47,7 @@ def test_a_hadoop_catalog_is_refused_for_its_lack_of_views(new_catalog: NewCatal
     assert str(finding) == (
         "the catalog can't create and replace views (Creating a view is not supported by catalog: files): "
         "catalog files. The staging views are views of the catalog. Set Iceberg's spark.sql.extensions, and for JDBC "
-        "jdbc.schema-version: V1, as in profiles/profiles.yml. docs/reference/catalogs.md lists the catalogs that can."
+        "jdbc.schema-version: V1, as `tidemark init` writes it. docs/reference/catalogs.md lists the catalogs that can."
     )
     with pytest.raises(Failure) as failure:
         Lake(spark)

@@ -1,6 +1,5 @@
 """`tidemark check` on the project's side: one clear line for each mistake in a definition."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,8 +8,8 @@ from pydantic import SecretStr
 
 from ingest.commands.check import check_project
 from ingest.config.sources_file import PostgresSource, Settings
+from tests.harness.project_copy import make_project
 
-PROJECT = Path(__file__).parents[2]
 SHOP = PostgresSource(name="shop", dsn=SecretStr("host=db dbname=shop"), tables=("public.*",))
 SETTINGS = Settings(sources={"shop": SHOP})
 
@@ -26,13 +25,11 @@ select id from %s
 
 @pytest.fixture
 def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder `models` of a copy of the project that has no definitions and views yet, and no lake."""
+    """The folder `models` of a project that has no definitions and views yet, and no lake."""
     monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
-    for folder in ("macros", "profiles", "models/core", "models/raw", "tests/data_tests"):
-        shutil.copytree(PROJECT / folder, tmp_path / folder)
-    shutil.copy(PROJECT / "dbt_project.yml", tmp_path)
+    make_project(tmp_path)
     for folder in ("staging", "buckets"):
-        (tmp_path / "models" / folder).mkdir()
+        (tmp_path / "models" / folder).mkdir(parents=True)
     return tmp_path / "models"
 
 
@@ -52,9 +49,6 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
     }
     for name, values in buckets.items():
         (models / f"buckets/{name}.sql").write_text(DEFINITION % values)
-    (models / "staging/misplaced.sql").write_text(
-        (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(materialized='bucket', ")
-    )
     (models / "buckets/renamed.sql").write_text(
         (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(alias='other', ")
     )
@@ -67,17 +61,13 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
     assert lines(models.parent) == [
         (
             "ok the catalog's file does not exist yet; the first job creates it, and checks namespaces and views: "
-            "profiles/profiles.yml."
+            "profiles.yml."
         ),
         (
             "error the name 'Capital' may only have lower-case letters, digits and _: models/buckets/Capital.sql. "
             "Give the model another name."
         ),
         "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
-        (
-            "error the schema is 'staging': models/staging/misplaced.sql. "
-            "Put the model into models/buckets, or set its schema to buckets."
-        ),
         (
             "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
             "Known are: bucket_by, object_type, object_id, evaluation, unique_key."
@@ -103,7 +93,7 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
             "be updated: models/buckets/unselected.sql. "
             "Correct sources.yml, or `meta` of the staging view."
         ),
-        "ok 2 of 10 are valid: definitions.",
+        "ok 2 of 9 are valid: definitions.",
     ]
     assert not (models.parent / "lake").exists()
 
@@ -113,10 +103,10 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
     [
         (
             lambda models: (models / "buckets/b.sql").write_text("select {{ ref('gone') }}"),
-            "error dbt can't parse it (Model 'model.tidemark.b' (models/buckets/b.sql)",
+            "error dbt can't parse it (Model 'model.shop.b' (models/buckets/b.sql)",
         ),
         (
-            lambda models: (models.parent / "profiles/profiles.yml").unlink(),
+            lambda models: (models.parent / "profiles.yml").unlink(),
             "error no profile: ",
         ),
     ],
@@ -125,6 +115,14 @@ def test_an_unreadable_project_is_a_one_line_error(models: Path, break_it: Calla
     break_it(models)
     (found,) = lines(models.parent)
     assert found.startswith(line)
+
+
+def test_rows_without_its_package_is_a_clear_error(models: Path) -> None:
+    (models / "buckets/b.sql").write_text(DEFINITION % ("", "{{ rows('stg_shop__t') }}"))
+    (models.parent / "macros/rows.sql").unlink()
+    assert lines(models.parent)[1] == (
+        "error dbt does not know rows(...) without its package: models/buckets/b.sql. Write tidemark.rows(...)."
+    )
 
 
 def test_a_missing_target_is_a_one_line_error(models: Path) -> None:

@@ -1,6 +1,5 @@
 """Generated staging views over values as Postgres prints them: Spark has the source's values."""
 
-import shutil
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake.sql_literals import literal
+from ingest.project.dbt_package import install_package
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.postgres_connection import Connection, connect, copy_out
 from ingest.sources.postgres.postgres_types import cast
@@ -31,7 +31,7 @@ from ingest.sources.postgres.snapshot import copy_text
 from ingest.sources.postgres.table_views import domains, staging_models
 from tests.conftest import Database
 from tests.harness.commands import write_sources
-from tests.harness.project_copy import ROOT
+from tests.harness.project_copy import make_project
 from tests.unit.calling import Macros
 
 
@@ -240,7 +240,7 @@ def render_model(text: str) -> str:
     """The SQL of a generated model."""
     macros = Macros("casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
-    return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name)
+    return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name, source=lambda *_: "")
 
 
 def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTable) -> Iterator[tuple[Any, ...]]:
@@ -511,11 +511,9 @@ def test_codegen_skips_views_that_spark_rejects_and_shows_differences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database.execute("create table a (id int primary key, due date); create table b (id int primary key)")
-    for part in ("macros", "profiles"):
-        shutil.copytree(ROOT / part, tmp_path / part)
-    shutil.copy(ROOT / "dbt_project.yml", tmp_path)
+    make_project(tmp_path)
+    macros = install_package(tmp_path) / "macros/casts/postgres.sql"
     write_sources(tmp_path, source)
-    macros = tmp_path / "macros/casts/postgres.sql"
     read_date = "{{ tidemark._parse_printed(text, 'date', day, day ~ ' BC') }}"
     assert read_date in macros.read_text()
     macros.write_text(macros.read_text().replace(read_date, "no_such({{ text }})"))
@@ -548,9 +546,7 @@ def test_codegen_writes_the_views_of_other_sources_if_one_is_unreachable(
     database: Database, source: PostgresSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table a (id int primary key)")
-    for part in ("macros", "profiles"):
-        shutil.copytree(ROOT / part, tmp_path / part)
-    shutil.copy(ROOT / "dbt_project.yml", tmp_path)
+    make_project(tmp_path)
     file = write_sources(tmp_path, source)
     unreachable = {"postgres": {"dsn": f"host={tmp_path} dbname=x", "tables": ["public.*"]}}
     sources = {"away": unreachable, **yaml.safe_load(file.read_text())["sources"]}

@@ -19,11 +19,12 @@ from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, run_command, write_sources
 from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
+from tests.harness.project_copy import NAME
 
 
 def run_dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
     """Runs a dbt command as a user would."""
-    options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder / "profiles")]
+    options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder)]
     done = dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *options])
     assert done.success, done.exception
     return done.result if isinstance(done.result, list) else []
@@ -49,7 +50,7 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     assert planned_definitions(pipeline, "unchanged") == {first, second}
     run_dbt(pipeline, "docs", "generate")
     catalog = json.loads((pipeline.folder / "target/catalog.json").read_text())["nodes"]
-    assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.tidemark.{first}"]["columns"])
+    assert {"bucket", "id", "v", "_op_id"} <= set(catalog[f"model.{NAME}.{first}"]["columns"])
 
     def modified() -> set[str]:
         names = run_dbt(pipeline, "ls", "--select", "state:modified+", "--state", str(pipeline.folder / "before"))

@@ -17,7 +17,7 @@ from ingest.demo.changes import KINDS, Traffic
 from ingest.demo.compare import parse_csv, read_source
 from ingest.demo.data import TABLES, copy_in, to_arrow
 from ingest.demo.definitions import DEFINITIONS, EDIT, EDITED, count_differing_rows
-from ingest.demo.environment import MODELS
+from ingest.demo.environment import EXAMPLE
 from ingest.demo.weather import OBSERVED
 from tests.conftest import Database
 
@@ -48,7 +48,7 @@ def test_the_demos_views_equal_the_output_of_codegen(flights: Database, tmp_path
     source = PostgresSource(name="nyc", dsn=SecretStr(flights.dsn), tables=("public.*",))
     Codegen(lambda _: "", tmp_path).write(source, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_text() for path in (MODELS / "staging").glob("stg_nyc__*")}
+    assert written == {path.name: path.read_text() for path in (EXAMPLE / "models/staging").glob("stg_nyc__*")}
 
 
 def test_weather_documents_are_stored_in_mongodb_unchanged(
@@ -73,7 +73,7 @@ def test_the_demos_weather_view_equals_the_output_of_codegen(mongo_server: str, 
     sky = MongoSource(name="sky", uri=SecretStr(mongo_server), collections=(weather.NAME,))
     Codegen(lambda _: "", tmp_path).write(sky, JobSettings())
     written = {path.name: path.read_text() for path in tmp_path.iterdir()}
-    assert written == {path.name: path.read_text() for path in (MODELS / "staging").glob("stg_sky__*")}
+    assert written == {path.name: path.read_text() for path in (EXAMPLE / "models/staging").glob("stg_sky__*")}
 
 
 @pytest.mark.parametrize("name", KINDS)

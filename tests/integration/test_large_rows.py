@@ -8,11 +8,11 @@ from typing import Any
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from tests.harness.commands import run_command, write_sources
-from tests.harness.project_copy import copy_project
+from tests.harness.project_copy import make_project
 
 
 def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings: JobSettings, tmp_path: Path) -> None:
-    copy_project(tmp_path)
+    make_project(tmp_path)
     write_sources(tmp_path, source, settings=settings.model_dump(mode="json"))
     output, log = run_with_small_heap(tmp_path, "tests.harness.large_rows")
     large = int(output["largest"] * 0.95) // 32 * 32
@@ -29,7 +29,7 @@ def test_a_row_fits_into_the_heap_or_is_refused(source: PostgresSource, settings
 
 
 def test_large_raw_events_are_compacted_within_the_heap(tmp_path: Path) -> None:
-    copy_project(tmp_path)
+    make_project(tmp_path)
     output, _ = run_with_small_heap(tmp_path, "tests.harness.large_events")
     assert output["lines"] == ["raw.wal_events: 60 small files compacted"]
     assert output["before"] == output["after"] == [120, 120 * (12 << 20)]

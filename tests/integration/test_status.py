@@ -56,7 +56,8 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     assert 0 < release["age_seconds"] < 600
     good = definitions["good"]
     assert (good["state"], good["reason"]) == ("published", None)
-    assert {**good["evaluation"], "at": None} == {"kind": "full", "why": "new", "put": 9, "removed": 0, "at": None}
+    expected = {"kind": "full", "why": "new", "put": 9, "removed": 0, "rows": 9, "at": None}
+    assert {**good["evaluation"], "at": None} == expected
 
     ((before,),) = database.execute("select extract(epoch from clock_timestamp())::float8")
     database.execute("update orders set note = 'x' where id = 1; delete from orders where id = 2")

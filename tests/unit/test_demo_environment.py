@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ingest.common.errors import UsageError
-from ingest.demo.environment import prepare_environment, wipe_lake
+from ingest.demo.environment import wipe_lake
 
 
 def _fill(lake: Path, source: str) -> None:
@@ -36,14 +36,3 @@ def test_a_demos_lake_with_another_source_is_not_deleted(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="holds shop"):
         wipe_lake(tmp_path)
     assert (tmp_path / "raw").exists()
-
-
-def test_the_demo_does_not_start_outside_of_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_LAKE", str(tmp_path / "lake"))
-    monkeypatch.chdir(tmp_path)
-    with (
-        pytest.raises(UsageError, match="no dbt project of Tidemark here: dbt_project.yml"),
-        prepare_environment(tmp_path / "demo"),
-    ):
-        pass
-    assert not (tmp_path / "demo" / "postgres").exists()

@@ -44,11 +44,6 @@ def postgres(settings: Settings) -> PostgresSource:
     return source
 
 
-def test_the_example_in_the_repository_is_valid() -> None:
-    settings = load(Path(__file__).parents[2] / "sources.yml", ENVIRONMENT)
-    assert list(settings.sources) == ["shop"]
-
-
 def test_defaults_follow_the_name_of_the_source(load_text: Load) -> None:
     source = postgres(load_text(shop()))
     assert (source.name, source.slot, source.publication) == (

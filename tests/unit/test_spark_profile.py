@@ -13,8 +13,9 @@ from ingest.lake.spark_session import LOG, exit_failure, has_lake, read_settings
     [
         ("tidemark: [", "no valid YAML"),
         ('tidemark:\n  key: "s3cret" x\n', "no valid YAML"),
-        ("", "no mapping 'tidemark'"),
-        ("- tidemark", "no mapping 'tidemark'"),
+        ("", "it has 0 profiles"),
+        ("- tidemark", "it has 0 profiles"),
+        ("a: {}\nb: {}", "it has 2 profiles"),
         ("tidemark: local", "no mapping 'tidemark'"),
         ("tidemark: {target: local, outputs: }", "no mapping 'outputs'"),
         ("tidemark: {target: dev, outputs: {local: {}}}", "no target 'dev'.*local"),
@@ -29,9 +30,20 @@ from ingest.lake.spark_session import LOG, exit_failure, has_lake, read_settings
 def test_an_invalid_profile_is_a_one_line_error(tmp_path: Path, text: str, line: str) -> None:
     (tmp_path / "profiles.yml").write_text(text)
     with pytest.raises(UsageError, match=line) as failure:
-        read_settings(profiles_dir=tmp_path)
+        read_settings(folder=tmp_path)
     assert "s3cret" not in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+def test_the_profile_is_that_of_the_project(tmp_path: Path) -> None:
+    output = "{method: session, server_side_parameters: {spark.master: %s}}"
+    outputs = [f"{name}: {{target: dev, outputs: {{dev: {output % name}}}}}" for name in ("acme", "other")]
+    (tmp_path / "profiles.yml").write_text("\n".join(outputs))
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nprofile: acme\n")
+    assert read_settings(folder=tmp_path) == {"spark.master": "acme"}
+    (tmp_path / "dbt_project.yml").write_text("name: shop\nprofile: missing\n")
+    with pytest.raises(UsageError, match="no mapping 'missing'"):
+        read_settings(folder=tmp_path)
 
 
 def test_a_local_lake_exists_if_it_has_its_catalog_file(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_view_renames_and_casts() -> None:
         == """\
 {{ config(meta={'source': 'shop', 'table': 'public.orders'}) }}
 
+-- depends_on: {{ source('shop', 'orders') }}
 select
     row_key as _row_key,
     checkpoint_id as _checkpoint_id,
@@ -93,6 +94,40 @@ def test_the_yml_describes_every_column_of_the_view_by_its_type() -> None:
     assert list(described) == ["_row_key", "_checkpoint_id", "_columns", "id", "day"]
     assert described["id"] == "bigint"
     assert described["day"] == "date; NULL for infinity and BC, whose text is in _columns"
+
+
+def test_each_table_is_a_dbt_source_with_its_columns_and_freshness() -> None:
+    comments = {(1, 0): "What customers bought.", (1, 2): "When it was paid"}
+    orders = table("orders", {"id": "bigint", "paid": "date"})
+    (view,) = table_views.staging_models(SHOP, [orders], {}, Record(), comments)
+    content = yaml.safe_load(view.yml)
+    (source,) = content["sources"]
+    (described,) = source["tables"]
+    assert (source["name"], described["name"], described["identifier"]) == ("shop", "orders", "wal_events")
+    assert described["description"].startswith("What customers bought. `public.orders` of source `shop`")
+    assert content["models"][0]["description"].startswith("What customers bought. The rows of `public.orders`")
+    columns = {column["name"]: column["description"] for column in described["columns"]}
+    assert columns == {
+        "id": "bigint",
+        "paid": "When it was paid (date; NULL for infinity and BC, whose text is in _columns)",
+    }
+    assert "where source = 'shop'" in described["config"]["loaded_at_query"]
+    assert set(described["config"]["freshness"]) == {"warn_after", "error_after"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "tested"),
+    [
+        ({"id": "int", "v": "int"}, ("id",), "id"),
+        ({"Id": "int"}, ("Id",), "_row_key"),
+        ({"a": "int", "b": "int"}, ("a", "b"), "_row_key"),
+        ({"a": "int"}, None, "_row_key"),
+    ],
+)
+def test_the_key_has_tests(columns: dict[str, str], key: tuple[str, ...] | None, tested: str) -> None:
+    (model,) = yaml.safe_load(staging_models(SHOP, [table("t", columns, key=key)], {})["stg_shop__t.yml"])["models"]
+    tests = {column["name"]: [*map(next, map(iter, column.get("data_tests", ())))] for column in model["columns"]}
+    assert {name: names for name, names in tests.items() if names} == {tested: ["unique", "not_null"]}
 
 
 def test_equal_rows_of_a_table_without_a_key_get_different_keys() -> None:
@@ -225,7 +260,7 @@ def test_dbt_renders_texts_with_a_backslash(name: str) -> None:
     with pytest.raises(ExtractionError):
         py_extract_from_source(text)
     seen: dict[str, Any] = {}
-    Environment(autoescape=True).from_string(text).render(config=seen.update, ref=str)
+    Environment(autoescape=True).from_string(text).render(config=seen.update, ref=str, source=lambda *_: "")
     assert seen["meta"]["table"] == f"public.{name}"
 
 

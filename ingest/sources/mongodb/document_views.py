@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingest.codegen.staging_files import CHECKPOINT, SourceViews, View, file_header, model_yml
+from ingest.codegen.staging_files import CHECKPOINT, Description, SourceViews, View, file_header, model_yml
 from ingest.codegen.staging_record import Record
 from ingest.codegen.view_names import FieldPath, column_names, escape_jinja, model_names, quote_identifier
 from ingest.common.errors import one_line
@@ -113,7 +113,9 @@ def staging_models(source: MongoSource, samples: Mapping[str, Sequence[Parsed]],
         by_path = {field.path: field for field in fields(samples[name])}
         names = column_names(list(by_path), record.columns(model))
         columns = {names[path]: field for path, field in by_path.items()}
-        models.append(View(model, name, _sql(source.name, name, columns), _yml(source.name, name, model, columns)))
+        models.append(
+            View(model, name, _sql(source.name, name, model, columns), _yml(source.name, name, model, columns))
+        )
     return models
 
 
@@ -182,7 +184,7 @@ def _merged(kinds: set[str]) -> str:
     return _TEXT if kind == _NESTED else kind
 
 
-def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:
+def _sql(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
     selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
     selected += [f"{field.sql} as {escape_jinja(quote_identifier(column))}" for column, field in columns.items()]
     body = [
@@ -191,7 +193,7 @@ def _sql(source: str, name: str, columns: Mapping[str, Field]) -> str:
         "from {{ ref('row_state') }}",
         f"where {escape_jinja(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
     ]
-    return "\n".join([*file_header(source, name, columns, body), "", *body, ""])
+    return "\n".join([*file_header(source, model, name, columns, body), *body, ""])
 
 
 def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
@@ -200,7 +202,8 @@ def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> st
         "Written by `tidemark codegen`, yours to edit."
     )
     described = {"_row_key": _ROW_KEY, "_checkpoint_id": CHECKPOINT, "_columns": _FIELDS}
+    own = {}
     for column, field in columns.items():
         where = f"; field {' of '.join(reversed(field.path))}" if field.path != (column,) else ""
-        described[escape_jinja(column)] = escape_jinja(one_line(_ABOUT[field.kind] + where))
-    return model_yml(model, about, described)
+        own[escape_jinja(column)] = escape_jinja(one_line(_ABOUT[field.kind] + where))
+    return model_yml(model, Description(source, name, about, {**described, **own}, list(own)))

@@ -1,0 +1,10 @@
+{{ config(meta={'source': 'nyc', 'table': 'public.airlines'}) }}
+
+-- depends_on: {{ source('nyc', 'airlines') }}
+select
+    row_key as _row_key,
+    checkpoint_id as _checkpoint_id,
+    columns['carrier'] as carrier,
+    columns['name'] as name
+from {{ ref('row_state') }}
+where source = 'nyc' and table_name = 'public.airlines' and not deleted

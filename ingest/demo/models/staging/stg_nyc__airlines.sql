@@ -1,9 +1,0 @@
-{{ config(meta={'source': 'nyc', 'table': 'public.airlines'}) }}
-
-select
-    row_key as _row_key,
-    checkpoint_id as _checkpoint_id,
-    columns['carrier'] as carrier,
-    columns['name'] as name
-from {{ ref('row_state') }}
-where source = 'nyc' and table_name = 'public.airlines' and not deleted

@@ -1,0 +1,1 @@
+"""`tidemark init`: the files of a new dbt project."""

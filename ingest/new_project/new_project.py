@@ -1,0 +1,95 @@
+"""Writes a new dbt project that replicates one source; asks nothing, and overwrites nothing."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+
+from ingest.common.errors import UsageError
+from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE
+from ingest.project.dbt_package import COPY, ROOT, install_package
+
+KINDS = ("postgres", "mongodb")
+_TEMPLATE = Path(__file__).parent / "template"
+# By file of the project: that of the template.
+_FILES = {
+    PROJECT_FILE: PROJECT_FILE,
+    "packages.yml": "packages.yml",
+    "sources.yml": "sources_{kind}.yml",
+    "macros/generate_schema_name.sql": "macros/generate_schema_name.sql",
+    ".gitignore": "gitignore",
+    "README.md": "README.md",
+}
+# Names of dbt's own packages and of ours.
+_TAKEN = {"dbt", "dbt_spark", "tidemark"}
+# Folders for the user's files.
+_FOLDERS = ("models/staging", "models/buckets")
+
+
+class _Text(Template):
+    """`@name` is replaced: `$` and braces are those of sources.yml and of dbt."""
+
+    delimiter = "@"
+
+
+@dataclass(frozen=True)
+class NewProject:
+    """A project to write. kind: of its source. dsn_env: the environment variable with the source's address."""
+
+    folder: Path
+    kind: str
+    dsn_env: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the project, its profile and its source: that of the folder, as dbt allows it."""
+        name = re.sub(r"[^a-z0-9_]+", "_", self.folder.resolve().name.lower()).strip("_")
+        if not re.match(r"[a-z]", name) or name in _TAKEN:
+            raise UsageError(f"a project can't have the name {name!r}", str(self.folder), "Choose another folder")
+        return name
+
+    @property
+    def dsn_variable(self) -> str:
+        """The environment variable with the source's address."""
+        return self.dsn_env or f"{self.name.upper()}_{'DSN' if self.kind == 'postgres' else 'URI'}"
+
+    def write(self) -> Iterator[str]:
+        """Writes the project; yields the path of each file. Raises UsageError if one of them exists."""
+        texts = dict(self.render())
+        existing = [name for name in (*texts, str(COPY)) if (self.folder / name).exists()]
+        if PROJECT_FILE in existing:
+            fix = f"Add the dbt package to it: tidemark init --package-only {self.folder}"
+            raise UsageError("there is already a dbt project", str(self.folder), fix)
+        if existing:
+            raise UsageError(f"it already has {', '.join(existing)}", str(self.folder), "Choose another folder")
+        for folder in _FOLDERS:
+            (self.folder / folder).mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            yield str(path)
+        yield str(install_package(self.folder))
+
+    def render(self) -> Iterator[tuple[str, str]]:
+        """The text of each file, without the dbt package."""
+        values = {"name": self.name, "source": self.name, "dsn_env": self.dsn_variable}
+        for name, source in _FILES.items():
+            text = (_TEMPLATE / source.format(kind=self.kind)).read_text()
+            yield name, _Text(text).substitute(values)
+        profiles = (ROOT / "profiles" / PROFILES_FILE).read_text()
+        named = re.sub(r"^tidemark:", f"{self.name}:", profiles, flags=re.MULTILINE)
+        yield PROFILES_FILE, re.sub(r"^( +schema:) core$", rf"\1 {self.name}", named, flags=re.MULTILINE)
+
+
+def add_package(folder: Path) -> Iterator[str]:
+    """Writes the dbt package into an existing dbt project; yields what it did, and what is left to do."""
+    if not (folder / PROJECT_FILE).is_file():
+        raise UsageError("there is no dbt project", str(folder), "Name the folder of its dbt_project.yml")
+    yield f"wrote {install_package(folder)}"
+    listed = folder / "packages.yml"
+    if not (listed.is_file() and str(COPY) in listed.read_text(errors="replace")):
+        yield f"Add it to {listed}, and run `dbt deps`:"
+        yield "packages:"
+        yield f"  - local: {COPY}"

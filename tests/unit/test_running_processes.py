@@ -1,0 +1,28 @@
+"""`tidemark apply` finds the running `tidemark run` processes of a project."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+from ingest.cli.stop_signals import call_on_hangup
+from ingest.project.running_processes import registered, signal_processes
+
+
+def test_only_a_running_process_is_signalled(tmp_path: Path) -> None:
+    called = threading.Event()
+    before = signal.getsignal(signal.SIGHUP)
+    try:
+        call_on_hangup(called.set)
+        killed = tmp_path / ".tidemark/run/1"
+        killed.mkdir(parents=True)
+        (killed / "lock").touch()
+        with registered(tmp_path) as folder:
+            (folder / "dbt_packages").symlink_to(tmp_path)
+            assert signal_processes(tmp_path) == [os.getpid()]
+            assert called.wait(10)
+        assert signal_processes(tmp_path) == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert list((tmp_path / ".tidemark/run").iterdir()) == []
+    assert tmp_path.exists()
