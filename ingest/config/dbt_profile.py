@@ -74,5 +74,7 @@ def get_mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
     """The mapping `name` of a profile. Raises UsageError if there is none."""
     mapping = within.get(name) if isinstance(within, dict) else None
     if not isinstance(mapping, dict):
-        raise UsageError(f"no mapping {name!r} in the dbt profile", str(path), "docs/reference/catalogs.md describes it")
+        raise UsageError(
+            f"no mapping {name!r} in the dbt profile", str(path), "docs/reference/catalogs.md describes it"
+        )
     return mapping
