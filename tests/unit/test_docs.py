@@ -18,7 +18,8 @@ from tests.harness.project_copy import ROOT
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(
-    r"(?:^ {4,}(?:\$ )?|^\$ |`|bash_command=\")(tidemark [^`\n]*?)(?:\"?,?$|`|  +| >|#|\|)", re.MULTILINE
+    r"(?:^ {4,}(?:\$ )?|^\$ |`)(tidemark [^`\n]*?),?(?:$|`|  +| >|#|\|)|bash_command=\"(tidemark [^\"\n]*)\"",
+    re.MULTILINE,
 )
 ENVIRONMENT = {"SHOP_DSN": "postgresql://tidemark@localhost/shop", "REVIEWS_URI": "mongodb://localhost/"}
 
@@ -35,7 +36,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 def commands() -> list[str]:
     """The calls of `tidemark` in blocks and in inline code, without those that only name a command."""
-    written = {line for page in PAGES for line in COMMAND.findall(page.read_text()) if "..." not in line}
+    written = {line for page in PAGES for line in map("".join, COMMAND.findall(page.read_text())) if "..." not in line}
     return sorted({line.rstrip(" .,:;").replace("NAME=VALUE", "a=1") for line in written if " -" in line})
 
 
