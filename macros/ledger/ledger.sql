@@ -5,7 +5,7 @@
   appended first and the old ones deleted after, so that the model is evaluated once and no join shuffles the target.
   Both commits go to the run's branch (see publish.sql), so no reader sees one without the other.
 -#}
-{% materialization ledger, adapter='spark' %}
+{% materialization ledger, adapter='tidemark' %}
     {%- set supersedes = config.get('supersedes', []) -%}
     {%- set moved = tidemark.advanced(model.name) -%}
     {%- set new = moved and '/* nothing new */' not in sql -%}
