@@ -5,6 +5,5 @@
   --for user_id=42` reads it.
 -#}
 {% materialization bucket_lookup, adapter='tidemark' %}
-    {%- set settings = tidemark.lookup_settings(model) -%}
-    {{ return(tidemark.materialize_bucket(tidemark.lookup_sql(sql, model), settings, pre_hooks, post_hooks)) }}
+    {{ return(tidemark.materialize_bucket(tidemark.lookup_sql(sql, model), pre_hooks, post_hooks)) }}
 {% endmaterialization %}

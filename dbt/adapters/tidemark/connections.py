@@ -1,6 +1,7 @@
 """Connections to Spark, by the methods of dbt-spark."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from dbt.adapters.spark.connections import SparkConnectionManager, SparkCredentials
 
@@ -32,3 +33,9 @@ class TidemarkConnectionManager(SparkConnectionManager):
     """dbt-spark's connections under the type of this adapter."""
 
     TYPE = "tidemark"
+
+    def select(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a statement by column name, with Python's types; none for a statement without a result."""
+        _, cursor = self.add_query(sql, auto_begin=False)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall() or []]
