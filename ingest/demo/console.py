@@ -12,6 +12,7 @@ from typing_extensions import Self
 
 from ingest.demo.compare import Comparison
 from ingest.pipeline.run_loop import DbtRun
+from ingest.project.run_selection import DEFINITIONS
 
 
 class DemoConsole:
@@ -46,7 +47,7 @@ class DemoConsole:
 
     def print_run(self, run: DbtRun) -> None:
         """Prints the duration of a run of the models, and the result of each definition."""
-        definitions = [o for o in run.outcomes if o.report.get("definition_hash")]
+        definitions = [o for o in run.outcomes if o.kind in DEFINITIONS]
         self.print_line(f"models ran in {run.ended - run.started:.1f} s")
         for outcome in definitions:
             self._console.print(f"[dim]            {escape(f'{outcome.name}: {outcome.message}')}[/]")

@@ -53,13 +53,13 @@ class DbtRun:
     @property
     def changes(self) -> list[str]:
         """For each evaluated definition: why, and how many ops of each kind it wrote."""
-        evaluated = [(outcome.name, outcome.report.get("evaluation")) for outcome in self.outcomes]
+        evaluated = [(outcome.name, outcome.response.get("evaluation")) for outcome in self.outcomes]
         return [f"{name}: {_describe(evaluation)}" for name, evaluation in evaluated if evaluation]
 
     @property
     def has_published(self) -> bool:
         """Whether the run has published rows of a model."""
-        return any(outcome.report.get("staged") for outcome in self.outcomes)
+        return any(outcome.response.get("staged") for outcome in self.outcomes)
 
 
 def _describe(evaluation: Mapping[str, Any]) -> str:

@@ -76,12 +76,13 @@ retry_on_concurrent_publish = retry(
 
 @dataclass(frozen=True)
 class NodeResult:
-    """The result of a node: name, dbt's status and message, its materialization's report, seconds."""
+    """The result of a node: name, kind (materialization), dbt's status and message, the adapter's response, seconds."""
 
     name: str
+    kind: str
     status: str
     message: str
-    report: dict[str, Any]
+    response: dict[str, Any]
     seconds: float
 
 
@@ -264,9 +265,15 @@ def _make_failure(
 
 
 def _parse_result(result: RunResult) -> NodeResult:
-    code = str((result.adapter_response or {}).get("code", ""))
-    report = json.loads(code) if code.startswith("{") else {}
-    return NodeResult(_node_name(result), str(result.status), str(result.message), report, result.execution_time)
+    config = getattr(result.node, "config", None)
+    return NodeResult(
+        name=_node_name(result),
+        kind=str(getattr(config, "materialized", "")),
+        status=str(result.status),
+        message=str(result.message),
+        response=result.adapter_response or {},
+        seconds=result.execution_time,
+    )
 
 
 def _node_name(result: RunResult) -> str:

@@ -53,8 +53,8 @@ def make_plan(spark: SparkSession, target: str | None = None, folder: Path | str
 
 
 def _parse_step(outcome: NodeResult) -> PlannedChange:
-    if report := outcome.report:
-        return PlannedChange(outcome.name, report["state"], report["reason"], report["rows"])
+    if "state" in (plan := outcome.response):
+        return PlannedChange(outcome.name, plan["state"], plan["reason"], plan["rows"])
     why = (
         first_message_line(outcome.message)
         if outcome.status in FAILED

@@ -1,4 +1,4 @@
 {#- A definition: its current rows, and a log of the ops that led to them. See `materialize_bucket`. -#}
-{% materialization bucket, adapter='spark' %}
-    {{ return(tidemark.materialize_bucket(sql, tidemark.bucket_settings(model), pre_hooks, post_hooks)) }}
+{% materialization bucket, adapter='tidemark' %}
+    {{ return(tidemark.materialize_bucket(sql, pre_hooks, post_hooks)) }}
 {% endmaterialization %}

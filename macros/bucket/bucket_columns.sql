@@ -11,14 +11,14 @@
         {%- endfor -%}
         {{ return(known) }}
     {%- endif -%}
-    {%- if tidemark.is_lookup(model) -%}{%- do tidemark.check_lookup(compiled_code, model) -%}{%- endif -%}
+    {%- if model.config.materialized == 'bucket_lookup' -%}{%- do adapter.check_lookup_columns(model, tidemark.describe_columns('query ' ~ compiled_code) | map(attribute='name') | list) -%}{%- endif -%}
     {%- set columns = [] -%}
     {%- set types = {} -%}
     {%- for column in tidemark.describe_columns('query ' ~ sql) -%}
         {%- set name = column.name -%}
         {%- if name | lower in types -%}
             {%- do tidemark.raise_definition_error(model, "selects two columns named '" ~ name ~ "'", 'Give one of them another name') -%}
-        {%- elif name | lower in tidemark.system_columns() + tidemark.reserved_columns() -%}
+        {%- elif name | lower in adapter.system_columns() + tidemark.reserved_columns() -%}
             {%- do tidemark.raise_definition_error(model, "selects a column named '" ~ name ~ "', which every bucket table has", 'Select it under another name') -%}
         {%- elif not tidemark._is_storable(column.type) -%}
             {%- do tidemark.raise_definition_error(model, "selects '" ~ name ~ "' as " ~ column.type ~ ', which no table can have', 'Cast it. The fields of a struct need names of letters, digits and _, without a leading digit, that differ by more than upper and lower case') -%}
@@ -37,7 +37,7 @@
         {%- endif -%}
     {%- endfor -%}
     {%- if settings.evaluation == 'incremental' -%}
-        {%- do tidemark.check_row_wise(sql, model) -%}
+        {%- do adapter.check_row_wise(model, sql) -%}
     {%- endif -%}
     {{ return(columns) }}
 {%- endmacro %}
@@ -87,7 +87,7 @@
     {{ return(modules.re.sub('\\b(smallint|tinyint)\\b(?!:)', 'int', modules.re.sub(' collate \\w+', '', type))) }}
 {%- endmacro %}
 
-{#- The columns that every bucket table has in addition to those of its query. -#}
-{% macro system_columns() -%}
-    {{ return(['bucket', 'object_type', 'object_id', 'row_key', '_key_number', '_op_id', '_replaces', '_digest_high', '_digest_low', '_checksum', '_checkpoint_id']) }}
+{#- Raises an error about a definition: the problem, its file and the fix. `tidemark check` parses this form. -#}
+{% macro raise_definition_error(model, what, fix) -%}
+    {{ exceptions.raise_compiler_error(what ~ ' (' ~ model.original_file_path ~ '). ' ~ fix ~ '.') }}
 {%- endmacro %}

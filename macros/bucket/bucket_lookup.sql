@@ -4,7 +4,6 @@
   buckets. The query selects the request's columns, and the columns of the definition's `bucket_by`. `tidemark buckets
   --for user_id=42` reads it.
 -#}
-{% materialization bucket_lookup, adapter='spark' %}
-    {%- set settings = tidemark.lookup_settings(model) -%}
-    {{ return(tidemark.materialize_bucket(tidemark.lookup_sql(sql, model), settings, pre_hooks, post_hooks)) }}
+{% materialization bucket_lookup, adapter='tidemark' %}
+    {{ return(tidemark.materialize_bucket(tidemark.lookup_sql(sql, model), pre_hooks, post_hooks)) }}
 {% endmaterialization %}

@@ -60,10 +60,10 @@
 {#- Whether some columns of a definition's rows are integers, by dbt's relation cache. The text of an integer never
     changes; that of a timestamp or a float depends on settings and on Java. -#}
 {% macro are_whole_numbers(relation, columns) -%}
-    {%- set cached = load_relation(relation) -%}
-    {%- for column in columns -%}
-        {%- set pattern = '(?im)^(?: \\|-- )?' ~ modules.re.escape(column) ~ ': (?:int|integer|bigint|long)\\b' -%}
-        {%- if not modules.re.search(pattern, (cached.information if cached else none) or '') -%}{{ return(false) }}{%- endif -%}
+    {%- set types = {} -%}
+    {%- for name, type in adapter.columns_at_start(relation | string).items() -%}{%- do types.update({name | lower: type}) -%}{%- endfor -%}
+    {%- for column in columns if types.get(column | lower) not in ['int', 'integer', 'bigint', 'long'] -%}
+        {{ return(false) }}
     {%- endfor -%}
     {{ return(true) }}
 {%- endmacro %}
@@ -83,7 +83,7 @@
         {{ 'or ' if not loop.first }}(
             row_state.source = '{{ input.source }}'
             and row_state.table_name = {{ tidemark.literal(input.table) }}
-            and {{ tidemark.in_checkpoints('row_state.checkpoint_id', since.get(input.source, {}).get('checkpoint_id', 0), newest) }}
+            and {{ tidemark.in_checkpoints('row_state.checkpoint_id', since[input.source].checkpoint_id if input.source in since else 0, newest) }}
         )
         {%- endfor %}
     )

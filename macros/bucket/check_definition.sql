@@ -2,7 +2,8 @@
     `published`: its view_tables in `core.model_watermarks`. -#}
 {% macro check_definition(unique_id, published={}) -%}
     {%- set model = graph.nodes[unique_id] -%}
-    {%- do tidemark.definition_settings(model) -%}
-    {%- do tidemark.definition_inputs(model) -%}
-    {%- do tidemark.check_view_tables(model, published) -%}
+    {%- set nodes = tidemark.run().graph -%}
+    {%- do adapter.definition_settings(model) -%}
+    {%- do nodes.inputs(model) -%}
+    {%- do nodes.check_view_tables(model, published) -%}
 {%- endmacro %}

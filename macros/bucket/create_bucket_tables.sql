@@ -5,7 +5,7 @@
     {%- set ops = tidemark.ops_relation(relation) -%}
     {%- if definition in tidemark.watermarks() -%}
         {%- set last_op = tidemark.known_last_op(relation) -%}
-        {%- do tidemark.invalidate_published(definition, relation, tidemark.dropped_tables(definition, relation, last_op)) -%}
+        {%- do adapter.invalidate_published(definition, relation | string, last_op, dropped=true) -%}
     {%- endif -%}
     {%- do tidemark.drop_table_or_view(relation) -%}
     {%- do tidemark.drop_table_or_view(ops) -%}

@@ -8,12 +8,13 @@
                                                                                  ▼
               append the differences to the rows ► append them to the log ► delete superseded rows
 
-  The first statement evaluates the query; the others read what it wrote. All of it is staged (see publish.sql).
+  The first statement evaluates the query; the others read what it wrote. All of it is staged.
 -#}
-{% macro materialize_bucket(sql, settings, pre_hooks, post_hooks) -%}
-    {%- set definition = tidemark.bucket_definition(model, sql, settings) -%}
-    {%- set plan = tidemark.bucket_plan(this, definition) -%}
-    {%- do tidemark.check_view_tables(model, plan.published_view_tables) -%}
+{% macro materialize_bucket(sql, pre_hooks, post_hooks) -%}
+    {%- set settings = adapter.definition_settings(model) -%}
+    {%- set is_there = tidemark.is_bucket_table(this) and tidemark.relation_exists(tidemark.ops_relation(this)) -%}
+    {%- set plan = adapter.plan_definition(model, sql, settings, is_there=is_there, full_refresh=should_full_refresh()) -%}
+    {%- set definition = plan.definition -%}
 
     {%- if var('plan_only', false) -%}
         {%- do tidemark.report_plan(plan) -%}
@@ -29,7 +30,7 @@
         {%- set change = tidemark.prepare_bucket_tables(this, sql, settings, columns, plan) -%}
     {%- endif -%}
     {%- if plan.evaluates -%}
-        {%- set last_op = tidemark.last_op(definition.name, tidemark.ops_relation(this)) -%}
+        {%- set last_op = adapter.last_op(definition.name, tidemark.highest(tidemark.ops_relation(this), 'op_id')) -%}
         {%- call statement('rows') -%}
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
         {%- endcall -%}
@@ -45,7 +46,7 @@
             {%- endif -%}
             {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
         {%- elif plan.is_published -%}
-            {%- do tidemark.drop_branch(this, tidemark.branch()) -%}
+            {%- do adapter.drop_branch(this | string) -%}
         {%- else -%}
             {%- do staged.append(this | string) -%}
         {%- endif -%}
@@ -56,15 +57,18 @@
     {%- if plan.evaluates and not plan.is_published -%}
         {%- do evaluation.update({'rows': tidemark._rows_to_evaluate(plan)}) -%}
     {%- endif -%}
-    {%- do tidemark.record_result(
-        plan.positions,
-        plan.reason ~ (', PUT ' ~ counts.put ~ ', REMOVE ' ~ counts.removed if plan.evaluates else ''),
+    {%- do tidemark.run().record(
+        model.unique_id,
+        positions=plan.positions,
         staged=staged,
         definition_hash=plan.definition_hash,
-        columns=columns | map(attribute='name') | list if plan.evaluates else plan.columns,
+        columns=columns | map(attribute='name') | list if plan.evaluates else plan.published_columns,
         view_tables=plan.view_tables,
-        rows=counts.put + counts.removed,
         evaluation=evaluation if plan.evaluates else none
     ) -%}
+    {%- set message = plan.reason ~ (', PUT ' ~ counts.put ~ ', REMOVE ' ~ counts.removed if plan.evaluates else '') -%}
+    {%- do store_result('main', response=adapter.response(
+        message, counts.put + counts.removed, staged=staged | length > 0, evaluation=evaluation if plan.evaluates else none
+    )) -%}
     {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
 {%- endmacro %}

@@ -23,7 +23,7 @@
         {{ return({'rewritten': false, 'is_new': false}) }}
     {%- endif -%}
     {%- if plan.is_invalidated -%}{%- do tidemark.set_staged(relation, true) -%}{%- endif -%}
-    {%- set is_new = 'main' not in tidemark.refs([relation]).get(relation | string, {}) -%}
+    {%- set is_new = 'main' not in adapter.table_branches([relation | string]).get(relation | string, {}) -%}
     {%- set existing = {} -%}
     {%- for column in tidemark.describe_columns(relation) -%}
         {%- do existing.update({column.name | lower: column}) -%}
@@ -42,7 +42,7 @@
             {%- if old -%}
                 {%- if not rewritten and not is_new -%}
                     {%- do run_query(tidemark.dry_run_evaluation(sql, settings, columns, plan)) -%}
-                    {%- do tidemark.invalidate_published(plan.definition.name, relation) -%}
+                    {%- do adapter.invalidate_published(plan.definition.name, relation | string) -%}
                 {%- endif -%}
                 {%- do rewritten.append(column.name) -%}
                 {%- do run_query('alter table ' ~ relation ~ ' drop column ' ~ tidemark.quote_identifier(old.name)) -%}
@@ -73,22 +73,4 @@
 
 {% macro _interim_name(name) -%}
     {{ return(name ~ '__renamed') }}
-{%- endmacro %}
-
-{#- Whether a definition's rows had more columns than it selects when the run began, by dbt's relation cache: an edit
-    that was undone before it was published leaves some. -#}
-{% macro has_more_columns(table, columns) -%}
-    {%- set schema, name = table.split('.') -%}
-    {%- set cached = load_relation(api.Relation.create(schema=schema, identifier=name)) -%}
-    {#- One line per column, up to an empty line. A table without columns is no definition, or an invalidated one. -#}
-    {%- set lines = ((cached.information if cached else none) or '').split('\n: ')[0].splitlines() -%}
-    {{ return(columns | length > 0 and lines | length > (columns + tidemark.system_columns()) | length) }}
-{%- endmacro %}
-
-{#- Drops the columns that a published definition does not select from its rows. -#}
-{% macro drop_unpublished_columns(table, columns) -%}
-    {%- set kept = (columns + tidemark.system_columns()) | map('lower') | list -%}
-    {%- for column in tidemark.describe_columns(table) if column.name | lower not in kept -%}
-        {%- do run_query('alter table ' ~ table ~ ' drop column ' ~ tidemark.quote_identifier(column.name)) -%}
-    {%- endfor -%}
 {%- endmacro %}

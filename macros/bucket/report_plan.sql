@@ -1,20 +1,8 @@
-{#- With `--vars '{plan_only: true}'` (`tidemark plan`) a definition only reports what it would do: `state`, the reason,
-    and how many rows of its inputs it would evaluate. -#}
+{#- With `--vars '{plan_only: true}'` (`tidemark plan`) a definition only reports what it would do: its state, the
+    reason, and how many rows of its inputs it would evaluate. -#}
 {% macro report_plan(plan) -%}
-    {%- do store_raw_result(
-        name='main',
-        message=plan.reason,
-        code=tojson({
-            'positions': {},
-            'staged': [],
-            'seen': tidemark.newest_release(tidemark.watermarks()),
-            'definition_hash': plan.definition_hash,
-            'state': 'new' if not plan.since else 'waiting' if plan.is_waiting else 'unchanged' if plan.is_published else 'changed',
-            'reason': plan.reason,
-            'rows': tidemark._rows_to_evaluate(plan) if plan.evaluates else 0,
-        }),
-        rows_affected=0
-    ) -%}
+    {%- set rows = tidemark._rows_to_evaluate(plan) if plan.evaluates else 0 -%}
+    {%- do store_result('main', response=adapter.plan_response(plan, rows)) -%}
 {%- endmacro %}
 
 {% macro _rows_to_evaluate(plan) -%}

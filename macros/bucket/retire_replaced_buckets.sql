@@ -7,11 +7,11 @@
 {% macro retire_replaced_buckets() -%}
     {%- for unique_id in (selected_resources if execute else []) -%}
         {%- set node = graph.nodes.get(unique_id, {}) -%}
-        {%- if node.resource_type == 'model' and not tidemark.is_staged_model(node) -%}
+        {%- if node.resource_type == 'model' and not tidemark.run().graph.publishes(unique_id) -%}
             {%- set relation = api.Relation.create(schema=node.schema, identifier=node.alias) -%}
             {%- set is_definition_table = tidemark.is_bucket_table(relation) and tidemark.is_staged(relation) -%}
             {%- if is_definition_table and node.alias in tidemark.watermarks() -%}
-                {%- do tidemark.invalidate_published(node.alias, relation, tidemark.dropped_tables(node.alias, relation)) -%}
+                {%- do adapter.invalidate_published(node.alias, relation | string, dropped=true) -%}
                 {%- if node.config.materialized in ['table', 'view'] -%}
                     {%- do tidemark.set_staged(relation, false) -%}
                 {%- else -%}
@@ -27,9 +27,9 @@
 {#- Whether a relation is a definition's table, by the columns in dbt's relation cache: a model of another kind may have
     replaced it. `column`: a column that such a table has. -#}
 {% macro is_bucket_table(relation, column='_op_id') -%}
-    {%- set cached = load_relation(relation) -%}
+    {%- set columns = adapter.columns_at_start(relation | string) -%}
     {#- dbt knows no columns of a table that this run has created. -#}
-    {{ return(cached is not none and modules.re.search('(?m)(?:^| )' ~ column ~ ': ', cached.information or ' ' ~ column ~ ': ') is not none) }}
+    {{ return(tidemark.relation_exists(relation) and (not columns or column in columns)) }}
 {%- endmacro %}
 
 {#- Drops the table, or else the view, if it exists: dbt does not know the views of an Iceberg catalog. -#}

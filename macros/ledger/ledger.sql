@@ -3,11 +3,11 @@
   `empty_select()`, or if none of its sources has advanced, as before the first commit of a source. With `supersedes`
   (the key of a row) the appended rows replace the older versions of their keys, unless the table is new. The rows are
   appended first and the old ones deleted after, so that the model is evaluated once and no join shuffles the target.
-  Both commits go to the run's branch (see publish.sql), so no reader sees one without the other.
+  Both commits go to the run's branch, so no reader sees one without the other.
 -#}
-{% materialization ledger, adapter='spark' %}
+{% materialization ledger, adapter='tidemark' %}
     {%- set supersedes = config.get('supersedes', []) -%}
-    {%- set moved = tidemark.advanced(model.name) -%}
+    {%- set moved = tidemark.run().advanced(model.name) -%}
     {%- set new = moved and '/* nothing new */' not in sql -%}
     {%- set is_there = tidemark.relation_exists(this) -%}
 
@@ -23,7 +23,6 @@
             insert into {{ this }} select * from ({{ sql }})
         {%- endcall -%}
     {%- endif %}
-    {%- set positions = tidemark.model_positions(model.name) -%}
     {%- if new and supersedes and is_there %}
         {%- call statement('supersede') -%}
             {{ tidemark.delete_superseded(this, supersedes, moved) }}
@@ -31,6 +30,7 @@
     {%- endif %}
     {{ run_hooks(post_hooks) }}
     {%- do persist_docs(this, model) -%}
-    {%- do tidemark.record_result(positions, 'appended' if new else 'nothing new', staged=[this | string] if new else []) -%}
+    {%- do tidemark.run().record(model.unique_id, positions=tidemark.run().positions(model.name), staged=[this | string] if new else []) -%}
+    {%- do store_result('main', response=adapter.response('appended' if new else 'nothing new', staged=new)) -%}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}

@@ -3,13 +3,13 @@
 {% macro compact_files(model, table, deleted_share, small_files) -%}
     {%- set counts = tidemark._file_counts(table) -%}
     {%- if counts.small >= small_files or counts.deleted > deleted_share * counts.rows -%}
-        {%- set is_definition = tidemark.watermarks()[model].values() | map(attribute='definition_hash') | first -%}
+        {%- set is_definition = tidemark.run().published(model).definition_hash -%}
         {%- set order = '`bucket`, op_id' if table.endswith('__ops') else '`bucket`, _op_id' -%}
         {%- do tidemark.publish_maintenance(
             model, table,
             [
-                'alter table ' ~ tidemark.qualified_name(table) ~ ' create branch ' ~ tidemark.branch(),
-                tidemark._rewrite_files(table, deleted_share, small_files, tidemark.branch(), order if is_definition),
+                'alter table ' ~ adapter.qualified_name(table) ~ ' create branch ' ~ adapter.branch(),
+                tidemark._rewrite_files(table, deleted_share, small_files, adapter.branch(), order if is_definition),
             ],
             'files rewritten, ' ~ counts.small ~ ' were small and ' ~ counts.deleted ~ ' of their ' ~ counts.rows ~ ' rows deleted'
         ) -%}
@@ -42,7 +42,7 @@
 
 {% macro _rewrite_files(table, deleted_share, small_files, branch='main', order=none) -%}
     call system.rewrite_data_files(
-        table => '{{ tidemark.qualified_name(table) }}',
+        table => '{{ adapter.qualified_name(table) }}',
         branch => '{{ branch }}',
         {%- if order %}
         strategy => 'sort',

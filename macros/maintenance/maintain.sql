@@ -32,7 +32,7 @@
     {%- set tables = [] -%}
     {%- set watermarks = tidemark.watermarks() -%}
     {%- set model_names = [] -%}
-    {%- for node in graph.nodes.values() if tidemark.is_definition(node) or node.config.materialized == 'ledger' -%}
+    {%- for node in graph.nodes.values() if node.config.materialized in ['bucket', 'bucket_lookup', 'ledger'] -%}
         {%- do model_names.append(node.name) -%}
     {%- endfor -%}
     {%- if watermarks -%}

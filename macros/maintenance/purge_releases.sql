@@ -17,14 +17,14 @@
     {%- set counts = run_query(query)[0] if tidemark.watermarks() else {'superseded': 0} -%}
     {%- set count = counts['superseded'] | int -%}
     {%- if count and count >= superseded_share * (counts['all_rows'] | int) -%}
-        {%- do run_query('alter table ' ~ tidemark.qualified_name(releases) ~ ' create branch ' ~ tidemark.branch()) -%}
+        {%- do run_query('alter table ' ~ adapter.qualified_name(releases) ~ ' create branch ' ~ adapter.branch()) -%}
         {%- do run_query(
             'merge into ' ~ releases ~ ' as manifest using (' ~ superseded ~ ') as superseded on manifest.model = superseded.model'
             ~ ' and manifest.`table` = superseded.`table` and manifest.release_id = superseded.release_id'
             ~ " when matched and left(manifest.columns, 1) <> '{' then delete"
         ) -%}
-        {%- do tidemark.fast_forward(releases) -%}
-        {%- do tidemark.drop_branch(releases, tidemark.branch()) -%}
+        {%- do run_query("call system.fast_forward('" ~ adapter.qualified_name(releases) ~ "', 'main', '" ~ adapter.branch() ~ "')") -%}
+        {%- do adapter.drop_branch(releases) -%}
         {%- do log(releases ~ ': ' ~ count ~ ' superseded rows purged', info=true) -%}
     {%- endif -%}
 {%- endmacro %}
@@ -43,7 +43,7 @@
             and heads.committed_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
     {%- endset -%}
     {%- for row in run_query(query) -%}
-        {%- do tidemark.drop_branch(releases, row['name']) -%}
+        {%- do adapter.drop_branch(releases, row['name']) -%}
     {%- endfor -%}
 {%- endmacro %}
 
@@ -67,6 +67,6 @@
     where
         place > 1
         and (evaluation is null or evaluated_place > 1)
-        and release_id < {{ tidemark.newest_release(tidemark.watermarks()) }}
+        and release_id < {{ tidemark.run().newest_release }}
         and left(columns, 1) <> '{'
 {%- endmacro %}

@@ -5,9 +5,9 @@
   copied.
 -#}
 {% macro cache_key_chains(kept) -%}
-    {%- do tidemark._drop_chain_views() -%}
-    {%- do tidemark.invocation_cache().update({'chains': true}) -%}
+    {%- do tidemark._drop_left_chain_views() -%}
     {%- set chains = 'tidemark_links' -%}
+    {%- do tidemark.run().add_scratch_view(chains) -%}
     {%- do run_query('cache table ' ~ chains ~ ' as with ' ~ kept ~ ', ' ~ tidemark.key_change_chains() ~ ' select * from linked') -%}
     {{ return({'segments': chains, 'roots': tidemark._cache_roots(0, tidemark._first_roots(chains))}) }}
 {%- endmacro %}
@@ -15,6 +15,7 @@
 {#- A view reads the view of the previous step by name, so that one has to exist until the end. -#}
 {% macro _cache_roots(step, query) -%}
     {%- set roots = 'tidemark_links_%02d' % step -%}
+    {%- do tidemark.run().add_scratch_view(roots) -%}
     {%- do run_query('cache table ' ~ roots ~ ' as ' ~ query) -%}
     {%- set moved = run_query('select count_if(is_moved) from ' ~ roots)[0][0] -%}
     {{ return(tidemark._cache_roots(step + 1, tidemark._advance_roots(roots)) if moved else roots) }}
@@ -66,16 +67,15 @@
     where upper is not null
 {%- endmacro %}
 
-{#- Frees the views of `cache_key_chains`. -#}
+{#- Drops the views of `cache_key_chains`, the last step first: Spark finds a view's cache by its complete plan. -#}
 {% macro drop_key_chains() -%}
-    {%- if tidemark.invocation_cache().pop('chains', false) -%}
-        {%- do tidemark._drop_chain_views() -%}
-    {%- endif -%}
+    {%- for view in tidemark.run().take_scratch_views() -%}
+        {%- do run_query('drop view ' ~ view) -%}
+    {%- endfor -%}
 {%- endmacro %}
 
-{#- Drops the views, also those of a failed run, the last step first: Spark finds a view's cache by its complete plan.
-    -#}
-{% macro _drop_chain_views() -%}
+{#- Drops the views that a failed run of this process has left. -#}
+{% macro _drop_left_chain_views() -%}
     {%- for view in run_query("show views in " ~ target.schema ~ " like 'tidemark_links*'") | sort(attribute='viewName', reverse=true) -%}
         {%- do run_query('drop view ' ~ view.viewName) -%}
     {%- endfor -%}

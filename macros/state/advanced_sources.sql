@@ -11,7 +11,7 @@
     {%- set held_by_source = {} -%}
     {%- if execute -%}
         {%- for row in run_query(tidemark._persisted_positions(raw, watermarks)) -%}
-            {%- if row['position'] | int > watermarks.get(row['source'], {}).get('position', -1) -%}
+            {%- if row['source'] not in watermarks or row['position'] | int > watermarks[row['source']].position -%}
                 {%- do advanced.update({row['source']: row['position'] | int}) -%}
                 {%- if row['snapshot_hold'] == 'source' -%}{%- do held_by_source.update({row['source']: row['position'] | int}) -%}{%- endif -%}
             {%- endif -%}
@@ -61,4 +61,18 @@
         {%- for source, position in positions.items() %}
         or (source = '{{ source }}' and (state in ('queued', 'running') or (state = 'done' and complete_lsn >= {{ position }})))
         {%- endfor %}
+{%- endmacro %}
+
+{#- Sources with their positions, {source: position}, as a select of (source, lsn). -#}
+{% macro advanced_select(advanced) -%}
+    select * from
+        {%- if advanced %}
+        values
+            {%- for source, position in advanced.items() %}
+            ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
+            {%- endfor %}
+        {%- else %}
+        (select '', 0L where false)
+        {%- endif %}
+        as advanced (source, lsn)
 {%- endmacro %}

@@ -1,33 +1,3 @@
-{#-
-  The ranges that this run processes in a model of `core`: a list of {source, checkpoint_id, lower, upper, since}, one
-  for each source that has advanced past the model's watermark. Positions are half-open, [lower, upper): a record at
-  `upper` belongs to a later run.
--#}
-{% macro ranges(model_name) -%}
-    {%- set watermarks = tidemark.watermarks() -%}
-    {%- set own_watermarks = watermarks.get(model_name, {}) -%}
-    {%- set ranges = [] -%}
-    {%- for source, point in tidemark.model_positions(model_name).items() -%}
-        {%- set lower = own_watermarks.get(source, {}).get('position', 0) -%}
-        {%- if point.position > lower -%}
-            {%- do ranges.append({
-                'source': source, 'checkpoint_id': point.checkpoint_id, 'lower': lower, 'upper': point.position,
-                'since': own_watermarks.get(source, {}).get('checkpoint_id', 0),
-            }) -%}
-        {%- endif -%}
-    {%- endfor -%}
-    {{ return(ranges) }}
-{%- endmacro %}
-
-{#- The ranges by source, in the form that `at_checkpoint` takes. -#}
-{% macro advanced(model_name) -%}
-    {%- set advanced = {} -%}
-    {%- for range in tidemark.ranges(model_name) -%}
-        {%- do advanced.update({range.source: range}) -%}
-    {%- endfor -%}
-    {{ return(advanced) }}
-{%- endmacro %}
-
 {#- Ranges as a select of (source, checkpoint_id, lower_lsn, upper_lsn, since), for joins. -#}
 {% macro ranges_select(ranges) -%}
     select * from

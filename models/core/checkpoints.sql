@@ -13,16 +13,11 @@
 {%- if not advanced %}
 {{ empty_select(columns) }}
 {%- else %}
-{%- do tidemark.cache_checkpoints(advanced, tidemark.newest_checkpoint(watermarks) + 1) %}
+{%- do tidemark.run().stage_checkpoints(advanced, tidemark.newest_checkpoint(watermarks) + 1) %}
 select
     {{ tidemark.newest_checkpoint(watermarks) + 1 }}L as checkpoint_id,
     source,
     lsn,
     current_timestamp() as created_at
-from
-    values
-    {% for source, position in advanced.items() -%}
-    ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
-    {% endfor -%}
-    as advanced (source, lsn)
+from ({{ tidemark.advanced_select(advanced) }}) as advanced
 {%- endif %}

@@ -2,7 +2,7 @@
     partition_by=['source', 'table_name'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
     supersedes=['table_id', 'row_key'],
-    post_hook='{% do tidemark.drop_key_chains() %}{% if tidemark.ranges("row_state") %}{% do tidemark.input_states() %}{% endif %}',
+    post_hook='{% do tidemark.drop_key_chains() %}{% if tidemark.ranges("row_state") %}{% do tidemark.run().input_states %}{% endif %}',
 ) }}
 -- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}

@@ -4,7 +4,6 @@
 `tidemark.NAME(...)` is the macro of that name in `macros/`.
 """
 
-import hashlib
 import re
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -13,6 +12,10 @@ from typing import Any
 from jinja2 import pass_context
 from jinja2.runtime import Context
 from sqlfluff.core.templaters.builtins.dbt import DbtMacroWrapper, RelationEmulator
+
+from dbt.adapters.tidemark.lake_statements import NoLake
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.run_state import RunState
 
 
 class _Package:
@@ -41,11 +44,6 @@ def run_query(query: str) -> list[Any]:  # noqa: ARG001
     return []
 
 
-def local_md5(text: str) -> str:
-    """The same as dbt's."""
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
 def partition_cols(label: str) -> str:
     """The clause that dbt-spark generates from `partition_by`."""
     return f"{label} (source)"
@@ -53,7 +51,8 @@ def partition_cols(label: str) -> str:
 
 tidemark = _Package()
 execute = False
+graph: dict[str, Any] = {}
 selected_resources: list[str] = []
-invocation_id = "00000000-0000-0000-0000-000000000000"
+adapter = SimpleNamespace(run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
 modules = SimpleNamespace(re=re)
 api = SimpleNamespace(Relation=SimpleNamespace(create=_relation))

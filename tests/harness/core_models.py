@@ -8,6 +8,9 @@ from typing import Any
 from jinja2 import Environment
 from pyspark.sql import Row, SparkSession
 
+from dbt.adapters.tidemark.lake_statements import NoLake
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.run_state import RunState
 from tests.harness.project_copy import ROOT
 from tests.unit.calling import MACROS, Macros
 
@@ -34,11 +37,11 @@ class CoreModels:
             run_query=lambda query: spark.sql(query).collect(),
             load_relation=lambda relation: relation if relation in built else None,
             execute=True,
-            graph={},
-            invocation_id="first",
+            adapter=SimpleNamespace(columns_at_start=lambda _: {}),
             target=SimpleNamespace(schema="core"),
-            selected_resources=[],
         )
+        run = RunState(NoLake(), ProjectGraph({}, ()))
+        self.macros.run = lambda: run
 
     def select(self, model: str, this: str | None = None) -> list[Row]:
         """The rows that a model selects. Its inputs are the views of their names; this: the view in place of its own

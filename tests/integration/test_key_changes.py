@@ -4,10 +4,14 @@ import random
 import re
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from dbt.adapters.tidemark.lake_statements import NoLake
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.run_state import RunState
 from tests.unit.calling import Macros
 
 Record = tuple[str, str | None, str, bool, dict[str, str]]
@@ -39,17 +43,16 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
         return spark.sql(statement).collect()
 
     files = ("key_change_chains", "cache_key_chains", "fill_across_key_changes", "merge_maps", "in_tables")
-    macros = Macros(
+    macros: Any = Macros(
         "sql_helpers/relation_exists",
         "sql_helpers/literal",
-        "state/invocation_cache",
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
         load_relation=lambda relation: relation,
-        graph={},
         target=SimpleNamespace(schema="core"),
-        invocation_id="one",
     )
+    run = RunState(NoLake(), ProjectGraph({}, ()))
+    macros.run = lambda: run
     spark.sql("create namespace if not exists core")
     before = cached_tables(spark)
     links = macros.cache_key_chains("kept as (select * from kept)")

@@ -1,50 +1,61 @@
 """What a run does with a definition, by watermarks and inputs; and watermarks of models (design rules B6, C2, S5)."""
 
-import hashlib
-import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dbt.adapters.tidemark.bucket_plan import BucketPlan, Definition, DefinitionHashes, make_plan
+from dbt.adapters.tidemark.definition_settings import DefinitionSettings
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.run_state import Point, RunState
+from dbt.adapters.tidemark.sql_text import normalized_sql
+from tests.harness.recorded_lake import RecordedLake
 from tests.unit.calling import Macros
 
 INPUTS = [{"source": "shop", "table": "public.orders"}]
-DEFINITION = {"name": "orders", "hash": "new", "inputs": INPUTS, "evaluation": "incremental", "view_tables": {}}
 MARK = {
+    "model": "orders",
+    "source": "shop",
     "checkpoint_id": 3,
     "position": 90,
     "release_id": 7,
     "definition_hash": "new",
-    "columns": ["id"],
-    "view_tables": {},
+    "columns": '["id"]',
+    "view_tables": "{}",
 }
-HERE = {"checkpoint_id": 5, "position": 120}
+HERE, BEFORE = Point(5, 120), Point(3, 90)
+CORE = ("checkpoints", "events", "table_status", "row_state")
 
 
-def make_plan(
-    *, mark: dict[str, Any] = MARK, waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
-) -> dict[str, Any]:
-    """The plan of a definition with this watermark; its input was changed last at a checkpoint."""
-    files = ("bucket/bucket_plan", "bucket/input_state", "state/model_positions")
-    macros: Any = Macros(*files, should_full_refresh=lambda: False)
-    macros.model_positions = lambda _: {"shop": HERE}
-    macros.is_bucket_table = macros.relation_exists = lambda _: True
-    macros.ops_relation = macros.invalidated_hash = lambda *_: "other"
-    macros.watermarks = lambda: {"orders": {"shop": mark}}
-    macros.input_states = lambda: {"shop.public.orders": {"waiting": waiting, "changed_at": changed_at}}
-    plan: dict[str, Any] = macros.bucket_plan("buckets.orders", {**DEFINITION, "evaluation": evaluation})
-    return plan
+def mark(model: str = "orders", at: Point = BEFORE, **other: Any) -> dict[str, Any]:
+    """A row of `core.model_watermarks`."""
+    return {**MARK, "model": model, "checkpoint_id": at.checkpoint_id, "position": at.position, **other}
+
+
+def run_with(*marks: dict[str, Any], selected: tuple[str, ...] = (), **answers: Any) -> RunState:
+    """A run in a lake with these watermarks. answers: the rows of queries by a text in them."""
+    lake = RecordedLake({"from core.model_watermarks": list(marks), **answers})
+    return RunState(lake, ProjectGraph({}, [f"model.tidemark.{name}" for name in selected]))
+
+
+def plan_with(
+    *, definition_hash: str = "new", waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
+) -> BucketPlan:
+    """The plan of a definition that was published with this hash; its input was changed last at a checkpoint."""
+    state = {"name": "shop.public.orders", "is_waiting": waiting, "changed_at": changed_at}
+    run = run_with(mark(definition_hash=definition_hash), mark("row_state", HERE), input_states_query=[state])
+    return make_plan(run, Definition("orders", "new", INPUTS, evaluation), is_there=True, full_refresh=False)
 
 
 def test_a_definition_with_an_unready_input_waits() -> None:
     """It keeps its watermark and its published hash: changes made meanwhile are evaluated when the input is ready."""
-    for mark in (MARK, {**MARK, "definition_hash": "old"}):
-        plan = make_plan(mark=mark, waiting=True)
-        assert not plan["evaluates"]
-        assert plan["positions"] == {"shop": {"checkpoint_id": 3, "position": 90}}
-        assert plan["definition_hash"] == mark["definition_hash"]
-        assert plan["reason"] == "waiting for shop.public.orders"
+    for definition_hash in ("new", "old"):
+        plan = plan_with(definition_hash=definition_hash, waiting=True)
+        assert not plan.evaluates
+        assert plan.positions == {"shop": BEFORE}
+        assert plan.definition_hash == definition_hash
+        assert plan.reason == "waiting for shop.public.orders"
 
 
 @pytest.mark.parametrize(
@@ -61,57 +72,94 @@ def test_a_definition_with_an_unready_input_waits() -> None:
 def test_a_definition_is_evaluated_when_it_or_an_input_changed(
     evaluation: str, changed_at: int, definition_hash: str, scope: str | None, reason: str
 ) -> None:
-    plan = make_plan(mark={**MARK, "definition_hash": definition_hash}, changed_at=changed_at, evaluation=evaluation)
-    assert (plan["scope"] if plan["evaluates"] else None, plan["reason"]) == (scope, reason)
-    assert plan["positions"] == {"shop": HERE}
+    plan = plan_with(definition_hash=definition_hash, changed_at=changed_at, evaluation=evaluation)
+    assert (plan.scope if plan.evaluates else None, plan.reason) == (scope, reason)
+    assert plan.positions == {"shop": HERE}
 
 
-def definition_hash(sql: str = "select id from orders", **settings: Any) -> str:
-    """The hash of a definition."""
-    macros: Any = Macros(
-        "bucket/bucket_definition",
-        tojson=json.dumps,
-        local_md5=lambda text: hashlib.md5(text.encode()).hexdigest(),
-    )
-    macros.definition_inputs = lambda _: INPUTS
-    macros.upstream_nodes = lambda _: []
-    macros.view_tables = lambda _: {}
-    known = {
-        "named_by": ["customer"],
-        "bucket_by": ["customer"],
-        "object_id": "id",
-        "evaluation": "incremental",
-        **settings,
+VIEW = {
+    "unique_id": "model.shop.stg_orders",
+    "name": "stg_orders",
+    "schema": "staging",
+    "alias": "stg_orders",
+    "resource_type": "model",
+    "config": {"materialized": "view", "meta": {"source": "shop", "table": "public.orders"}},
+    "depends_on": {"nodes": []},
+}
+
+
+def definition_hash(
+    sql: str = "select id from orders", view: str = "select 1 as id", lake: RecordedLake | None = None, **settings: Any
+) -> str:
+    """The hash of a definition over a view as it is deployed."""
+    known = {"name": "orders", "named_by": ["customer"], "bucket_by": ["customer"], "object_type": "order"}
+    known |= {"object_id": "id", "evaluation": "incremental", "unique_key": []}
+    created = f"CREATE VIEW lake.staging.stg_orders (\n  id)\nTBLPROPERTIES (\n  'a' = 'b')\nAS\n{view}"
+    lake = lake or RecordedLake({"show create table staging.stg_orders": [{"createtab_stmt": created}]})
+    run = RunState(lake, ProjectGraph({"nodes": {VIEW["unique_id"]: VIEW}}, ()))
+    model = {
+        "name": "orders",
+        "original_file_path": "models/buckets/orders.sql",
+        "config": {"materialized": "bucket"},
+        "depends_on": {"nodes": [VIEW["unique_id"]]},
     }
-    digest: str = macros.bucket_definition(SimpleNamespace(name="orders"), sql, SimpleNamespace(**known).__dict__)[
-        "hash"
-    ]
-    return digest
+    return DefinitionHashes(run).describe(model, sql, DefinitionSettings(**(known | settings))).hash
 
 
-def test_a_definitions_hash_covers_its_sql_and_settings() -> None:
+def test_a_definitions_hash_covers_its_sql_its_views_and_settings() -> None:
     assert definition_hash() == definition_hash("select id -- the key\nfrom orders")
-    assert (
-        len(
-            {
-                definition_hash(),
-                definition_hash("select id from others"),
-                definition_hash(object_id="no"),
-                definition_hash(bucket_by=[]),
-            }
-        )
-        == 4
-    )
+    assert definition_hash() == definition_hash(view="select  1 as id /* one */\n")
+    different = [
+        definition_hash(),
+        definition_hash("select id from others"),
+        definition_hash(view="select 2 as id"),
+        definition_hash(object_id="no"),
+        definition_hash(bucket_by=[]),
+    ]
+    assert len(set(different)) == len(different)
+
+
+@pytest.mark.parametrize(
+    ("sql", "same"),
+    [
+        ("select  1,\n 'a  b' -- it's\n , x /* it's */ from t", "select 1,'a  b',x from t"),
+        ("select 1 /* a /* b */ it's */ , 'c /* ' , 2 -- */", "select 1,'c /* ',2"),
+        ("select ';' as a ; -- the end\n;", "select ';' as a"),
+    ],
+)
+def test_comments_and_white_space_are_no_difference(sql: str, same: str) -> None:
+    assert normalized_sql(sql) == normalized_sql(same)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("select 'a  b'", "select 'a b'"),
+        ("select 'a' 'b'", "select 'a''b'"),
+        (r"select r'\' as a", r"select '\\' as a"),
+        ("select a b", "select ab"),
+        ("select 1 -- it's \\\n it's", "select 1"),
+    ],
+)
+def test_other_text_is_a_difference(one: str, other: str) -> None:
+    """The last one: sqlglot can't divide it, as Spark does; it counts as it is."""
+    assert normalized_sql(one) != normalized_sql(other)
 
 
 def test_a_models_watermark_is_the_minimum_of_its_inputs() -> None:
     """Events ahead of the tables wait for the decisions about the tables."""
-    macros: Any = Macros("state/model_positions", selected_resources=["model.tidemark.row_state"])
-    behind, ahead = {"checkpoint_id": 4, "position": 100}, {"checkpoint_id": 5, "position": 120}
+    behind, ahead = Point(4, 100), Point(5, 120)
     for events, tables in ((ahead, behind), (behind, ahead)):
-        marks = {"events": {"shop": events}, "table_status": {"shop": tables}}
-        macros.watermarks = lambda marks=marks: marks
-        assert macros.model_positions("row_state") == {"shop": behind}
+        run = run_with(mark("events", events), mark("table_status", tables), selected=("row_state",))
+        assert run.positions("row_state") == {"shop": behind}
+
+
+def test_the_staged_checkpoint_is_that_of_the_models_after_it() -> None:
+    run = run_with(*(mark(name) for name in CORE), selected=CORE)
+    run.stage_checkpoints({"shop": 120}, 5)
+    assert run.positions("row_state") == {"shop": HERE}
+    assert run.tested_positions("events") == run.advanced("events")
+    assert run_with(*(mark(name) for name in CORE)).positions("row_state") == {"shop": BEFORE}
 
 
 @pytest.mark.parametrize("count", [1, 2, 180, 181, 1000])
@@ -128,27 +176,34 @@ def test_changes_since_a_watermark_end_at_the_newest_checkpoint(count: int) -> N
 
 
 def test_a_range_begins_at_the_end_of_the_previous_one() -> None:
-    macros: Any = Macros("state/ranges")
-    macros.watermarks = lambda: {"events": {"shop": {"checkpoint_id": 3, "position": 90}}}
-    macros.model_positions = lambda _: {"shop": HERE, "crm": {"checkpoint_id": 5, "position": 7}}
-    assert [(scope["source"], scope["lower"], scope["upper"], scope["since"]) for scope in macros.ranges("events")] == [
+    run = run_with(mark("checkpoints"), mark("events"), selected=CORE)
+    run.stage_checkpoints({"shop": 120, "crm": 7}, 5)
+    assert [(each.source, each.lower, each.upper, each.since) for each in run.ranges("events")] == [
         ("shop", 90, 120, 3),
         ("crm", 0, 7, 0),
     ]
-    macros.model_positions = lambda _: {"shop": {"checkpoint_id": 3, "position": 90}}
-    assert macros.ranges("events") == []
+    assert run_with(mark("checkpoints"), mark("events"), selected=CORE).ranges("events") == []
 
 
 @pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
 def test_op_ids_continue_after_a_dropped_log(in_log: int, dropped: int | None, last: int) -> None:
-    macros: Any = Macros(
-        "publish/invalidate_published", "sql_helpers/literal", "sql_helpers/get_core_relation",
-        run_query=lambda _: [{"last_op": dropped or 0}],
-        api=SimpleNamespace(Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")),
-    )  # fmt: skip
-    macros.highest = lambda *_: in_log
-    macros.watermarks = lambda: {"orders": {"shop": MARK}}
-    assert macros.last_op("orders", "buckets.orders__ops") == last
+    run = run_with(mark(), last_op=[{"last_op": dropped}])
+    assert Releases(run, "run_ab").last_op("orders", in_log) == last
+
+
+def test_a_source_is_needed_from_the_lowest_watermark_of_its_definitions() -> None:
+    nodes = {
+        name: {"name": name, "resource_type": "model", "config": {"materialized": "bucket"}}
+        for name in ("orders", "late")
+    }
+    marks = [
+        mark(at=Point(6, 1)),
+        mark("late", Point(4, 1)),
+        mark("row_state", Point(9, 1)),
+        mark("events", Point(2, 1)),
+    ]
+    run = RunState(RecordedLake({"from core.model_watermarks": marks}), ProjectGraph({"nodes": nodes}, ()))
+    assert run._lowest_watermarks({"shop": HERE}) == {"shop": 4}
 
 
 def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:
@@ -162,12 +217,3 @@ def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:
     }
     macros.old_checkpoints = lambda _: {"shop": 8}
     assert macros._passed_checkpoints(60) == {"shop": 4}
-
-
-@pytest.mark.parametrize(
-    "operator", ["Aggregate [id#1], [id#1]", "Window [1]", "Sort [id#1 ASC]", "Join Inner", "Union"]
-)
-def test_a_query_with_rows_that_depend_on_each_other_is_not_incremental(operator: str) -> None:
-    macros: Any = Macros("bucket/check_row_wise")
-    node = {"operator": operator.split(maxsplit=1)[0], "text": operator}
-    assert macros._row_wise_violation(node) == node["operator"]

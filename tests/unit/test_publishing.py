@@ -1,136 +1,177 @@
 """How a run publishes: write, audit, publish, in an order that a kill at any point leaves repairable (rule C4)."""
 
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dbt_common.exceptions import CompilationError
 
-from tests.unit.calling import Macros
+from dbt.adapters.tidemark.manifest import Publication, publishable_models
+from dbt.adapters.tidemark.model_states import first_line, unpublished_states
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.run_state import Point, Report, RunState
+from tests.harness.recorded_lake import RecordedLake, Rows
 
 BRANCH = "run_ab"
 EVENTS, ORDERS = "core.events", "buckets.orders"
-MARK: dict[str, Any] = {"checkpoint_id": 3, "position": 90, "release_id": 7, "definition_hash": None, "columns": []}
-POSITIONS = {"shop": {"checkpoint_id": 4, "position": 100}}
+MARK: dict[str, Any] = {
+    "model": "events",
+    "source": "shop",
+    "checkpoint_id": 3,
+    "position": 90,
+    "release_id": 7,
+    "definition_hash": None,
+    "columns": "[]",
+    "view_tables": "{}",
+}
+POSITIONS = {"shop": Point(4, 100)}
+RELEASE = ("insert_release", "fast_forward('lake.core.releases'")
+TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
+MARKS = "write_watermarks"
 
 
-class Refused(Exception):
-    """The error that a macro raises."""
+def branches(*tables: str) -> Rows:
+    """Tables with main at snapshot 1, and the run's branch at 2."""
+    return [
+        {"table_name": table, "name": name, "snapshot_id": snapshot_id}
+        for table in tables
+        for name, snapshot_id in (("main", 1), (BRANCH, 2))
+    ]
 
 
-def raise_refused(message: str) -> None:
-    raise Refused(message)
-
-
-class Lake:
-    """Records the statements of the macros, in order. newest: the current release of the table."""
-
-    def __init__(self, newest: int = 7, **context: Any) -> None:
-        self.newest = newest
-        self.statements: list[str] = []
-        folders = {
-            "publish": (
-                *("append_release", "apply_manifest", "branch", "commit_release"),
-                *("publish", "publishable_models", "refs"),
-            ),
-            "state": ("invocation_cache", "model_positions", "watermarks"),
-            "sql_helpers": ("get_core_relation", "highest", "in_checkpoints", "literal", "relation_exists"),
+def lake(newest: int = 7, parent: int = 1) -> RecordedLake:
+    """newest: the last release of `core.releases`. parent: of the staged snapshots; main is at 1."""
+    return RecordedLake(
+        {
+            "current_catalog": [{"catalog": "lake"}],
+            "type = 'BRANCH'": branches("core.releases", EVENTS, ORDERS),
+            "parent_id": [{"snapshot_id": 2, "parent_id": parent}],
+            "select release_id, model": [
+                {
+                    "release_id": 8,
+                    "model": "events",
+                    "table": EVENTS,
+                    "branch": BRANCH,
+                    "columns": "[]",
+                    "snapshot_id": 2,
+                }
+            ],
+            "from core.model_watermarks": [MARK],
+            "as newest": [{"newest": newest}],
         }
-        macro_context: dict[str, Any] = {
-            "run_query": self.run_query,
-            "api": SimpleNamespace(
-                Relation=SimpleNamespace(create=lambda schema, identifier: f"{schema}.{identifier}")
-            ),
-            "exceptions": SimpleNamespace(raise_compiler_error=raise_refused),
-            "load_relation": lambda relation: relation,
-            "execute": True,
-            "graph": {},
-            "invocation_id": "ab",
-            "tojson": json.dumps,
-            "fromjson": json.loads,
-        }
-        paths = [f"{folder}/{file}" for folder, names in folders.items() for file in names]
-        macros: Any = Macros(*paths, **{**macro_context, **context})
-        macros.watermarks = lambda: {"events": {"shop": MARK}}
-        macros.refs = lambda tables: {table: {"main": 1, BRANCH: 2} for table in tables}
-        macros.diverged_tables = lambda *_: []
-        macros.assert_cache_fresh = lambda _: None
-        macros.has_more_columns = lambda *_: False
-        macros.published_tables = list
-        macros.table_exists = lambda _: True
-        self.macros = macros
-
-    def run_query(self, statement: str) -> list[dict[Any, Any]]:
-        statement = " ".join(statement.split())
-        self.statements.append(statement)
-        if "current_catalog" in statement:
-            return [{0: "lake"}]
-        if "distinct release_id" in statement:
-            return [{"release_id": self.newest}]
-        if statement.startswith("select model, `table`, branch"):
-            return [{"model": "events", "table": EVENTS, "branch": BRANCH, "columns": "[]"}]
-        return [{"newest": self.newest, "highest": self.newest}]
-
-    def places(self, *parts: str) -> list[int]:
-        """The positions of the statements with these parts, in the order of the parts."""
-        return [next(number for number, statement in enumerate(self.statements) if part in statement) for part in parts]
+    )
 
 
-def publish(lake: Lake, seen: int) -> None:
+def releases(on: RecordedLake) -> Releases:
+    return Releases(RunState(on, ProjectGraph({}, ())), BRANCH)
+
+
+def publish(on: RecordedLake, seen: int) -> None:
     """The staged tables of two models, based on the state after the release `seen`."""
-    report: dict[str, Any] = {"positions": POSITIONS, "definition_hash": None, "columns": []}
     models = [
-        {"name": name, "tables": [table], "report": {**report, "staged": [table]}}
+        Publication(name, (table,), Report(POSITIONS, staged=[table]))
         for name, table in (("events", EVENTS), ("orders", ORDERS))
     ]
-    lake.macros.commit_release(models, [seen])
-
-
-RELEASE = ("insert into core.releases", "fast_forward('lake.core.releases'")
-TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
-MARKS = "insert overwrite core.model_watermarks"
+    releases(on).commit(models, {seen})
 
 
 def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
-    lake = Lake()
-    publish(lake, 7)
-    expected = [*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}"]
-    places = lake.places(*expected)
+    recorded = lake()
+    publish(recorded, 7)
+    places = recorded.places(*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}")
     assert places == sorted(places)
-    assert len([statement for statement in lake.statements if MARKS in statement]) == 1
+    assert recorded.statements.count(MARKS) == 1
+
+
+def test_branches_of_one_table_are_not_dropped_at_once() -> None:
+    recorded = lake()
+    left = [{"table_name": EVENTS, "name": "run_left", "snapshot_id": 3}]
+    recorded.answers["type = 'BRANCH'"] = branches("core.releases", EVENTS, ORDERS) + left
+    publish(recorded, 7)
+    batches = [drops for drops in recorded.parallel if "drop branch" in " ".join(drops)]
+    assert [sum(EVENTS in drop for drop in drops) for drops in batches] == [1, 1]
+    assert any("run_left" in drop for drop in batches[0] + batches[1])
 
 
 def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
-    lake = Lake(newest=8)
-    with pytest.raises(Refused, match="another run published 8 during this run, which is based on 7"):
-        publish(lake, 7)
-    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
+    recorded = lake(newest=8)
+    with pytest.raises(CompilationError, match="another run published 8 during this run, which is based on 7"):
+        publish(recorded, 7)
+    assert recorded.changes == []
+
+
+def test_a_run_whose_table_was_written_by_another_process_publishes_nothing() -> None:
+    recorded = lake(parent=9)
+    with pytest.raises(CompilationError, match=r"\(core.events, buckets.orders\): another process wrote to it"):
+        publish(recorded, 7)
+    assert recorded.changes == []
+
+
+def test_a_run_continues_after_its_own_invalidation() -> None:
+    recorded = lake()
+    own = releases(recorded)
+    own.invalidate("orders", ORDERS)
+    recorded.answers["as newest"] = [{"newest": 8}]
+    own.commit([Publication("events", (EVENTS,), Report(POSITIONS, staged=[EVENTS]))], {7})
+    assert recorded.statements.count("insert_release") == 2
 
 
 def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
-    lake = Lake(newest=8)
-    lake.macros.finish_interrupted_release()
-    places = lake.places(TABLES[0], MARKS)
+    recorded = lake(newest=8)
+    releases(recorded).finish_interrupted()
+    places = recorded.places(TABLES[0], MARKS)
     assert places == sorted(places)
+    assert "insert_release" not in recorded.statements
 
 
 def test_no_release_is_completed_twice() -> None:
-    lake = Lake(newest=7)
-    lake.macros.finish_interrupted_release()
-    assert [statement for statement in lake.statements if not statement.startswith("select")] == []
+    recorded = lake(newest=7)
+    releases(recorded).finish_interrupted()
+    assert recorded.changes == []
 
 
-def node(name: str, *parents: str, kind: str = "model") -> Any:
+def test_a_release_that_another_process_completes_meanwhile_is_left_alone() -> None:
+    recorded = lake(newest=8)
+    reads = iter([7, 8])
+    recorded.answers["from core.model_watermarks"] = lambda: [{**MARK, "release_id": next(reads)}]
+    releases(recorded).finish_interrupted()
+    assert recorded.changes == []
+
+
+def test_a_committed_release_that_cannot_be_applied_names_the_fix() -> None:
+    recorded = lake(newest=8, parent=9)
+    with pytest.raises(CompilationError, match="set_current_snapshot.table => 'core.events', ref => 'run_ab'"):
+        releases(recorded).finish_interrupted()
+
+
+def node(name: str, *parents: str, kind: str = "model") -> dict[str, Any]:
     """A node of dbt's graph: an append-only model, or a test."""
-    return SimpleNamespace(
-        unique_id=name,
-        name=name,
-        resource_type=kind,
-        schema="core",
-        alias=name,
-        config=SimpleNamespace(materialized="ledger"),
-        depends_on=SimpleNamespace(nodes=list(parents)),
+    return {
+        "unique_id": name,
+        "name": name,
+        "resource_type": kind,
+        "schema": "core",
+        "alias": name,
+        "config": {"materialized": "ledger"},
+        "depends_on": {"nodes": list(parents)},
+    }
+
+
+def result(of: dict[str, Any], status: str, message: str = "") -> Any:
+    """dbt's result of a node."""
+    attributes = {**of, "depends_on": SimpleNamespace(**of["depends_on"])}
+    return SimpleNamespace(node=SimpleNamespace(**attributes), status=status, message=message)
+
+
+def run_of(nodes: list[dict[str, Any]]) -> RunState:
+    """A run that selects these nodes, in which each model reported."""
+    state = RunState(
+        lake(), ProjectGraph({"nodes": {each["name"]: each for each in nodes}}, [n["name"] for n in nodes])
     )
+    for each in nodes:
+        state.record(each["unique_id"], positions=POSITIONS)
+    return state
 
 
 @pytest.mark.parametrize(
@@ -149,11 +190,38 @@ def test_a_failure_publishes_nothing_that_depends_on_it(statuses: dict[str, str 
     """`test.a` tests `a`, on which `b` depends. A status of None: the node was not run."""
     nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
     results = [
-        SimpleNamespace(node=graph_node, status=status, adapter_response={"code": "{}"})
-        for graph_node in nodes
-        if (status := statuses.get(graph_node.name, "pass" if graph_node.resource_type == "test" else "success"))
+        result(each, status)
+        for each in nodes
+        if (status := statuses.get(each["name"], "pass" if each["resource_type"] == "test" else "success"))
     ]
-    graph = SimpleNamespace(nodes={graph_node.unique_id: graph_node for graph_node in nodes})
-    lake = Lake(graph=graph, selected_resources=[graph_node.unique_id for graph_node in nodes])
-    lake.macros.is_definition = lambda _: False
-    assert [model["name"] for model in lake.macros.publishable_models(results)] == passed
+    assert [model.name for model in publishable_models(results, run_of(nodes))] == passed
+
+
+def test_a_test_tests_what_is_no_ancestor_of_another_of_its_nodes() -> None:
+    graph = ProjectGraph({"nodes": {each["name"]: each for each in (node("view"), node("bucket", "view"))}}, ())
+    assert graph.tested(["view", "bucket"]) == {"bucket"}
+    assert graph.tested(["view"]) == {"view"}
+
+
+def test_an_unpublished_model_has_the_reason_of_the_failure_that_it_depends_on() -> None:
+    nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
+    results = [
+        result(nodes[0], "success"),
+        result(nodes[1], "success"),
+        result(nodes[2], "success", "waiting for shop.public.t"),
+        result(nodes[3], "fail", "Got 2 results"),
+    ]
+    run = run_of(nodes)
+    states = unpublished_states(results, publishable_models(results, run), run.graph)
+    assert {name: (state.state, state.reason) for name, state in states.items()} == {
+        "a": ("failed", "test.a: Got 2 results"),
+        "b": ("failed", "test.a: Got 2 results"),
+        "c": ("waiting", "waiting for shop.public.t"),
+    }
+
+
+def test_the_line_with_the_cause_of_a_failure_is_kept() -> None:
+    message = (
+        "Runtime Error in model a (models/a.sql)\n  An error occurred while calling o1.sql.\n  : java.X: no\n\tat a(b)"
+    )
+    assert first_line(message) == "java.X: no"

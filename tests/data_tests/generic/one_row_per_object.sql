@@ -1,6 +1,6 @@
 {#- No object twice in a bucket among the rows that the newest checkpoints wrote. -#}
 {% test one_row_per_object(model) %}
-{%- set newest = tidemark.model_positions('row_state').values() | map(attribute='checkpoint_id') | unique | list %}
+{%- set newest = tidemark.run().positions('row_state').values() | map(attribute='checkpoint_id') | unique | list %}
 select row_key
 from {{ model }}
 where {{ tidemark.in_list('_checkpoint_id', newest) }}

@@ -1,0 +1,3 @@
+"""The adapter's version, which dbt shows."""
+
+version = "0.1.0"

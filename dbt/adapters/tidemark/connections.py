@@ -1,0 +1,41 @@
+"""Connections to Spark, by the methods of dbt-spark."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.adapters.spark.connections import SparkConnectionManager, SparkCredentials
+
+_ANSI_MODE = "spark.sql.ansi.enabled"
+
+
+@dataclass
+class TidemarkCredentials(SparkCredentials):
+    """The settings of dbt-spark, with Spark's ANSI mode unless the profile switches it off.
+
+    In this mode a cast that cannot read its value, an overflow or a division by zero fails the definition, which keeps
+    its published state. Without it each of these silently returns NULL, and rows would leave their buckets. Where NULL
+    is intended, use `try_cast`.
+    """
+
+    def __post_init__(self) -> None:
+        """Keeps the profile's ANSI mode: dbt-spark switches it off, whatever the profile says."""
+        ansi_mode = self.server_side_parameters.get(_ANSI_MODE, "true")
+        super().__post_init__()
+        self.server_side_parameters[_ANSI_MODE] = str(ansi_mode)
+
+    @property
+    def type(self) -> str:
+        """The type in profiles.yml."""
+        return "tidemark"
+
+
+class TidemarkConnectionManager(SparkConnectionManager):
+    """dbt-spark's connections under the type of this adapter."""
+
+    TYPE = "tidemark"
+
+    def select(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a statement by column name, with Python's types; none for a statement without a result."""
+        _, cursor = self.add_query(sql, auto_begin=False)
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall() or []]

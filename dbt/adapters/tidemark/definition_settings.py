@@ -1,0 +1,149 @@
+"""The settings of definitions, from their `meta`. An error names the key and the fix. Pure."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, is_lookup, meta
+from dbt.adapters.tidemark.sql_text import names_model
+
+_EVALUATIONS = ("incremental", "full")
+_BUCKET_KEYS = ("bucket_by", "object_type", "object_id", "evaluation", "unique_key")
+_LOOKUP_KEYS = ("parameters", "bucket")
+
+
+@dataclass(frozen=True)
+class DefinitionSettings:
+    """What a definition's statements are rendered from. named_by: columns that name its buckets; of a lookup, the
+    buckets of the definition that it looks up.
+    """
+
+    name: str
+    named_by: list[str]
+    bucket_by: list[str]
+    object_type: str
+    object_id: str
+    evaluation: str
+    unique_key: list[str]
+
+
+def definition_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
+    """The checked settings of a definition of either kind."""
+    return lookup_settings(model, graph) if is_lookup(model) else bucket_settings(model)
+
+
+def bucket_settings(model: Node) -> DefinitionSettings:
+    """The checked settings of a bucket model."""
+    given = meta(model)
+    _reject_unknown_keys(model, given, _BUCKET_KEYS)
+    evaluation = given.get("evaluation", "full")
+    if evaluation not in _EVALUATIONS:
+        raise definition_error(model, f"meta.evaluation is '{evaluation}'", "Set it to 'incremental' or 'full'")
+    _check_model(model)
+    if not _is_name_list(given.get("bucket_by")):
+        fix = "List the columns that identify a bucket; [] makes one global bucket"
+        raise definition_error(model, "meta.bucket_by is missing or not a list of names", fix)
+    if not _is_name(given.get("object_id")):
+        fix = "Set it to the column with the id of the object"
+        raise definition_error(model, "meta.object_id is missing or not a name", fix)
+    object_type = given.get("object_type", model["name"])
+    if not _is_name(object_type):
+        raise definition_error(model, "meta.object_type is not a name", "Remove it: the default is the model's name")
+    unique_key = given.get("unique_key")
+    if evaluation == "full" and not (unique_key and _is_name_list(unique_key)):
+        fix = "List the columns that identify a row of the query, or set evaluation: 'incremental'"
+        raise definition_error(model, "meta.unique_key is missing or not a list of names", fix)
+    if evaluation == "incremental" and unique_key:
+        problem = "meta.unique_key does not go with evaluation: 'incremental'"
+        raise definition_error(model, problem, "Remove it: the key is _row_key")
+    return DefinitionSettings(
+        name=model["alias"],
+        named_by=given["bucket_by"],
+        bucket_by=given["bucket_by"],
+        object_type=str(object_type),
+        object_id=given["object_id"],
+        evaluation=evaluation,
+        unique_key=unique_key or [],
+    )
+
+
+def lookup_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
+    """The checked settings of a lookup, in the form of a bucket's."""
+    given = meta(model)
+    _reject_unknown_keys(model, given, _LOOKUP_KEYS)
+    _check_model(model)
+    if not _is_name_list(given.get("parameters")):
+        fix = "List the columns that a request gives; [] is for all readers"
+        raise definition_error(model, "meta.parameters is missing or not a list of names", fix)
+    definition = looked_up(model, graph)
+    name = definition["name"]
+    if definition["unique_id"] not in model["depends_on"]["nodes"]:
+        fix = f"Add the line -- depends_on: {{{{ ref('{name}') }}}}, so that dbt runs the definition first"
+        raise definition_error(model, f"does not depend on '{name}'", fix)
+    if names_model(model.get("compiled_code") or model["raw_code"], name, definition["schema"]):
+        fix = "Select from staging views, and name the definition in a comment only"
+        raise definition_error(model, f"reads '{name}', whose changes are not tracked", fix)
+    return DefinitionSettings(
+        name=model["alias"],
+        named_by=bucket_settings(definition).bucket_by,
+        bucket_by=given["parameters"],
+        object_type="bucket",
+        object_id="bucket_name",
+        evaluation="full",
+        unique_key=[*given["parameters"], "bucket_name"],
+    )
+
+
+def looked_up(lookup: Node, graph: ProjectGraph) -> Node:
+    """The definition whose buckets a lookup names."""
+    name = meta(lookup).get("bucket")
+    for node in graph.definitions():
+        if node["name"] == name and not is_lookup(node):
+            return node
+    raise definition_error(lookup, f"meta.bucket is '{name}', which is not a definition", "Name a bucket model")
+
+
+def check_lookup_columns(lookup: Node, graph: ProjectGraph, selected: list[str]) -> None:
+    """Rejects a lookup whose query, with the columns `selected`, lacks a required column."""
+    definition = bucket_settings(looked_up(lookup, graph))
+    known = {name.lower() for name in selected}
+    for name in [*meta(lookup)["parameters"], *definition.bucket_by]:
+        if name.lower() not in known:
+            raise definition_error(
+                lookup,
+                f"does not select '{name}'",
+                f"A lookup selects its parameters and the bucket_by of {definition.name}; "
+                f"this one selects {', '.join(sorted(known))}",
+            )
+
+
+def _reject_unknown_keys(model: Node, given: Collection[str], known: Collection[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise definition_error(model, f"meta has an unknown key '{key}'", f"Known are: {', '.join(known)}")
+
+
+def _check_model(model: Node) -> None:
+    """Rejects a model whose tables would not be `<name>` and `<name>__ops` of its schema: others rely on this."""
+    name = model["name"]
+    if name.endswith("__ops"):
+        raise definition_error(model, "the name ends in __ops, as an op log's does", "Give the model another name")
+    if not re.fullmatch("[a-z_][a-z0-9_]*", name):
+        problem = f"the name '{name}' may only have lower-case letters, digits and _"
+        raise definition_error(model, problem, "Give the model another name")
+    if model.get("version") is not None:
+        raise definition_error(model, "definitions do not support versions", "Make each version a separate model")
+    if model["alias"] != name:
+        problem = f"the alias is '{model['alias']}', but a definition's tables have its name"
+        raise definition_error(model, problem, "Remove the alias")
+    if (model["config"].get("contract") or {}).get("enforced"):
+        raise definition_error(model, "model contracts are not supported", "Remove it, and test the columns")
+
+
+def _is_name_list(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_name, value))
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and value != ""

@@ -1,0 +1,67 @@
+"""What the adapter's logic needs of Spark and dbt: the statements, and names of tables."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+
+class LakeStatements(Protocol):
+    """Statements on the lake. Tables are named `<schema>.<table>`, without the catalog."""
+
+    def select(self, sql: str) -> list[dict[str, Any]]:
+        """The rows of a statement, by column name."""
+        ...
+
+    def execute_all(self, statements: Sequence[str]) -> None:
+        """Executes statements on different tables in parallel. Raises the first error after the last."""
+        ...
+
+    def render(self, macro: str, **arguments: Any) -> str:
+        """A statement that is a macro of this package."""
+        ...
+
+    def exists(self, table: str) -> bool:
+        """Whether dbt's cache has a table."""
+        ...
+
+    def columns(self, table: str) -> dict[str, str]:
+        """The types of a table's columns by name, as at the start of the run; none if the run created it."""
+        ...
+
+
+class NoLake:
+    """While dbt parses the project there are no tables and no rows."""
+
+    def select(self, sql: str) -> list[dict[str, Any]]:  # noqa: ARG002
+        """No rows."""
+        return []
+
+    def execute_all(self, statements: Sequence[str]) -> None:
+        """Executes nothing."""
+
+    def render(self, macro: str, **arguments: Any) -> str:  # noqa: ARG002
+        """No statement."""
+        return ""
+
+    def exists(self, table: str) -> bool:  # noqa: ARG002
+        """No table exists."""
+        return False
+
+    def columns(self, table: str) -> dict[str, str]:  # noqa: ARG002
+        """No columns."""
+        return {}
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def identifier(name: str) -> str:
+    """A name as a SQL identifier."""
+    return "`{}`".format(name.replace("`", "``"))
+
+
+def union_all(selects: Iterable[str]) -> str:
+    """One select of the rows of all."""
+    return " union all ".join(selects)

@@ -1,0 +1,338 @@
+"""Releases: what a run has staged on its Iceberg branch becomes visible at once, or not at all.
+
+1. The manifest of the staged tables is appended to a branch of `core.releases` that begins where this run began, and
+   fast-forwarded: this commit decides the run. If another run has published in the meantime, it is refused.
+2. Each table's main is fast-forwarded to its branch (`_apply`), several at once.
+3. The models' watermarks are written to `core.model_watermarks`, last.
+
+A kill before 1 has no effect. After a kill later, the next run begins with 2 and 3 (`finish_interrupted`).
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from dbt_common.exceptions import CompilationError
+
+from dbt.adapters.tidemark.lake_statements import identifier, literal, union_all
+from dbt.adapters.tidemark.manifest import (
+    Branches,
+    ManifestRow,
+    NodeResult,
+    Publication,
+    has_advanced,
+    manifest_rows,
+    publishable_models,
+)
+from dbt.adapters.tidemark.model_states import record_states
+from dbt.adapters.tidemark.project_graph import is_published, model_tables
+from dbt.adapters.tidemark.run_state import RELEASES, WATERMARKS, Report, RunState
+
+# In place of a definition's hash if its tables match no definition.
+INVALIDATED = "torn"
+# The columns that every definition's rows have in addition to those of its query.
+SYSTEM_COLUMNS = (
+    *("bucket", "object_type", "object_id", "row_key", "_key_number", "_op_id", "_replaces"),
+    *("_digest_high", "_digest_low", "_checksum", "_checkpoint_id"),
+)
+
+
+@dataclass(frozen=True)
+class _Staged:
+    """A table of a committed release. columns: JSON of the columns that its model selects."""
+
+    model: str
+    table: str
+    branch: str
+    columns: str
+
+
+class Releases:
+    """The releases of one invocation, which stages on `branch`."""
+
+    def __init__(self, run: RunState, branch: str) -> None:
+        self._run, self._lake, self.branch = run, run.lake, branch
+        self._catalog = ""
+
+    def publish(self, results: Iterable[NodeResult]) -> None:
+        """The last step of a run: publishes the models that passed, with all that they depend on."""
+        results = list(results)
+        passed = publishable_models(results, self._run)
+        self._drop_staged(results, {model.unique_id for model in passed})
+        changed = [model for model in passed if model.report.staged or has_advanced(model, self._run)]
+        if changed:
+            self.commit(changed, {model.report.seen for model in passed})
+        elif self._run.invalidated is not None:
+            self.drop_branches([(RELEASES, self.branch)])
+        record_states(results, passed, self._run)
+
+    def commit(self, models: Sequence[Publication], seen: Collection[int]) -> None:
+        """Commits a release, and applies it. seen: the newest release that each model of the run knew.
+
+        If there is a newer release, the run was computed from an outdated state and is refused. It is also refused if
+        another process moved a table's main without a release: once committed, this release could not be applied.
+        """
+        staged = [table for model in models for table in model.report.staged]
+        branches = self.branches([RELEASES, *staged])
+        rows = manifest_rows(models, branches, self.branch)
+        if diverged := self._diverged(((row.table, row.branch) for row in rows), branches):
+            raise CompilationError(
+                f"Nothing was published ({', '.join(diverged)}): another process wrote to it during this run. "
+                "Run it again."
+            )
+        release_id = self._append(rows, branches.get(RELEASES, {}).get("main"), seen)
+        branches.setdefault(RELEASES, {})[self.branch] = 0
+        self._apply(release_id, [_Staged(row.model, row.table, row.branch, row.columns) for row in rows], branches)
+
+    def invalidate(self, definition: str, table: str, dropped: Iterable[Publication] = ()) -> None:
+        """Ends the validity of what a definition has published, before its tables are changed as no branch can stage.
+
+        It makes a release of its own, so that older concurrent runs are refused. The definition's hash is `INVALIDATED`
+        until a run has published it again. The watermark is written with this run's own release, or by the next run.
+        """
+        with self._run.invalidating:
+            published = self._run.published(definition)
+            report = Report(
+                positions=self._run.published_positions(definition),
+                definition_hash=INVALIDATED,
+                view_tables=published.view_tables if published else {},
+            )
+            rows = manifest_rows([Publication(definition, (table,), report), *dropped], {}, self.branch)
+            main = self.branches([RELEASES])[RELEASES].get("main")
+            self._run.invalidated = self._append(rows, main, {self._run.newest_release})
+
+    def finish_interrupted(self) -> None:
+        """The first step of a run: finishes a release that was interrupted between its steps."""
+        self._assert_cache_fresh([RELEASES, WATERMARKS, *self._published_tables()])
+        if not (self._lake.exists(RELEASES) and self._lake.exists(WATERMARKS)):
+            return
+        (row,) = self._lake.select(f"select coalesce(max(release_id), 0) as newest from {RELEASES}")
+        last_finished = self._run.newest_release
+        if row["newest"] <= last_finished:
+            return
+        unfinished = self._lake.select(
+            f"select release_id, model, `table`, branch, columns, snapshot_id from {RELEASES}"
+            f" where release_id > {last_finished} order by release_id"
+        )
+        for release_id in dict.fromkeys(row["release_id"] for row in unfinished):
+            rows = [row for row in unfinished if row["release_id"] == release_id and row["snapshot_id"] is not None]
+            staged = [_Staged(row["model"], row["table"], row["branch"], row["columns"]) for row in rows]
+            self._finish(release_id, staged)
+
+    def _finish(self, release_id: int, staged: Sequence["_Staged"]) -> None:
+        """Applies a committed release. A table that was dropped manually since is left out: its definition is evaluated
+        again.
+        """
+        tables = [row.table for row in staged]
+        self._assert_cache_fresh(tables)
+        branches = self.branches([RELEASES, *filter(self._lake.exists, tables)])
+        self._run.read_watermarks_again()
+        # If another process has finished the release, there may be branches of a later run: they must not be dropped.
+        if self._run.newest_release >= release_id:
+            return
+        diverged = self._diverged(((row.table, row.branch) for row in staged), branches)
+        fixes = [
+            f"call system.set_current_snapshot(table => '{row.table}', ref => '{row.branch}')"
+            for row in staged
+            if row.table in diverged
+        ]
+        if fixes:  # The release is not undone: other tables of it may already have been moved.
+            raise CompilationError(
+                f"Release {release_id} can't be finished (core.releases): another process has moved main of its tables "
+                f"since. Restore the published snapshots with Spark, and run again: {'; '.join(fixes)}."
+            )
+        self._apply(release_id, staged, branches)
+
+    def maintain(self, model: str, table: str, statements: Sequence[str]) -> str:
+        """Publishes the effect of statements on a table of a model, on the invocation's branch, as a run does.
+
+        The release leaves the model's watermark unchanged. A concurrent run is refused, and succeeds when it is
+        repeated. If a run has written the table in the meantime, the table is left to the next maintenance. Returns
+        `published`, `overtaken`, or nothing if the statements changed nothing.
+        """
+        base = self.branches([table])[table]["main"]
+        for statement in statements:
+            self._lake.select(statement)
+        self._run.read_watermarks_again()
+        self.finish_interrupted()
+        branches = self.branches([table])
+        mark = self._run.published(model)
+        is_overtaken = branches[table]["main"] != base
+        if branches[table].get(self.branch, base) == base or is_overtaken or mark is None:
+            self.drop_branches([(table, self.branch)])
+            return "overtaken" if is_overtaken else ""
+        positions = self._run.published_positions(model)
+        report = Report(positions, [table], mark.definition_hash, mark.columns, mark.view_tables)
+        self.commit([Publication(model, (table,), report)], {self._run.newest_release})
+        return "published"
+
+    # --- The steps of a release ---
+
+    def _append(self, rows: Sequence[ManifestRow], main: int | None, seen: Collection[int]) -> int:
+        """The commit of a release; returns its id.
+
+        A run that invalidated definitions has made a release for each of them on the same branch, and continues after
+        the last one. If another run made a release in between, Iceberg refuses to move main.
+        """
+        newest = 0
+        if main:
+            (row,) = self._lake.select(f"select max(release_id) as newest from {RELEASES} version as of {main}")
+            newest = row["newest"] or 0
+        if len(seen) != 1 or newest not in {*seen, self._run.invalidated}:
+            raise CompilationError(
+                f"Nothing was published (core.releases): another run published {newest} during this run, "
+                f"which is based on {', '.join(map(str, sorted(seen)))}. Run it again."
+            )
+        if main:
+            self._lake.select(
+                f"alter table {self.qualified(RELEASES)} create branch if not exists {self.branch} as of version {main}"
+            )
+        self._lake.select(self._lake.render("insert_release", rows=rows, release_id=newest + 1))
+        self._lake.select(self._fast_forward(RELEASES, self.branch))
+        return newest + 1
+
+    def _apply(self, release_id: int, staged: Sequence["_Staged"], branches: Branches) -> None:
+        """Applies a committed release, by its tables and the branches of these.
+
+        Applying it twice, or by two processes at once, changes nothing: a table without the branch has already been
+        moved. Branches that other runs left in these tables are dropped: those runs can no longer publish. In
+        `core.releases` only this release's own branch is dropped: a run whose branch was dropped there would silently
+        write to a recreated branch, which begins at the newest main.
+        """
+        self._run.read_watermarks_again()  # those that another process has just written must not be lost
+        moved = [row for row in staged if row.branch in branches.get(row.table, {})]
+        self._lake.execute_all([self._fast_forward(row.table, row.branch) for row in moved])
+        for row in moved:
+            published, columns = self._run.published(row.model), json.loads(row.columns)
+            is_edited = columns != (published.columns if published else []) or self._has_more_columns(
+                row.table, columns
+            )
+            if is_edited and not row.table.endswith("__ops"):
+                self._drop_unpublished_columns(row.table, columns)
+        write = self._lake.render("write_watermarks", last_written=self._run.newest_release, release_id=release_id)
+        self._lake.select(write)
+        self._run.read_watermarks_again()
+        own_branches = {row.branch for row in staged}
+        self.drop_branches(
+            (table, branch)
+            for table, names in branches.items()
+            for branch in names
+            if branch.startswith("run_") and (table != RELEASES or branch in own_branches)
+        )
+
+    def _drop_staged(self, results: Iterable[NodeResult], published: Collection[str]) -> None:
+        """Drops the staged changes of models that are not published."""
+        nodes = [self._run.graph.nodes.get(result.node.unique_id, {}) for result in results]
+        dropped = [node for node in nodes if is_published(node) and node["unique_id"] not in published]
+        tables = [table for node in dropped for table in model_tables(node)]
+        self.drop_branches((table, self.branch) for table in tables if self._lake.exists(table))
+
+    def _has_more_columns(self, table: str, columns: Collection[str]) -> bool:
+        """Whether a definition's rows had more columns than it selects when the run began: an edit that was undone
+        before it was published leaves some. A table without columns is no definition, or an invalidated one.
+        """
+        return len(columns) > 0 and len(self._lake.columns(table)) > len(columns) + len(SYSTEM_COLUMNS)
+
+    def _drop_unpublished_columns(self, table: str, columns: Iterable[str]) -> None:
+        """Drops the columns that a published definition does not select from its rows."""
+        kept = {name.lower() for name in (*columns, *SYSTEM_COLUMNS)}
+        for row in self._lake.select(f"describe {table}"):
+            if not row["col_name"] or row["col_name"].startswith("# "):
+                return
+            if row["col_name"].lower() not in kept:
+                self._lake.select(f"alter table {table} drop column {identifier(row['col_name'])}")
+
+    # --- Branches ---
+
+    def branches(self, tables: Iterable[str]) -> Branches:
+        """The branches of tables, with the snapshots at their heads."""
+        branches: Branches = {}
+        selects = [
+            f"select '{table}' as table_name, name, snapshot_id from {table}.refs where type = 'BRANCH'"
+            for table in dict.fromkeys(tables)
+        ]
+        for row in self._lake.select(union_all(selects)) if selects else []:
+            branches.setdefault(row["table_name"], {})[row["name"]] = row["snapshot_id"]
+        return branches
+
+    def _diverged(self, staged: Iterable[tuple[str, str]], branches: Branches) -> list[str]:
+        """The tables whose main is not an ancestor of the head of their branch: Iceberg would not fast-forward it.
+
+        The snapshots that a run has just staged are among a table's newest; one with many commits has thousands.
+        """
+        heads = {
+            table: branches[table][branch]
+            for table, branch in staged
+            if "main" in branches.get(table, {}) and branch in branches[table]
+        }
+        newest = "(select snapshot_id, parent_id from {}.snapshots order by committed_at desc limit 100)"
+        rows = self._lake.select(union_all(newest.format(table) for table in heads)) if heads else []
+        parents = {row["snapshot_id"]: row["parent_id"] for row in rows}
+        return [table for table, head in heads.items() if branches[table]["main"] not in _lineage(head, parents)]
+
+    def _fast_forward(self, table: str, branch: str) -> str:
+        """Moves a table's main to the head of a branch; Iceberg refuses it if main has moved in the meantime."""
+        return f"call system.fast_forward('{self.qualified(table)}', 'main', '{branch}')"
+
+    def drop_branches(self, dropped: Iterable[tuple[str, str]]) -> None:
+        """Drops branches, as (table, branch), that exist; those of one table one by one: two would conflict."""
+        by_table: dict[str, list[str]] = {}
+        for table, branch in dropped:
+            drop = f"alter table {self.qualified(table)} drop branch if exists {branch}"
+            by_table.setdefault(table, []).append(drop)
+        for at_once in zip_longest(*by_table.values()):
+            self._lake.execute_all([drop for drop in at_once if drop])
+
+    def qualified(self, table: str) -> str:
+        """A table's name with its catalog: for `core.events` Iceberg looks for a catalog `core` first, and logs a
+        warning with a stack trace.
+        """
+        if not self._catalog:
+            (row,) = self._lake.select("select current_catalog() as catalog")
+            self._catalog = row["catalog"]
+        return f"{self._catalog}.{table}"
+
+    # --- dbt's cache ---
+
+    def _published_tables(self) -> list[str]:
+        """The tables of all models of the project with a watermark."""
+        models = [node for node in self._run.graph.nodes.values() if is_published(node)]
+        return [table for node in models if node["name"] in self._run.watermarks for table in model_tables(node)]
+
+    def _assert_cache_fresh(self, tables: Iterable[str]) -> None:
+        """Refuses a run if dbt's list of tables differs from the catalog's: the run would create existing tables again,
+        and duplicate their rows.
+
+        If a table is dropped while Spark lists the schema, dbt-spark takes Spark's error for a schema without tables;
+        and another run may have created and published tables since. tables: those that must be listed if they exist.
+        """
+        unlisted = [table for table in tables if not self._lake.exists(table)]
+        for schema in dict.fromkeys(table.partition(".")[0] for table in unlisted):
+            if not self._lake.select(f"show databases like '{schema}'"):
+                continue
+            for row in self._lake.select(f"show tables in {schema}"):
+                if f"{schema}.{row['tableName']}" in unlisted:
+                    raise CompilationError(
+                        f"The tables of {schema} changed while dbt listed them ({row['tableName']}): "
+                        "another process creates or drops tables. Run it again."
+                    )
+
+    def last_op(self, definition: str, in_tables: int) -> int:
+        """The last op of a definition: in its tables, else in its dropped logs. No id is used twice."""
+        if in_tables or not self._run.watermarks:
+            return in_tables
+        (row,) = self._lake.select(
+            "select max(cast(get_json_object(columns, '$.last_op') as bigint)) as last_op"
+            f" from {RELEASES} where model = {literal(definition)}"
+        )
+        return row["last_op"] or 0
+
+
+def _lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:
+    """A snapshot and those before it, as far as they are known."""
+    lineage: set[int] = set()
+    while head and head not in lineage:
+        lineage.add(head)
+        head = parents.get(head)
+    return lineage

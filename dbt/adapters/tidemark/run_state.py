@@ -1,0 +1,276 @@
+"""The state of one invocation of dbt, which all its nodes share: watermarks, positions, ranges, and what each reported.
+
+dbt creates an adapter for each invocation, and the adapter creates one `RunState`. Jinja gets it by `tidemark.run()`.
+Positions are half-open: a record at a range's `upper` belongs to a later run.
+"""
+
+import json
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dbt_common.exceptions import CompilationError
+
+from dbt.adapters.tidemark.lake_statements import LakeStatements
+from dbt.adapters.tidemark.project_graph import ProjectGraph, names
+
+WATERMARKS = "core.model_watermarks"
+RELEASES = "core.releases"
+# The models of `core` that a model is built after, and whose positions it can reach.
+_CORE_INPUTS = {
+    "events": ("checkpoints",),
+    "table_status": ("checkpoints",),
+    "row_state": ("events", "table_status"),
+}
+_WATERMARK_COLUMNS = "model, source, checkpoint_id, position, release_id, definition_hash, columns"
+# Columns that lakes of earlier versions lack.
+_ADDED_COLUMNS = {WATERMARKS: ("view_tables",), RELEASES: ("view_tables", "evaluation")}
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far a model has come in one source."""
+
+    checkpoint_id: int
+    position: int
+
+
+Positions = dict[str, Point]
+
+
+@dataclass(frozen=True)
+class Watermark(Point):
+    """A published point. definition_hash, columns, view_tables: of a definition, when it was published."""
+
+    release_id: int
+    definition_hash: str | None = None
+    columns: Any = field(default_factory=list)
+    view_tables: dict[str, str] = field(default_factory=dict)
+
+
+Watermarks = dict[str, dict[str, Watermark]]
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a run processes of one source: the positions [lower, upper). since: the checkpoint of `lower`."""
+
+    source: str
+    checkpoint_id: int
+    lower: int
+    upper: int
+    since: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a materialization did. staged: the tables that it wrote rows to. seen: the newest release that it knew."""
+
+    positions: Positions
+    staged: Collection[str] = ()
+    definition_hash: str | None = None
+    columns: Any = field(default_factory=list)
+    view_tables: Mapping[str, str] = field(default_factory=dict)
+    evaluation: Mapping[str, Any] | None = None
+    seen: int = 0
+
+
+@dataclass(frozen=True)
+class InputState:
+    """waiting: the newest snapshot of the table is not admitted. changed_at: the last checkpoint with a change."""
+
+    waiting: bool
+    changed_at: int
+
+
+class RunState:
+    """The state of an invocation with these nodes."""
+
+    def __init__(self, lake: LakeStatements, graph: ProjectGraph) -> None:
+        self.lake, self.graph = lake, graph
+        self.reports: dict[str, Report] = {}
+        # One definition at a time invalidates what it has published; the release of the last one.
+        self.invalidating = threading.Lock()
+        self.invalidated: int | None = None
+        self._lock = threading.RLock()
+        self._watermarks: Watermarks | None = None
+        self._checkpoints: Positions | None = None
+        self._input_states: dict[str, InputState] | None = None
+        self._scratch_views: list[str] = []
+
+    def assert_lake_initialized(self) -> None:
+        """Refuses a run in a lake that is not initialized.
+
+        Before the first commit of a source the models have nothing to read. Before a run has created the tables that
+        all models are published by, a run that does not select them could publish nothing, and would leave its staged
+        rows.
+        """
+        missing = [table for table in (RELEASES, WATERMARKS) if not self.lake.exists(table)]
+        if not missing or not any(self._reads_raw_tables(unique_id) for unique_id in self.graph.selected):
+            return
+        if not self.lake.exists("raw.snapshot_chunks"):
+            raise CompilationError(
+                "Nothing was done: no job has written to this lake: raw.snapshot_chunks is missing. "
+                "Start with tidemark run, or with tidemark stream and tidemark snapshot."
+            )
+        if not {_core_id(table.removeprefix("core.")) for table in missing} <= self.graph.selected:
+            raise CompilationError(
+                "Nothing was done: no run has created core.releases and core.model_watermarks yet, by which all models "
+                "are published. Build all models first: dbt build."
+            )
+
+    def _reads_raw_tables(self, unique_id: str) -> bool:
+        checkpoints = _core_id("checkpoints")
+        return unique_id == checkpoints or checkpoints in self.graph.ancestors(unique_id)
+
+    # --- Watermarks ---
+
+    @property
+    def watermarks(self) -> Watermarks:
+        """By model and source, as at the start of the run; empty in a new lake."""
+        with self._lock:
+            if self._watermarks is None:
+                self._watermarks = self._read_watermarks() if self.lake.exists(WATERMARKS) else {}
+            return self._watermarks
+
+    def read_watermarks_again(self) -> Watermarks:
+        """As they are now: another process may have written them."""
+        with self._lock:
+            self._watermarks = None
+            return self.watermarks
+
+    def _read_watermarks(self) -> Watermarks:
+        for table, added in _ADDED_COLUMNS.items():
+            self._add_missing_columns(table, added)
+        watermarks: Watermarks = {}
+        for row in self.lake.select(f"select {_WATERMARK_COLUMNS}, view_tables from {WATERMARKS}"):
+            watermarks.setdefault(row["model"], {})[row["source"]] = Watermark(
+                checkpoint_id=row["checkpoint_id"],
+                position=row["position"],
+                release_id=row["release_id"],
+                definition_hash=row["definition_hash"],
+                columns=json.loads(row["columns"] or "[]"),
+                view_tables=json.loads(row["view_tables"] or "{}"),
+            )
+        return watermarks
+
+    def _add_missing_columns(self, table: str, added: Iterable[str]) -> None:
+        """Adds the columns that a table of an earlier version lacks. dbt's cache is as old as the run."""
+        cached = self.lake.columns(table)
+        for name in added:
+            if cached and name not in cached:
+                described = {row["col_name"] for row in self.lake.select(f"describe {table}")}
+                if name not in described:
+                    self.lake.select(f"alter table {table} add column {name} string")
+
+    @property
+    def newest_release(self) -> int:
+        """The newest release whose watermarks are written; 0 before the first."""
+        return max((mark.release_id for marks in self.watermarks.values() for mark in marks.values()), default=0)
+
+    def published_positions(self, model: str) -> Positions:
+        """A model's positions by its watermarks alone."""
+        marks = self.watermarks.get(model, {})
+        return {source: Point(mark.checkpoint_id, mark.position) for source, mark in marks.items()}
+
+    def published(self, model: str) -> Watermark | None:
+        """One of a definition's watermarks: they differ in their positions only. None before its first release."""
+        return next(iter(self.watermarks.get(model, {}).values()), None)
+
+    # --- Positions of this run ---
+
+    def positions(self, model: str) -> Positions:
+        """The positions of a model of `core` in this run.
+
+        A model that the run does not select is at its watermark. A selected model is at the lowest position of its
+        inputs: dbt builds it before the models after it, or skips these.
+        """
+        if _core_id(model) not in self.graph.selected:
+            return self.published_positions(model)
+        if model not in _CORE_INPUTS:
+            return self._checkpoints if self._checkpoints is not None else self.published_positions("checkpoints")
+        lowest: Positions = {}
+        for core_input in _CORE_INPUTS[model]:
+            for source, point in self.positions(core_input).items():
+                if source not in lowest or point.position < lowest[source].position:
+                    lowest[source] = point
+        return lowest
+
+    def tested_positions(self, model: str) -> Mapping[str, Point | SourceRange]:
+        """The checkpoints that a data test of a model of `core` checks.
+
+        In a run that selects the model: the newest one of each advanced source; in another, as `dbt test`: of all.
+        """
+        selected = _core_id(model) in self.graph.selected
+        return self.advanced(model) if selected else self.positions(model)
+
+    def stage_checkpoints(self, advanced: Mapping[str, int], checkpoint_id: int) -> None:
+        """Keeps the checkpoint that the model `checkpoints` stages for the models after it: {source: position}."""
+        staged = {source: Point(checkpoint_id, position) for source, position in advanced.items()}
+        self._checkpoints = {**self.published_positions("checkpoints"), **staged}
+
+    def ranges(self, model: str) -> list[SourceRange]:
+        """What this run processes in a model of `core`: a range for each source that is past the model's watermark."""
+        marks: Mapping[str, Point] = self.watermarks.get(model, {})
+        start = Point(0, 0)
+        return [
+            SourceRange(source, point.checkpoint_id, mark.position, point.position, mark.checkpoint_id)
+            for source, point in self.positions(model).items()
+            if point.position > (mark := marks.get(source, start)).position
+        ]
+
+    def advanced(self, model: str) -> dict[str, SourceRange]:
+        """The ranges by source."""
+        return {source_range.source: source_range for source_range in self.ranges(model)}
+
+    # --- Inputs of definitions ---
+
+    @property
+    def input_states(self) -> dict[str, InputState]:
+        """The state of all inputs, by `<source>.<table>`; read once, after `row_state`, before any definition."""
+        with self._lock:
+            if self._input_states is None:
+                self._input_states = self._read_input_states()
+            return self._input_states
+
+    def _read_input_states(self) -> dict[str, InputState]:
+        positions = self.positions("row_state")
+        if not positions or not self.lake.exists("core.row_state"):
+            return {}
+        query = self.lake.render("input_states_query", positions=positions, lowest=self._lowest_watermarks(positions))
+        return {row["name"]: InputState(row["is_waiting"], row["changed_at"]) for row in self.lake.select(query)}
+
+    def _lowest_watermarks(self, sources: Iterable[str]) -> dict[str, int]:
+        """The checkpoint of each source that every published definition over it is past."""
+        definitions = names(self.graph.definitions())
+        lowest: dict[str, int] = {}
+        for model in definitions.intersection(self.watermarks):
+            for source in self.watermarks[model].keys() & set(sources):
+                checkpoint_id = self.watermarks[model][source].checkpoint_id
+                lowest[source] = min(checkpoint_id, lowest.get(source, checkpoint_id))
+        return lowest
+
+    # --- What nodes report ---
+
+    def record(self, unique_id: str, **report: Any) -> None:
+        """Ends a materialization: keeps what `publish` needs of it, see `Report`."""
+        self.reports[unique_id] = Report(**report, seen=self.newest_release)
+
+    def add_scratch_view(self, name: str) -> None:
+        """Keeps the name of a view that this run must drop."""
+        self._scratch_views.append(name)
+
+    def take_scratch_views(self) -> list[str]:
+        """The kept names, the last one first; none the next time."""
+        taken, self._scratch_views = self._scratch_views[::-1], []
+        return taken
+
+
+def _core_id(model: str) -> str:
+    return f"model.tidemark.{model}"
+
+
+def newest_checkpoint(positions: Mapping[str, Point]) -> int:
+    """The newest checkpoint_id of some positions; 0 before the first."""
+    return max((point.checkpoint_id for point in positions.values()), default=0)

@@ -1,0 +1,51 @@
+{#- The statement that appends a release: its manifest's rows (`ManifestRow`). -#}
+{% macro insert_release(rows, release_id) -%}
+    insert into core.releases (
+        release_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
+        evaluation
+    )
+    select
+        {{ release_id }}L,
+        checkpoint_id,
+        model,
+        table_name,
+        snapshot_id,
+        branch,
+        marks,
+        definition_hash,
+        columns,
+        current_timestamp(),
+        view_tables,
+        evaluation
+    from values
+    {%- for row in rows %}
+        (
+            {{ row.checkpoint_id }}L,
+            {{ tidemark.literal(row.model) }},
+            {{ tidemark.literal(row.table) }},
+            cast({{ row.snapshot_id or 'null' }} as bigint),
+            '{{ row.branch }}',
+            {{ tidemark._watermarks_array(row.positions) }},
+            {{ tidemark._literal_or_null(row.definition_hash) }},
+            {{ tidemark.literal(row.columns) }},
+            {{ tidemark._literal_or_null(row.view_tables) }},
+            {{ tidemark._literal_or_null(row.evaluation) }}
+        ){{ ',' if not loop.last }}
+    {%- endfor %}
+        as manifest (
+            checkpoint_id, model, table_name, snapshot_id, branch, marks, definition_hash, columns, view_tables, evaluation
+        )
+{%- endmacro %}
+
+{% macro _watermarks_array(positions) -%}
+    cast(array(
+        {%- for source, point in positions.items() -%}
+            named_struct('source', '{{ source }}', 'checkpoint_id', {{ point.checkpoint_id }}L, 'position', {{ point.position }}L)
+            {{- ',' if not loop.last }}
+        {%- endfor -%}
+    ) as array<struct<source: string, checkpoint_id: bigint, position: bigint>>)
+{%- endmacro %}
+
+{% macro _literal_or_null(text) -%}
+    {{ tidemark.literal(text) if text else 'cast(null as string)' }}
+{%- endmacro %}

@@ -1,0 +1,141 @@
+"""Settings and inputs of definitions (rules B1, B5, B11): an error names the problem, the file and the fix."""
+
+from typing import Any
+
+import pytest
+from dbt_common.exceptions import CompilationError
+
+from dbt.adapters.tidemark.definition_settings import bucket_settings, check_lookup_columns, lookup_settings
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+
+META = {"bucket_by": ["customer"], "object_id": "id", "unique_key": ["id"]}
+
+
+def node(name: str, *parents: str, materialized: str = "view", meta: dict[str, Any] | None = None, **other: Any) -> Any:
+    """A model of dbt's graph."""
+    given = {
+        "unique_id": f"model.shop.{name}",
+        "name": name,
+        "alias": name,
+        "schema": "buckets",
+        "resource_type": "model",
+        "original_file_path": f"models/{name}.sql",
+        "raw_code": "select 1",
+        "version": None,
+        "config": {"materialized": materialized, "meta": meta or {}, "contract": {"enforced": False}},
+        "depends_on": {"nodes": [f"model.shop.{parent}" for parent in parents]},
+    }
+    return {**given, **other}
+
+
+def bucket(**meta: Any) -> Any:
+    return node("orders", materialized="bucket", meta={**META, **meta})
+
+
+def graph_of(*nodes: Any) -> ProjectGraph:
+    return ProjectGraph({"nodes": {each["unique_id"]: each for each in nodes}}, ())
+
+
+def test_settings_have_defaults() -> None:
+    settings = bucket_settings(bucket())
+    assert (settings.object_type, settings.evaluation, settings.named_by) == ("orders", "full", ["customer"])
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (
+            bucket(colour="red"),
+            "meta has an unknown key 'colour' (models/orders.sql). Known are: bucket_by, object_type",
+        ),
+        (bucket(evaluation="partial"), "meta.evaluation is 'partial'"),
+        (bucket(bucket_by="customer"), "meta.bucket_by is missing or not a list of names"),
+        (bucket(bucket_by=[""]), "meta.bucket_by is missing or not a list of names"),
+        (bucket(object_id=3), "meta.object_id is missing or not a name"),
+        (bucket(object_type=""), "meta.object_type is not a name"),
+        (bucket(unique_key=[]), "meta.unique_key is missing or not a list of names"),
+        (bucket(evaluation="incremental"), "meta.unique_key does not go with evaluation: 'incremental'"),
+        ({**bucket(), "name": "orders__ops"}, "the name ends in __ops"),
+        ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
+        ({**bucket(), "version": 1}, "definitions do not support versions"),
+        ({**bucket(), "alias": "other"}, "the alias is 'other'"),
+        ({**bucket(), "schema": "core"}, "the schema is 'core'"),
+        ({**bucket(), "config": {"meta": META, "contract": {"enforced": True}}}, "model contracts are not supported"),
+    ],
+)
+def test_an_invalid_setting_is_named(model: Any, problem: str) -> None:
+    with pytest.raises(CompilationError) as error:
+        bucket_settings(model)
+    assert problem in str(error.value)
+
+
+def lookup(*parents: str, code: str = "select 1", **meta: Any) -> Any:
+    given = {"parameters": ["user_id"], "bucket": "orders", **meta}
+    return node("access", *parents, materialized="bucket_lookup", meta=given, raw_code=code)
+
+
+def test_a_lookup_names_the_buckets_of_its_definition() -> None:
+    settings = lookup_settings(lookup("orders", code="-- {{ ref('orders') }}\nselect 1"), graph_of(bucket()))
+    assert (settings.named_by, settings.bucket_by) == (["customer"], ["user_id"])
+    assert settings.unique_key == ["user_id", "bucket_name"]
+
+
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        (lookup("orders", parameters="user_id"), "meta.parameters is missing"),
+        (lookup("orders", bucket="stg"), "meta.bucket is 'stg', which is not a definition"),
+        (lookup(), "does not depend on 'orders'"),
+        (lookup("orders", code="select * from {{ ref('orders') }}"), "reads 'orders'"),
+        (lookup("orders", code="select * from {{ ref('shop', 'orders') }}"), "reads 'orders'"),
+        (lookup("orders", code="select * from `buckets`.orders"), "reads 'orders'"),
+    ],
+)
+def test_an_invalid_lookup_is_refused(model: Any, problem: str) -> None:
+    with pytest.raises(CompilationError) as error:
+        lookup_settings(model, graph_of(bucket()))
+    assert problem in str(error.value)
+
+
+def test_a_lookup_selects_its_parameters_and_the_columns_of_the_bucket() -> None:
+    check_lookup_columns(lookup("orders"), graph_of(bucket()), ["USER_ID", "customer"])
+    with pytest.raises(CompilationError, match="does not select 'customer'"):
+        check_lookup_columns(lookup("orders"), graph_of(bucket()), ["user_id"])
+
+
+STAGING = {"source": "shop", "table": "public.orders"}
+
+
+def test_inputs_are_the_tables_below_the_views() -> None:
+    stg, view = node("stg", "row_state", meta=STAGING), node("view", "stg")
+    core = node("row_state", materialized="ledger")
+    graph = graph_of(core, stg, view)
+    definition = node("orders", "view", "stg", materialized="bucket")
+    assert graph.inputs(definition) == [STAGING]
+    assert graph.view_tables(definition) == {"stg": "shop.public.orders"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "problem"),
+    [
+        ([], "reads no staging view"),
+        ([node("view", meta={"table": "public.orders"})], "which has meta.table, but no meta.source"),
+        ([node("view", materialized="table")], "reads 'view', whose changes are not tracked"),
+        ([node("view", "row_state"), node("row_state", materialized="ledger")], "which reads row_state directly"),
+        (
+            [node("view", depends_on={"nodes": ["source.shop.raw.t"]})],
+            "reads 'view', which reads source.shop.raw.t directly",
+        ),
+    ],
+)
+def test_an_input_whose_changes_are_not_tracked_is_refused(nodes: list[Any], problem: str) -> None:
+    with pytest.raises(CompilationError) as error:
+        graph_of(*nodes).inputs(node("orders", "view", materialized="bucket"))
+    assert problem in str(error.value)
+
+
+def test_a_view_of_another_table_is_refused_unless_it_replaces_the_first() -> None:
+    definition, before = node("orders", "stg", materialized="bucket"), {"stg": "shop.public.old"}
+    with pytest.raises(CompilationError, match="stg shows shop.public.orders, but shop.public.old when orders was"):
+        graph_of(node("stg", meta=STAGING)).check_view_tables(definition, before)
+    graph_of(node("stg", meta={**STAGING, "replaces": "shop.public.old"})).check_view_tables(definition, before)
