@@ -91,7 +91,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def run_dbt(folder: Path, *arguments: str) -> bool:
-    return dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *dbt_options(None, folder)]).success
+    return bool(dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *dbt_options(None, folder)]).success)
 
 
 def relations(project: Project) -> dict[str, str]:
