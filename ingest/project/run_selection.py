@@ -18,7 +18,7 @@ def select_nodes(manifest: Manifest, *, deployed: bool, others: Sequence[str] = 
 
     deployed: without views and seeds, which an earlier run of the same project has built. others: further selectors.
     """
-    nodes = manifest.nodes
+    nodes: Any = manifest.nodes
     chosen = _with_ancestors(nodes, [key for key, node in nodes.items() if _is_tidemarks(node)])
     tests = {
         key
