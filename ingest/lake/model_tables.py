@@ -41,7 +41,7 @@ def list_op_logs(spark: SparkSession) -> dict[str, bool]:
 
     Looked for in `buckets`, and in the schemas of published definitions.
     """
-    found = {}
+    found: dict[str, bool] = {}
     for schema in sorted({"buckets", *(each.partition(".")[0] for each in read_definition_tables(spark).values())}):
         if spark.catalog.databaseExists(schema):
             names = {row.tableName for row in spark.sql(f"SHOW TABLES IN {schema}").collect() if not row.isTemporary}

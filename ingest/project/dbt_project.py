@@ -123,7 +123,10 @@ class Project:
             kept = folder / path.name
             if path.name in _SETTINGS or not path.name.startswith("."):
                 kept.unlink(missing_ok=True)
-                shutil.copy(path, kept) if path.name in _SETTINGS else kept.symlink_to(path)
+                if path.name in _SETTINGS:
+                    shutil.copy(path, kept)
+                else:
+                    kept.symlink_to(path)
         self._frozen, self._options = folder, dbt_options(self._target, folder)
 
     def invoke(self, command: str, *arguments: str) -> list[NodeResult]:

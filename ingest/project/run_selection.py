@@ -18,7 +18,7 @@ def select_nodes(manifest: Manifest, *, deployed: bool, others: Sequence[str] = 
 
     deployed: without views and seeds, which an earlier run of the same project has built. others: further selectors.
     """
-    nodes = manifest.nodes
+    nodes: Any = manifest.nodes
     chosen = _with_ancestors(nodes, [key for key, node in nodes.items() if _is_tidemarks(node)])
     tests = {
         key
@@ -46,11 +46,11 @@ def _is_tidemarks(node: Any) -> bool:
     if node.resource_type != "model":
         return False
     is_staging = node.config.materialized == "view" and {"source", "table"} <= set(node.config.meta)
-    return node.package_name == NAME or node.config.materialized in DEFINITIONS or is_staging
+    return bool(node.package_name == NAME or node.config.materialized in DEFINITIONS or is_staging)
 
 
 def _is_built_once(node: Any) -> bool:
-    return node.resource_type == "seed" or node.config.materialized == "view"
+    return bool(node.resource_type == "seed" or node.config.materialized == "view")
 
 
 def _with_ancestors(nodes: Any, keys: Iterable[str]) -> set[str]:

@@ -39,6 +39,7 @@ def signal_processes(project: Path) -> list[int]:
 
 
 def _remove(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.unlink() if path.is_symlink() or path.is_file() else path.rmdir()
+    """Removes a process's folder, which has files and links, but not what the links name."""
+    for path in folder.iterdir():
+        path.unlink()
     folder.rmdir()

@@ -91,7 +91,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def run_dbt(folder: Path, *arguments: str) -> bool:
-    return dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *dbt_options(None, folder)]).success
+    return bool(dbtRunner().invoke([*QUIET_OPTIONS, *arguments, *dbt_options(None, folder)]).success)
 
 
 def relations(project: Project) -> dict[str, str]:
@@ -127,6 +127,7 @@ def test_the_models_of_a_project_run_as_before_and_those_of_tidemark_beside_them
     modified = dbtRunner(manifest=with_package.manifest).invoke(
         ["--quiet", "ls", "--select", "state:modified", "--state", str(acme / "before"), *dbt_options(None, acme)]
     )
+    assert isinstance(modified.result, list)
     assert not {name.rpartition(".")[2] for name in modified.result if name.startswith("acme.")} & OWN
     # A lake without any row of Tidemark's stops none of them.
     assert own.items() <= statuses(with_package, "build", "--select", "package:acme", "--exclude", *ADDED_NAMES).items()

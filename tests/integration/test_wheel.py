@@ -34,7 +34,7 @@ class Environment:
         (wheel,) = wheels.glob("*.whl")
         venv.create(self._folder, with_pip=False)
         python = self._folder / "bin/python"
-        install = ["uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python, wheel]
+        install = ["uv", "pip", "install", "--quiet", "--offline", "--no-deps", "--python", str(python), str(wheel)]
         subprocess.run([sys.executable, "-m", *install], check=True)
         (site_packages,) = self._folder.glob("lib/*/site-packages")
         (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
