@@ -26,7 +26,9 @@ _AREAS = {
     "ingest/common": "Lake, catalog and Spark",
     "ingest/project": "dbt project and runs",
     "ingest/pipeline": "dbt project and runs",
-    "dbt": "dbt project and runs",
+    "dbt/adapters/tidemark/releases.py": "dbt project and runs",
+    "dbt/adapters/tidemark/run_state.py": "dbt project and runs",
+    "dbt": "Definitions",
     "macros/bucket": "Definitions",
     "macros": "dbt project and runs",
     "ingest/commands": "Commands",
@@ -41,7 +43,7 @@ def find_errors(root: Path) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, set[tuple[str, str]]] = {area: set() for area in _AREAS.values()}
     functions = _Functions(root)
     for folder, area in _AREAS.items():
-        for path in (root / folder).rglob("*"):
+        for path in [root / folder, *(root / folder).rglob("*")]:
             if _area(path.relative_to(root)) != area:
                 continue
             errors = functions.errors_in(path) if path.suffix == ".py" else _errors_of_macros(path)
@@ -96,12 +98,10 @@ class _Functions:
     def errors_in(self, path: Path) -> Iterator[tuple[str, str]]:
         """(what, fix) of the errors that a module creates."""
         for scope in [each for each in ast.walk(self._trees[path]) if isinstance(each, ast.FunctionDef)]:
-            names = {**self._constants, **_assigned(scope)}
             for node in ast.walk(scope):
-                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CLASSES:
-                    texts = [self._text(argument, names) for argument in node.args]
-                    if texts:
-                        yield _what(texts[0]), _fix(texts[2] if len(texts) > 2 else "")
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+                    names = {**self._constants, **_assigned(scope, node.lineno)}
+                    yield from _split(node.func.id, [self._text(argument, names) for argument in node.args])
 
     def _text(self, node: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> str:
         if depth > 4:
@@ -125,18 +125,29 @@ class _Functions:
         return UNKNOWN
 
 
+def _split(function: str, texts: list[str]) -> Iterator[tuple[str, str]]:
+    """(what, fix) of the error that a call with these texts creates; nothing for another call."""
+    if function in _CLASSES:
+        yield _what(texts[0]), _fix(texts[2] if len(texts) > 2 else "")
+    elif function == "definition_error":
+        yield _what(texts[1]), _fix(texts[2])
+    elif function == "CompilationError":
+        what, fix = [*re.split(r"(?<!\.)\. (?=[A-Z])", texts[0], maxsplit=1), ""][:2]
+        yield _what(what), _fix(fix)
+
+
 def _texts_returned(function: ast.FunctionDef) -> list[ast.expr]:
     returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
     return [each for each in returns if isinstance(each, ast.JoinedStr)] if len(returns) == 1 else []
 
 
-def _assigned(scope: ast.FunctionDef) -> dict[str, ast.expr]:
+def _assigned(scope: ast.FunctionDef, line: int) -> dict[str, ast.expr]:
+    """The last text that each name was assigned above a line."""
+    assignments = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno <= line]
     return {
         node.targets[0].id: node.value
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Assign)
-        and isinstance(node.targets[0], ast.Name)
-        and isinstance(node.value, ast.Constant | ast.JoinedStr | ast.IfExp)
+        for node in sorted(assignments, key=lambda node: node.lineno)
+        if isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant | ast.JoinedStr | ast.IfExp)
     }
 
 

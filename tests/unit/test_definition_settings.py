@@ -59,7 +59,6 @@ def test_settings_have_defaults() -> None:
         ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
         ({**bucket(), "version": 1}, "definitions do not support versions"),
         ({**bucket(), "alias": "other"}, "the alias is 'other'"),
-        ({**bucket(), "schema": "core"}, "the schema is 'core'"),
         ({**bucket(), "config": {"meta": META, "contract": {"enforced": True}}}, "model contracts are not supported"),
     ],
 )
