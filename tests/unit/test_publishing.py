@@ -225,3 +225,18 @@ def test_the_line_with_the_cause_of_a_failure_is_kept() -> None:
         "Runtime Error in model a (models/a.sql)\n  An error occurred while calling o1.sql.\n  : java.X: no\n\tat a(b)"
     )
     assert first_line(message) == "java.X: no"
+
+
+@pytest.mark.parametrize(
+    ("published", "is_refused"), [("buckets.orders", False), ("marts.orders", True), (None, False)]
+)
+def test_a_published_definition_keeps_its_schema(published: str | None, is_refused: bool) -> None:
+    on = RecordedLake(
+        {"from core.model_watermarks": [{**MARK, "model": "orders"}], "last_table": [{"last_table": published}]}
+    )
+    model = {"name": "orders", "schema": "buckets", "original_file_path": "models/orders.sql"}
+    if not is_refused:
+        releases(on).check_schema(model)
+        return
+    with pytest.raises(CompilationError, match=r"the schema is 'buckets', but 'marts' when orders was published"):
+        releases(on).check_schema(model)

@@ -168,6 +168,8 @@ class TidemarkAdapter(SparkAdapter):
     ) -> BucketPlan:
         """What this run does with a definition, see `BucketPlan`."""
         assert self._hashes is not None
+        if not is_there:
+            self._started_releases.check_schema(model)
         definition = self._hashes.describe(model, sql, settings)
         plan = make_plan(self._started_run, definition, is_there=is_there, full_refresh=full_refresh)
         self._started_run.graph.check_view_tables(model, plan.published_view_tables)

@@ -26,7 +26,7 @@ from dbt.adapters.tidemark.manifest import (
     publishable_models,
 )
 from dbt.adapters.tidemark.model_states import record_states
-from dbt.adapters.tidemark.project_graph import is_published, model_tables
+from dbt.adapters.tidemark.project_graph import Node, definition_error, is_published, model_tables
 from dbt.adapters.tidemark.run_state import RELEASES, WATERMARKS, Report, RunState
 
 # In place of a definition's hash if its tables match no definition.
@@ -327,6 +327,20 @@ class Releases:
             f" from {RELEASES} where model = {literal(definition)}"
         )
         return row["last_op"] or 0
+
+    def check_schema(self, definition: Node) -> None:
+        """Rejects a definition that has published into another schema: its op ids would start again there."""
+        name = definition["name"]
+        if name not in self._run.watermarks:
+            return
+        (row,) = self._lake.select(
+            f"select max_by(`table`, release_id) as last_table from {RELEASES}"
+            f" where model = {literal(name)} and not endswith(`table`, '__ops')"
+        )
+        schema = str(row["last_table"]).partition(".")[0]
+        if row["last_table"] and schema != definition["schema"]:
+            problem = f"the schema is '{definition['schema']}', but '{schema}' when {name} was published"
+            raise definition_error(definition, problem, "Set the schema back, or give the model another name")
 
 
 def _lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:
