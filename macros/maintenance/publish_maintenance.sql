@@ -1,5 +1,6 @@
 {#- Publishes the effect of statements on a table of a model (see `Releases.maintain`), and logs a line. -#}
 {% macro publish_maintenance(model, table, statements, summary) -%}
+    {%- do tidemark.run() -%}
     {%- set outcome = adapter.publish_maintenance(model, table, statements) -%}
     {%- if outcome == 'published' -%}
         {%- do log(table ~ ': ' ~ summary, info=true) -%}
