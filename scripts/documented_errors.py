@@ -47,7 +47,7 @@ def find_errors(root: Path) -> dict[str, list[tuple[str, str]]]:
             if _area(path.relative_to(root)) != area:
                 continue
             errors = functions.errors_in(path) if path.suffix == ".py" else _errors_of_macros(path)
-            found[area] |= {(what, fix) for what, fix in errors if what.strip(". ")}
+            found[area] |= {(what, fix) for what, fix in errors if what.strip(". ()")}
     return {
         area: sorted(errors, key=lambda error: (error[0].lower(), error)) for area, errors in found.items() if errors
     }
