@@ -193,11 +193,12 @@ class TidemarkAdapter(SparkAdapter):
             if materialization(node) == "view"
         }
         fix = "Set evaluation: 'full', or select from one rows(...) with projections and filters only"
+        check = RowWiseCheck(views, self._is_aggregate)
         try:
-            problem = RowWiseCheck(views, self._is_aggregate).problem(sql)
+            problem = check.problem(sql)
         except UnreadableQuery as error:
             problem = f"evaluation: 'incremental' of a query that can't be checked: {error}"
-        if "_checkpoint_id" in problem and "own" not in problem:
+        if check.lacks_checkpoint:
             fix = "Select _checkpoint_id in it and in the views below it"
         if problem:
             raise definition_error(model, problem, fix)
