@@ -48,7 +48,7 @@ _CONCURRENT_PUBLISH = re.compile(
 )
 # `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model it may be an error of
 # its SQL.
-_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?!raw|core)\w+`?\.")
+_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?!(?:raw|core)\b)\w+`?\.")
 
 # An OSError of Python concerns dbt's files, because Java writes the lake's.
 _PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")
