@@ -4,7 +4,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 WITH_JAVA := JAVA_HOME="$$(cat .venv/java-home)"
-PYTEST := $(WITH_JAVA) $(BIN)/pytest
+# Many short processes: Java reads classes from the archive of setup-tests, if there is one.
+WITH_ARCHIVE := $(WITH_JAVA) SPARK_CONF_DIR="$(CURDIR)/.venv/spark"
+PYTEST := $(WITH_ARCHIVE) $(BIN)/pytest
 # A process per core, each with its own Spark and servers: up to 6 GB.
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
 SQL := $(wildcard models macros tests/data_tests examples/*/models)
@@ -27,9 +29,9 @@ setup: ## Create .venv with everything needed; does nothing if it is complete
 shell: setup ## Open a shell with `tidemark`, `dbt` and the right Java
 	@unset MAKELEVEL MAKEFLAGS MFLAGS; export PATH="$(CURDIR)/$(BIN):$$PATH" $(WITH_JAVA); "$${SHELL:-bash}" || [ -t 0 ]
 
-.PHONY: setup-servers
-setup-servers:
-	@scripts/setup --servers
+.PHONY: setup-tests
+setup-tests:
+	@scripts/setup --tests
 
 .PHONY: setup-bench
 setup-bench:
@@ -37,18 +39,18 @@ setup-bench:
 
 .PHONY: demo
 demo: setup ## Replicate real data from an embedded Postgres, change it, compare
-	@$(WITH_JAVA) $(BIN)/tidemark demo $(ARGS)
+	@$(WITH_ARCHIVE) $(BIN)/tidemark demo $(ARGS)
 
 .PHONY: test
-test: setup-servers ## The tests that CI runs: unit tests, and those of docs/guarantees.md
+test: setup-tests ## The tests that CI runs: unit tests, and those of docs/guarantees.md
 	@$(PYTEST) $(PARALLEL) -m core $(ARGS)
 
 .PHONY: test-all
-test-all: setup-servers ## All tests: also variants, races, costs and random workloads
+test-all: setup-tests ## All tests: also variants, races, costs and random workloads
 	@$(PYTEST) $(PARALLEL) $(ARGS)
 
 .PHONY: coverage
-coverage: setup-servers ## Branch coverage of ingest/ by `make test`
+coverage: setup-tests ## Branch coverage of ingest/ by `make test`
 	@$(PYTEST) $(PARALLEL) -m core --cov --cov-report=term:skip-covered $(ARGS)
 
 .PHONY: test-unit
@@ -56,20 +58,20 @@ test-unit: setup ## The tests that start no server
 	@$(PYTEST) tests/unit $(ARGS)
 
 .PHONY: test-postgres
-test-postgres: setup-servers ## The tests on every Postgres version that is installed
+test-postgres: setup-tests ## The tests on every Postgres version that is installed
 	@$(PYTEST) tests/integration --postgres all $(ARGS)
 
 .PHONY: test-mongodb
-test-mongodb: setup-servers ## The tests of MongoDB as a source
+test-mongodb: setup-tests ## The tests of MongoDB as a source
 	@$(PYTEST) $(addprefix tests/unit/test_,$(MONGODB_UNITS:=.py)) tests/integration/test_mongodb*.py $(ARGS)
 
 .PHONY: soak
-soak: setup-servers ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")
+soak: setup-tests ## Random schemas, definitions, workloads, kills for hours (ARGS="--seeds 1-200")
 	@$(PYTEST) $(wildcard tests/integration/test_*random*.py) $(or $(ARGS),--seeds 1-200)
 
 .PHONY: mutants
-mutants: setup-servers ## Insert faults one by one: does a test fail? (ARGS="P1 --all-tests" selects those of a rule)
-	@$(WITH_JAVA) $(BIN)/python -m tests.mutants $(ARGS)
+mutants: setup-tests ## Insert faults one by one: does a test fail? (ARGS="P1 --all-tests" selects those of a rule)
+	@$(WITH_ARCHIVE) $(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: docs
 docs: setup ## Build the documentation into site/; every warning is an error

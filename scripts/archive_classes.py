@@ -1,0 +1,63 @@
+"""Writes a class-data archive for Java: classes that a process need not load and verify by itself.
+
+Usage: python -m scripts.archive_classes ARCHIVE. Builds the example's models on an empty lake and archives the classes that Spark has
+loaded. Starting Spark takes 15 seconds of CPU without the archive and 6 with it, the first statements 19 and 14.
+Java uses the archive if its version and the class path are the same, and else ignores it.
+Exit code 1 if Java wrote no archive.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from ingest.demo.environment import EXAMPLE
+from ingest.lake import Lake
+from ingest.lake.spark_session import open_session
+from ingest.project.dbt_package import ROOT, link_package
+from ingest.project.dbt_project import Project
+
+# The statements of a merge, which the first build of an empty lake does not execute.
+_STATEMENTS = (
+    "CREATE TABLE core.archived (id int, text string) USING iceberg",
+    "INSERT INTO core.archived SELECT id, string(id) FROM range(100)",
+    "MERGE INTO core.archived a USING (SELECT id, max(text) AS text FROM core.archived GROUP BY id) b ON a.id = b.id "
+    "WHEN MATCHED AND a.id % 2 = 0 THEN UPDATE SET text = b.text WHEN NOT MATCHED THEN INSERT *",
+    "DELETE FROM core.archived WHERE id < 50",
+    "SELECT * FROM core.archived.snapshots",
+)
+# The time that Java takes to write the archive, at most.
+_SECONDS = 300
+
+
+def archive_classes(archive: Path, scratch: Path) -> bool:
+    """Whether the archive was written. scratch: an empty folder, which needs some 10 MB."""
+    project = shutil.copytree(EXAMPLE, scratch / "project", ignore=shutil.ignore_patterns("logs", "target"))
+    link_package(project, ROOT)
+    os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+    os.environ["TIDEMARK_LAKE"] = str(scratch / "lake")
+    os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={archive}"
+    spark = open_session("local", project, scratch / "spark.log")
+    Lake(spark)
+    Project("local", project).build(deployed=False)
+    for statement in _STATEMENTS:
+        spark.sql(statement).collect()
+    # The process in which Spark runs.
+    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # there is no public API
+    java.stdin.close()
+    java.wait(_SECONDS)
+    print((scratch / "spark.log").read_text(encoding="utf-8", errors="replace"))
+    return archive.exists()
+
+
+def main() -> None:
+    """See the module."""
+    archive = Path(sys.argv[1]).absolute()
+    archive.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        sys.exit(not archive_classes(archive, Path(scratch)))
+
+
+if __name__ == "__main__":
+    main()
