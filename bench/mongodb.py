@@ -90,7 +90,7 @@ def tidemark_stream(uri: str, start: int, until: int, changes: int, lake: str) -
         with connect_mongodb(uri, 10.0) as client:
             system = mongodb_server.identify_deployment(client, describe_endpoint(uri))
         scope = StreamScope(mongodb_server.CLUSTER, source.collections)
-        opened.store_position(Position(source.name, WRITER, scope.slot, system, 1, start, start))
+        opened.positions.store(Position(source.name, WRITER, scope.slot, system, 1, start, start))
         yield ingest_runs.run_stream(open_jobs(opened, source, JobSettings()), until, changes)
 
 

@@ -135,4 +135,4 @@ def _commit(lake: Lake, position: Position) -> None:
     row = pa.Table.from_pylist([{"source": position.source, "writer": position.writer, "commit_lsn": 1}], schema=EVENTS)
     for number in range(COMMITS):
         lake.append(raw_schema.EVENTS, row)
-        lake.store_position(replace(position, position=position.position + number))
+        lake.positions.store(replace(position, position=position.position + number))

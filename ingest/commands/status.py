@@ -20,8 +20,9 @@ from ingest.lake import Lake, model_tables
 from ingest.lake.raw_schema import EVENTS, SOURCE_TABLES
 from ingest.lake.source_tables import ENDED
 from ingest.lake.sql_literals import literal
+from ingest.positions import held_positions
+from ingest.positions.held_positions import UnreachedChanges
 from ingest.positions.position import Position, current_epochs
-from ingest.positions.writer_lag import UnreachedChanges, lag_seconds
 from ingest.sources import source_kinds
 
 
@@ -30,8 +31,8 @@ class SourceStatus:
     """A source: its position (the minimum of its writers), its newest checkpoint, its writers, tables and slots.
 
     writers: the active ones, each with its position, its number of tables, and for how many seconds it has held back
-    the minimum (held_seconds, see `writer_lag`); 0 if it does not.
-    retained_bytes, lag_bytes, lag_seconds: see `LogStatus`. Bytes are known of Postgres only.
+    the minimum (held_seconds, see `held_positions`); 0 if it does not.
+    retained_bytes, lag_bytes, lag_seconds: see `SourceLag`. Bytes are known of Postgres only.
     unpublished_seconds: time since the commit of the oldest change that is in the lake but not in `core.row_state`.
     problem: the error of the jobs, of the slots, or of the connection to the source.
     """
@@ -166,7 +167,7 @@ def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str
     checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
     persisted = lake.persisted_position(name)
     modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
-    log = source_kinds.read_log_status(lake, settings.sources[name], settings.settings)
+    log = source_kinds.read_lag(lake, settings.sources[name], settings.settings)
     return SourceStatus(
         name,
         persisted,
@@ -190,7 +191,7 @@ def _join_problems(failure: str, problem: str) -> str:
 
 def _read_failure(lake: Lake, name: str) -> str:
     """The stored error of the source's jobs."""
-    error = lake.read_error(name)
+    error = lake.sources.read_error(name)
     return f"Its jobs have failed since {error[1]:%Y-%m-%d %H:%M:%S} UTC: {error[0]}" if error else ""
 
 
@@ -202,15 +203,15 @@ def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -
 
 def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     """The active writers."""
-    stored = current_epochs(lake.positions(name))
-    counting = {writer for writer in lake.active_writers(name) if (name, writer) in stored}
+    stored = current_epochs(lake.positions.read(name))
+    counting = {writer for writer in lake.sources.read_active_writers(name) if (name, writer) in stored}
     if not counting:
         return []
     epochs = {writer: stored[name, writer] for writer in sorted(counting)}
     owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
-    held_seconds = lag_seconds(
+    held_seconds = held_positions.held_seconds(
         time.time(),
-        lake.read_position_samples(name, epochs),
+        lake.positions.read_samples(name, epochs),
         _read_unreached_changes(lake, epochs),
         _read_snapshot_ends(lake, name),
     )

@@ -96,7 +96,7 @@ def follow(lake: Lake, source: str, token: Token | None, wait: Callable[[float],
     stored, counting = _read_positions(lake, source)
     takes_what_is_kept = token == Token(0)
     if takes_what_is_kept:
-        place = _TailCursor(Token.from_positions(0, lake.purged_positions(source)))
+        place = _TailCursor(Token.from_positions(0, lake.sources.read_purged_positions(source)))
     elif token:
         _check_token_reached(source, token, _current_positions(stored))
         place = _TailCursor(token)
@@ -122,9 +122,9 @@ def _read_positions(lake: Lake, source: str) -> tuple[list[Position], frozenset[
     The writers are read before and after the positions: a writer that is removed in between is printed to its end, and
     one that is added may have received tables at a position below the other writers' stored ones.
     """
-    before = lake.active_writers(source)
-    stored = lake.positions(source)
-    return stored, before | lake.active_writers(source)
+    before = lake.sources.read_active_writers(source)
+    stored = lake.positions.read(source)
+    return stored, before | lake.sources.read_active_writers(source)
 
 
 def _current_positions(stored: Iterable[Position]) -> dict[int, int]:
@@ -184,7 +184,7 @@ def _read_lines(
         return
     records = _query_events(lake.spark, source, parts)
     # Read after the query has pinned its Iceberg snapshot: a purge is stored before it deletes.
-    if any(place.position_of(writer) < purged for writer, purged in lake.purged_positions(source).items()):
+    if any(place.position_of(writer) < purged for writer, purged in lake.sources.read_purged_positions(source).items()):
         raise Failure(
             f"changes after token {place.token} were purged, because all models have passed them",
             f"source {source}",

@@ -4,9 +4,9 @@ One `Lake` per job; its methods may be called from several threads. Sources crea
 commits them.
 """
 
-from ingest.lake.chunk_table import Chunk, ChunkTable
 from ingest.lake.lake import Lake
 from ingest.lake.parquet_files import DataFile, Folder, Sink
+from ingest.lake.snapshot_chunks import Chunk, SnapshotChunks
 from ingest.lake.source_tables import SourceTable, SourceTables
 
-__all__ = ["Chunk", "ChunkTable", "DataFile", "Folder", "Lake", "Sink", "SourceTable", "SourceTables"]
+__all__ = ["Chunk", "DataFile", "Folder", "Lake", "Sink", "SnapshotChunks", "SourceTable", "SourceTables"]

@@ -107,10 +107,10 @@ def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeou
 
 def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
     """The reason while the stream is behind `position`; names the slowest writer."""
-    active = lake.active_writers(source.name)
+    active = lake.sources.read_active_writers(source.name)
     slowest = [
         w
-        for (_, w), epoch in current_epochs(lake.positions(source.name)).items()
+        for (_, w), epoch in current_epochs(lake.positions.read(source.name)).items()
         if w in active and epoch.position == committed
     ]
     what = f"the stream {_distance(source, committed, position, absent='has no position yet')}"

@@ -276,7 +276,7 @@ class Jobs:
 
     def _open_jobs(self, described: Source) -> list[Job]:
         """Creates the jobs of a source from the stored state."""
-        self._lake.upsert_source(described.name, described.snapshot_hold)
+        self._lake.sources.upsert(described.name, described.snapshot_hold)
         running = self._numbers if self._kinds[0] else ()
         source = source_kinds.open_jobs(
             self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait
@@ -317,7 +317,7 @@ class Jobs:
         """Called in a supervisor's thread: its source has failed or recovered."""
         message = None if supervisor.error is None else _text(supervisor.error)
         try:
-            self._lake.store_error(supervisor.name, message)
+            self._lake.sources.store_error(supervisor.name, message)
         except Exception as failure:  # noqa: BLE001  # the lake may be what fails
             _log.debug("the state of source %s can't be stored", supervisor.name, exc_info=failure)
         with self._changed:

@@ -45,10 +45,10 @@ from itertools import chain
 from ingest.common.log_repeats import Repeats
 from ingest.config.job_settings import JobSettings
 from ingest.lake import Chunk, Lake, SourceTable
-from ingest.lake.chunk_leases import Lease
-from ingest.lake.chunk_table import ChunkStats, make_claimed
 from ingest.lake.incomplete_rows import find_incomplete_rows
+from ingest.lake.lease_renewal import Lease
 from ingest.lake.raw_schema import SNAPSHOT_ROWS
+from ingest.lake.snapshot_chunks import ChunkStats, make_claimed
 from ingest.lake.source_tables import QUEUED, RUNNING
 from ingest.snapshot.chunk_planning import begin_snapshot, key_chunks
 from ingest.snapshot.running_snapshots import RunningSnapshots, complete_table, is_read_at_snapshot_lsn, select_chunks

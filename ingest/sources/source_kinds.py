@@ -15,20 +15,20 @@ from ingest.config.sources_file import PostgresSource, Source
 from ingest.lake import Lake
 from ingest.positions.position import current_epochs, format_lsn
 from ingest.snapshot.snapshot_source import SnapshotSource
-from ingest.sources.interface.log_status import LogStatus
 from ingest.sources.interface.source_jobs import SourceJobs
+from ingest.sources.interface.source_lag import SourceLag
 from ingest.sources.mongodb import (
     cluster_time,
     document_views,
     mongodb_checks,
     mongodb_connection,
-    mongodb_log_status,
+    mongodb_lag,
     mongodb_source,
     stream_scope,
 )
 from ingest.sources.mongodb.change_stream import change_stream_feed
 from ingest.sources.mongodb.snapshot import mongodb_snapshot_source
-from ingest.sources.postgres import postgres_connection, postgres_log_status, postgres_source, table_views
+from ingest.sources.postgres import postgres_connection, postgres_lag, postgres_source, table_views
 from ingest.sources.postgres.checks import postgres_checks
 from ingest.sources.postgres.snapshot import postgres_snapshot_source
 from ingest.sources.postgres.writers import writer_count, writer_reset
@@ -74,19 +74,19 @@ def open_snapshot_source(lake: Lake, source: Source, settings: JobSettings) -> S
     return mongodb_snapshot_source.MongoCollections(lake, source, settings, stream_scope.configured_scope(lake, source))
 
 
-def read_log_status(lake: Lake, source: Source, settings: JobSettings) -> LogStatus:
+def read_lag(lake: Lake, source: Source, settings: JobSettings) -> SourceLag:
     """The state of a source's log; an error is its problem."""
-    active = lake.active_writers(source.name)
-    epochs = current_epochs(lake.positions(source.name))
+    active = lake.sources.read_active_writers(source.name)
+    epochs = current_epochs(lake.positions.read(source.name))
     positions = [position for (_, writer), position in epochs.items() if writer in active]
     try:
         if isinstance(source, PostgresSource):
-            return postgres_log_status.read_log_status(lake, source, settings, positions)
+            return postgres_lag.read_lag(lake, source, settings, positions)
         if not positions:
-            return LogStatus()
-        return mongodb_log_status.read_log_status(source, settings, *positions)
+            return SourceLag()
+        return mongodb_lag.read_lag(source, settings, *positions)
     except TidemarkError as error:
-        return LogStatus(problem=str(error))
+        return SourceLag(problem=str(error))
 
 
 def check(source: Source, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:

@@ -182,7 +182,7 @@ class BatchCommitter:
         if end.position.position > self.progress.position.position:
             batch = Batch(end.position, files, is_ahead or end.has_events_past_position)
             self._hooks.before_store(batch)
-            self._lake.store_position(end.position)
+            self._lake.positions.store(end.position)
             self.progress.position = end.position
             self._acknowledge(end.position)
             self._hooks.after_store(batch)

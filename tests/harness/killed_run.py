@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from dbt.adapters.spark.session import Cursor
@@ -13,9 +14,12 @@ from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
 
-# Before a statement of dbt, or before a method call of the lake.
+# Before a statement of dbt, or before a method call of the lake or of a part of it.
 STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('lake.core.events'"}
-CALLS = {"committing": "add", "storing": "store_position"}
+CALLS: dict[str, tuple[Callable[[Lake], object], str]] = {
+    "committing": (lambda lake: lake, "add"),
+    "storing": (lambda lake: lake.positions, "store"),
+}
 
 
 def main(kill_point: str) -> None:
@@ -36,7 +40,8 @@ def main(kill_point: str) -> None:
     pipeline = Pipeline(lake, load(), Project())
     with pipeline.running():
         if kill_point in CALLS:
-            setattr(lake, CALLS[kill_point], kill)
+            part, method = CALLS[kill_point]
+            setattr(part(lake), method, kill)
         pipeline.loop(until_caught_up=True)
 
 

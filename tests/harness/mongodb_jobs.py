@@ -79,7 +79,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
         """The collection's documents by snapshot and stream."""
         table = self.table(name)
         assert table.state == DONE, f"{name} is {table.state}: {table.note}"
-        position = min_position(self.lake.positions(self.source.name), self.source.name)
+        position = min_position(self.lake.positions.read(self.source.name), self.source.name)
         assert position is not None
         assert position > (table.complete_lsn or 0)
         rows: dict[str, dict[str, Any]] = {}

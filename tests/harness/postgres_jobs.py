@@ -134,7 +134,7 @@ class PostgresJobs:
 
     def events(self, table_id: str | None = None) -> list[dict[str, Any]]:
         """The visible events of the stream, each once, in order."""
-        stored = self.lake.positions(self.source.name)
+        stored = self.lake.positions.read(self.source.name)
         intervals = {w: readable_ranges(stored, self.source.name, w) for _, w in current_epochs(stored)}
         events_by_key: dict[tuple[int, int, int], dict[str, Any]] = {}
         query = f"SELECT * FROM raw.wal_events WHERE source = '{self.source.name}'"

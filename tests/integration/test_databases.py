@@ -69,9 +69,9 @@ def test_another_database_behind_the_dsn_is_refused_and_changes_nothing(
 
 def test_another_cluster_is_refused_by_verify(jobs: PostgresJobs, orders: Database) -> None:
     jobs.settle()
-    mine = current_epochs(jobs.lake.positions(jobs.source.name))[jobs.source.name, 1]
+    mine = current_epochs(jobs.lake.positions.read(jobs.source.name))[jobs.source.name, 1]
     # As if all that is stored had come from elsewhere.
-    jobs.lake.store_position(
+    jobs.lake.positions.store(
         replace(mine, system_id="77", start_position=mine.position + 1, position=mine.position + 1)
     )
     before = jobs.lake.tables.read(jobs.source.name)
@@ -103,8 +103,8 @@ def test_a_slot_of_the_same_name_on_another_cluster_is_no_obstacle(
     source: PostgresSource = new_source(writers=2)
     jobs = PostgresJobs(lake, source, settings)
     jobs.settle()
-    second = current_epochs(lake.positions(source.name))[source.name, 2]
-    lake.store_position(replace(second, source=f"other_{source.name}", system_id="77"))
+    second = current_epochs(lake.positions.read(source.name))[source.name, 2]
+    lake.positions.store(replace(second, source=f"other_{source.name}", system_id="77"))
     set_writers(lake, source.model_copy(update={"writers": 1}), settings)
     jobs.close()
     assert orders.execute("select slot_name from pg_replication_slots where database = current_database()") == [

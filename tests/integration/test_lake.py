@@ -17,10 +17,10 @@ from pyspark.sql import SparkSession
 from ingest.common.records import EVENTS as EVENTS_SCHEMA
 from ingest.lake import Chunk, Lake, Sink, SourceTable, raw_schema
 from ingest.lake import lake as lake_module
-from ingest.lake.chunk_leases import Lease
-from ingest.lake.chunk_table import ChunkStats
 from ingest.lake.iceberg_commit import Committer
+from ingest.lake.lease_renewal import Lease
 from ingest.lake.raw_schema import CHUNKS, EVENTS, POSITIONS
+from ingest.lake.snapshot_chunks import ChunkStats
 from ingest.lake.sorted_rows import ROWS_AT_ONCE, iter_sorted
 from ingest.lake.source_tables import DONE, QUEUED, RUNNING, Column, Partition
 from ingest.lake.sql_literals import literal
@@ -62,7 +62,7 @@ def snapshots(lake: Lake, table: str) -> int:
 
 
 def test_no_checksum_file_is_written_beside_a_file(lake: Lake, name: str, lake_folder: Path) -> None:
-    lake.store_position(Position(name, 1, "slot", "1", 1, 10, 20))
+    lake.positions.store(Position(name, 1, "slot", "1", 1, 10, 20))
     files = [path for path in lake_folder.rglob("*") if path.is_file()]
     assert any(path.suffix == ".parquet" for path in files)
     assert not [path for path in files if path.suffix == ".crc"]
@@ -146,14 +146,14 @@ def test_the_maximum_position_is_read_and_superseded_ones_are_pruned(
     first = Position(name, 1, "slot", "7", 1, 100, 100)
     second = replace(first, start_position=500, position=500)
     for position in (100, 120, 110):
-        lake.store_position(replace(first, position=position))
+        lake.positions.store(replace(first, position=position))
     for position in (500, 510):
-        lake.store_position(replace(second, position=position))
+        lake.positions.store(replace(second, position=position))
     expected = [replace(first, position=120), replace(second, position=510)]
-    assert lake.positions(name) == expected
+    assert lake.positions.read(name) == expected
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 5)
     lake.run_housekeeping(replace(second, position=510))
-    assert lake.positions(name) == expected
+    assert lake.positions.read(name) == expected
     assert count(lake, POSITIONS, name) == 4  # the first epoch is unchanged
 
 
@@ -167,7 +167,7 @@ def test_old_iceberg_snapshots_expire(
     lake = Lake(spark, Committer(spark, procedures=procedures))
     position = Position(name, 1, "slot", "7", 1, 100, 100)
     for n in range(25):
-        lake.store_position(replace(position, position=100 + n))
+        lake.positions.store(replace(position, position=100 + n))
         lake.run_housekeeping(replace(position, position=100 + n))
     assert snapshots(lake, POSITIONS) <= 22
     assert count(lake, POSITIONS, name) == 1
@@ -199,19 +199,19 @@ def test_the_folder_of_a_commit_is_deleted_with_its_files(
     lake = Lake(spark, Committer(spark, procedures=procedures))
     data = Path(lake.folder(POSITIONS).root)
     position = Position(name, 1, "slot", "7", 1, 100, 100)
-    lake.store_position(position)
+    lake.positions.store(position)
     lake.expire_snapshots(0, keep=1)
     lake.remove_empty_folders()
     before = {path for path in data.iterdir() if path.is_dir()}
     for n in range(3):
-        lake.store_position(replace(position, position=100 + n))
+        lake.positions.store(replace(position, position=100 + n))
     folders = {path for path in data.iterdir() if path.is_dir()} - before
     assert len(folders) == (3 if procedures else 0)
     lake.run_housekeeping(replace(position, position=102))
-    lake.store_position(replace(position, position=103))
+    lake.positions.store(replace(position, position=103))
     lake.expire_snapshots(0, keep=1)
     assert lake.remove_empty_folders() == (3 if procedures else 0)
-    assert lake.positions(name) == [replace(position, position=103)]
+    assert lake.positions.read(name) == [replace(position, position=103)]
 
 
 @pytest.mark.parametrize("procedures", [False, True])

@@ -242,7 +242,10 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     for table in ("raw.wal_events", "raw.snapshot_rows"):
         assert pipeline.rows(f"select count(*) from {table} where {of_source}") == [(0,)], table
     name = pipeline.source.name
-    assert list(follow(pipeline.lake, name, Token(pipeline.lake.purged_positions(name)[1]), lambda _: True)) == []
+    assert (
+        list(follow(pipeline.lake, name, Token(pipeline.lake.sources.read_purged_positions(name)[1]), lambda _: True))
+        == []
+    )
     assert list(follow(pipeline.lake, name, Token(0), lambda _: True)) == []
     database.execute(
         "insert into orders values (20, 1, 9); update orders set customer = 0; delete from orders where id = 2"
@@ -254,7 +257,7 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     # A higher purged position, as after a run with another setting, is kept.
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
-    assert pipeline.lake.purged_positions(name) == {1: 1 << 60, 2: 7}
+    assert pipeline.lake.sources.read_purged_positions(name) == {1: 1 << 60, 2: 7}
 
 
 def test_maintenance_skips_a_log_whose_table_was_dropped_manually(pipeline: SourcePipeline, database: Database) -> None:

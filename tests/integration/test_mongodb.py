@@ -113,7 +113,7 @@ def names(jobs: MongoJobs, *collections: str) -> list[str]:
 def test_processes_started_at_once_start_at_one_position(mongo_jobs: MongoJobs) -> None:
     with ThreadPoolExecutor(4) as pool:
         positions = set(pool.map(lambda _: mongo_jobs.position(), range(4)))
-    assert positions == set(mongo_jobs.lake.positions(mongo_jobs.source.name))
+    assert positions == set(mongo_jobs.lake.positions.read(mongo_jobs.source.name))
     assert len(positions) == 1
 
 
@@ -676,10 +676,10 @@ def test_another_deployment_or_one_set_back_in_time_is_refused(mongo_jobs: Mongo
     position = jobs.position()
     ahead = type(position)(**{**position.__dict__, "position": position.position + (10_000 << 32)})
     other = type(position)(**{**ahead.__dict__, "system_id": "another", "start_position": position.start_position + 1})
-    jobs.lake.store_position(ahead)
+    jobs.lake.positions.store(ahead)
     with pytest.raises(Failure, match="restored to an earlier point in time"):
         jobs.stream()
-    jobs.lake.store_position(other)
+    jobs.lake.positions.store(other)
     with pytest.raises(Failure, match="another deployment"):
         jobs.stream()
     tables = jobs.lake.tables.read(jobs.source.name)

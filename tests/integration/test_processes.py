@@ -155,7 +155,7 @@ def test_balances_agree_when_processes_are_killed(
     committed: list[Chunk] = []
     with pgbench(database, clients=8, rate=40):
         try:
-            while not lake.active_writers(source.name):
+            while not lake.sources.read_active_writers(source.name):
                 time.sleep(0.5)  # until the first stream process has started
             for _ in range(KILLS):
                 before = checked[-1:]
@@ -164,7 +164,7 @@ def test_balances_agree_when_processes_are_killed(
                     if have_ready_snapshots(pipeline, 4):
                         checked.append(balances(pipeline))
                         assert len(set(checked[-1].values())) == 1, checked[-1]
-                    stored = {(p.writer, p.start_position): p.position for p in lake.positions(source.name)}
+                    stored = {(p.writer, p.start_position): p.position for p in lake.positions.read(source.name)}
                     assert all(stored[key] >= position for key, position in positions.items())
                     now = lake.persisted_position(source.name) or 0
                     assert now >= persisted

@@ -428,7 +428,7 @@ def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> Non
 def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
     position = jobs.stream().position
     other_system = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
-    jobs.lake.store_position(type(position)(**{**other_system, "position": position.position + 1}))
+    jobs.lake.positions.store(type(position)(**{**other_system, "position": position.position + 1}))
     with pytest.raises(Failure, match="another database cluster"):
         jobs.stream()
 
@@ -460,8 +460,8 @@ def test_a_server_restored_to_an_earlier_position_is_refused(
     jobs: PostgresJobs, accounts: Database, lake: Lake
 ) -> None:
     jobs.settle()
-    stored = current_epochs(lake.positions(jobs.source.name))[jobs.source.name, 1]
-    lake.store_position(stored.advanced_to(stored.position + (1 << 40)))
+    stored = current_epochs(lake.positions.read(jobs.source.name))[jobs.source.name, 1]
+    lake.positions.store(stored.advanced_to(stored.position + (1 << 40)))
     with pytest.raises(Failure, match="the server's log is at .*, behind the stored position"):
         jobs.stream()
 

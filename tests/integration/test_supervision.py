@@ -55,7 +55,7 @@ def test_a_source_that_fails_does_not_stop_the_others(
     repaired: list[bool] = []
 
     def on_run(run: DbtRun) -> None:
-        failed = lake.read_error(broken.name)
+        failed = lake.sources.read_error(broken.name)
         if run.changes and not repaired:  # published, although two of three sources fail
             assert failed is not None
             assert "uses test_decoding, not pgoutput" in failed[0]
@@ -122,12 +122,12 @@ def test_the_advice_after_a_lost_slot_works_while_other_sources_run(
         lake, Settings(sources={each_source.name: each_source for each_source in (good, lost)}, settings=settings)
     )
     with jobs.running():
-        wait_until(lambda: lake.read_error(lost.name) is not None)
-        failure, _ = lake.read_error(lost.name) or ("", None)
+        wait_until(lambda: lake.sources.read_error(lost.name) is not None)
+        failure, _ = lake.sources.read_error(lost.name) or ("", None)
         (command,) = re.findall("`tidemark (.*?)`", failure.partition(" (")[0])
         done = CliRunner().invoke(cli, shlex.split(command))
         assert done.exit_code == 0, done.output
-        wait_until(lambda: lake.read_error(lost.name) is None)
+        wait_until(lambda: lake.sources.read_error(lost.name) is None)
         jobs.wait(until_caught_up=True)
     for each_source in (good, lost):
         PostgresJobs(lake, each_source, settings).assert_equal("public.t")

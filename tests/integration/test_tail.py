@@ -27,10 +27,10 @@ class Log:
         self.source = f"t{uuid.uuid4().hex[:12]}"
 
     def store_position(self, writer: int, position: int, start: int = 1) -> None:
-        self.lake.store_position(Position(self.source, writer, f"slot{start}", "1", 1, start, position))
+        self.lake.positions.store(Position(self.source, writer, f"slot{start}", "1", 1, start, position))
 
     def set_writers(self, *writers: int) -> None:
-        self.lake.set_active_writers(self.source, writers)
+        self.lake.sources.set_active_writers(self.source, writers)
 
     def add_events(self, *places: tuple[int, int]) -> None:
         """Adds events of (writer, commit_lsn)."""
@@ -92,7 +92,8 @@ def test_a_writer_added_between_two_queries_is_awaited(log: Log, monkeypatch: py
         log.store_position(1, 220)
         return False
 
-    monkeypatch.setattr(log.lake, "positions", run_before_first_call(log.lake.positions, add_writer))
+    positions = log.lake.positions
+    monkeypatch.setattr(positions, "read", run_before_first_call(positions.read, add_writer))
     lines = follow(log.lake, log.source, Token(100), on_wait)
     token = [json.loads(next(lines)) for _ in range(3)][-1]["token"]
     log.add_events((2, 150))

@@ -23,6 +23,7 @@ from ingest.common.errors import Failure, UsageError
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Lake
+from ingest.lake.source_states import SourceStates
 from ingest.lake.source_tables import QUEUED, RUNNING
 from ingest.positions.position import current_epochs
 from ingest.positions.position_token import Token
@@ -152,7 +153,11 @@ def test_more_and_fewer_writers_cause_no_loss_or_duplicates(jobs: PostgresJobs, 
         expected += write(tables, step)
         change_writers(jobs, writers)
         expected += write(tables, 10 * step)
-        assert set(owners(jobs).values()) == set(range(1, writers + 1)) == jobs.lake.active_writers(jobs.source.name)
+        assert (
+            set(owners(jobs).values())
+            == set(range(1, writers + 1))
+            == jobs.lake.sources.read_active_writers(jobs.source.name)
+        )
         assert slots(tables) == {jobs.source.slot_of(writer) for writer in range(1, writers + 1)}
         stream(jobs)
     assert changes(jobs) == expected
@@ -217,7 +222,11 @@ def change_and_kill(
         change_writers(jobs, after)
     expected += write(tables, 3)
     stream(jobs)
-    assert set(owners(jobs).values()) == set(range(1, after + 1)) == jobs.lake.active_writers(jobs.source.name)
+    assert (
+        set(owners(jobs).values())
+        == set(range(1, after + 1))
+        == jobs.lake.sources.read_active_writers(jobs.source.name)
+    )
     assert slots(tables) == {jobs.source.slot_of(writer) for writer in range(1, after + 1)}
     assert changes(jobs) == expected
     assert {table: jobs.table(table).snapshot_id for table in TABLES} == snapshots
@@ -258,7 +267,7 @@ def test_a_removed_writer_continues_after_a_kill(
     with pytest.raises(Killed):
         change_writers(jobs, 1)
     monkeypatch.undo()
-    assert jobs.lake.active_writers(jobs.source.name) == {1, 2}
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == {1, 2}
     expected += write(tables, 2)
     change_writers(jobs, 1)
     stream(jobs)
@@ -280,7 +289,7 @@ def test_set_writers_is_refused_while_a_stream_runs(
             time.sleep(0.1)
         with pytest.raises(Failure, match="slot is in use by process .* Stop the stream that reads it"):
             change_writers(jobs, 3)
-    assert jobs.lake.next_writers(jobs.source.name) is None
+    assert jobs.lake.sources.read_next_writers(jobs.source.name) is None
     assert owners(jobs) == before
     with pytest.raises(Failure, match=r"writers: 3, but the lake has 2.*, or configure `writers: 2`") as refused:
         open_jobs(jobs.lake, jobs.source, jobs.settings)
@@ -352,7 +361,7 @@ def test_a_slot_lost_during_set_writers_requires_new_snapshots_of_all_tables(
         change_writers(jobs, 1)
     jobs.resnapshot()
     settle(jobs)
-    assert jobs.lake.active_writers(jobs.source.name) == {1}
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == {1}
     jobs.assert_equal(*TABLES)
 
 
@@ -380,7 +389,7 @@ def test_set_writers_refuses_tables_that_it_can_not_move(jobs: PostgresJobs, tab
     jobs.source = jobs.source.model_copy(update={"soft_deletes": False})
     with pytest.raises(Failure, match="the snapshot of public.a is not complete"):
         change_writers(jobs, 1)
-    assert jobs.lake.next_writers(jobs.source.name) is None
+    assert jobs.lake.sources.read_next_writers(jobs.source.name) is None
     assert owners(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
 
 
@@ -429,9 +438,9 @@ def test_a_new_table_goes_to_its_assigned_writer_and_stays(
 def test_a_killed_first_start_is_repeated(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, set_active = postgres_writers.store_first_position, Lake.set_active_writers
+    store, set_active = postgres_writers.store_first_position, SourceStates.set_active_writers
 
-    def dies(self: Lake, source: str, writers: Collection[int]) -> None:
+    def dies(self: SourceStates, source: str, writers: Collection[int]) -> None:
         if writers:
             raise Killed
         set_active(self, source, writers)
@@ -440,13 +449,13 @@ def test_a_killed_first_start_is_repeated(
     with pytest.raises(Killed):
         open_jobs(jobs.lake, jobs.source, jobs.settings)
     monkeypatch.undo()
-    assert jobs.lake.active_writers(jobs.source.name) == set()
-    monkeypatch.setattr(Lake, "set_active_writers", dies)
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == set()
+    monkeypatch.setattr(SourceStates, "set_active_writers", dies)
     with pytest.raises(Killed):
         open_jobs(jobs.lake, jobs.source, jobs.settings)
     monkeypatch.undo()
     settle(jobs, writers=1)
-    assert jobs.lake.active_writers(jobs.source.name) == {1}
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == {1}
     assert slots(tables) == {jobs.source.slot}
     jobs.assert_equal(*TABLES)
 
@@ -456,7 +465,7 @@ def test_a_snapshot_is_complete_when_every_writer_is_past_its_end(jobs: Postgres
     jobs.snapshot()
     done = [jobs.table(name).complete_lsn or 0 for name in TABLES]
     stream(jobs, only=1)
-    at = {writer: p.position for (_, writer), p in current_epochs(jobs.lake.positions(jobs.source.name)).items()}
+    at = {writer: p.position for (_, writer), p in current_epochs(jobs.lake.positions.read(jobs.source.name)).items()}
     assert at[1] > max(done) >= min(done) >= at[2] == jobs.lake.persisted_position(jobs.source.name)
     stream(jobs, only=2)
     jobs.assert_equal(*TABLES)
@@ -528,7 +537,7 @@ def test_processes_started_at_once_create_each_slot_once(jobs: PostgresJobs, tab
     for thread in threads:
         thread.join()
     assert not failures
-    assert len(jobs.lake.positions(jobs.source.name)) == 3
+    assert len(jobs.lake.positions.read(jobs.source.name)) == 3
     settle(jobs)
     assert sorted(owners(jobs).values()) == [1, 2, 3]
     jobs.assert_equal(*TABLES)
@@ -598,7 +607,7 @@ def test_after_a_lost_log_all_writers_are_reset(jobs: PostgresJobs, tables: Data
     jobs.resnapshot()
     assert slots(tables) == {jobs.source.slot, jobs.source.slot_of(2)}, "the old ones would keep the log for ever"
     settle(jobs)
-    assert jobs.lake.active_writers(jobs.source.name) == {1, 2}
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == {1, 2}
     jobs.assert_equal(*TABLES)
 
 
@@ -668,7 +677,7 @@ def test_transactions_stay_whole_with_random_kills_and_numbers_of_writers(
             assert set(counts.values()) <= {4}
             changes(jobs)
     settle(jobs)
-    assert jobs.lake.active_writers(jobs.source.name) == {1}
+    assert jobs.lake.sources.read_active_writers(jobs.source.name) == {1}
     jobs.assert_equal(*tables)
 
 

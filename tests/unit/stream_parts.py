@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import Self
 
 from ingest.common.records import EVENTS, EventBatch
 from ingest.lake import DataFile, Folder
@@ -39,7 +40,11 @@ class Recorder:
     def add(self, _: str, files: Sequence[DataFile]) -> None:
         self.calls.append(("commit", sum(file.rows for file in files)))
 
-    def store_position(self, position: Position) -> None:
+    @property
+    def positions(self) -> Self:
+        return self
+
+    def store(self, position: Position) -> None:
         self.calls.append(("store", position.position))
 
     def __getattr__(self, _: str) -> Any:

@@ -46,7 +46,7 @@ class StreamScope:
 
 def stored_position(lake: Lake, source: MongoSource) -> Position | None:
     """The position of the current epoch."""
-    return current_epochs(lake.positions(source.name)).get((source.name, WRITER))
+    return current_epochs(lake.positions.read(source.name)).get((source.name, WRITER))
 
 
 def configured_scope(lake: Lake, source: MongoSource) -> StreamScope:

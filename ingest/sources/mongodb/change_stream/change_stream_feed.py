@@ -62,7 +62,7 @@ def open_writer(lake: Lake, source: MongoSource, settings: JobSettings) -> Posit
         else:
             lake.tables.queue_snapshots(source.name, "the level of the change stream has changed")
     # Another process may start at the same time; only one of the two positions is stored.
-    lake.register_start_position(first_position, stored.start_position if stored else -1)
+    lake.positions.register_start(first_position, stored.start_position if stored else -1)
     scopes.check_scope(lake, source, scope)
     registered = scopes.stored_position(lake, source)
     assert registered is not None
@@ -79,7 +79,7 @@ def start_over(lake: Lake, source: MongoSource, settings: JobSettings) -> None:
     if stored is not None and now < stored.position:
         raise _behind(stored, now, source)
     lake.tables.queue_snapshots(source.name, "the log was lost")
-    lake.store_position(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
+    lake.positions.store(Position(source.name, scopes.WRITER, scope.slot, system, 1, now, now))
 
 
 def _read_deployment(source: MongoSource, settings: JobSettings) -> tuple[str, StreamScope, int]:

@@ -193,7 +193,7 @@ class PostgresFeed:
                     replication_slots.terminate_walsender(connection, self._stored.slot, self._walsender)
                 state = replication_slots.wait_until_free(connection, self._stored.slot, self._stored.source)
                 # Another process may have read the slot until now.
-                stored = current_epochs(self._lake.positions(self._stored.source))
+                stored = current_epochs(self._lake.positions.read(self._stored.source))
                 newest = stored.get((self._stored.source, self._stored.writer))
                 if newest is not None and newest.start_position == self._stored.start_position:
                     self._stored = newest

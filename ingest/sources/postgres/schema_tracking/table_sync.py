@@ -139,7 +139,7 @@ class CatalogSync:
 
     def _publication_names(self) -> dict[int, str]:
         """The publications of all configured and all active writers, by writer."""
-        writers = {*range(1, self._source.writers + 1), *self._lake.active_writers(self._source.name)}
+        writers = {*range(1, self._source.writers + 1), *self._lake.sources.read_active_writers(self._source.name)}
         return {writer: self._source.publication_of(writer) for writer in writers}
 
     def put(self, rows: list[SourceTable]) -> list[SourceTable]:

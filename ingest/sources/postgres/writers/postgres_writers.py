@@ -65,16 +65,16 @@ def open_writers(
     waiting = partial(_check_cancelled, wait)
     exported: ExportedSnapshot | None = None
     with ExitStack() as opened, exclusive_connections(source, settings, wait) as (connection, replication):
-        active = lake.active_writers(source.name)
+        active = lake.sources.read_active_writers(source.name)
         check_number(lake, source, active)
         positions = check_writers(lake, source, connection, replication, active, running)
         usable = publish_tables(source, connection, waiting)
         if not active:
             # No writer is active until all have stored a position: a first start that was killed is repeated.
-            lake.set_active_writers(source.name, ())
+            lake.sources.set_active_writers(source.name, ())
             numbers, queued = range(1, source.writers + 1), _queued_tables(lake, source, connection, usable)
             exported = create_writers(lake, source, settings, connection, replication, numbers, opened, queued, waiting)
-            lake.set_active_writers(source.name, numbers)
+            lake.sources.set_active_writers(source.name, numbers)
             stored = stored_positions(lake, source)
             positions = {writer: stored[writer] for writer in numbers}
         drop_removed_writers(connection, lake, source)
@@ -93,7 +93,7 @@ def check_number(lake: Lake, source: PostgresSource, active: Collection[int]) ->
     """Raises Failure if the lake has another number of writers than `source`. active: none before the first start."""
     where = f"source {source.name}"
     fix = f"End all processes of the source and run `tidemark set-writers {source.name}`"
-    if (next_writers := lake.next_writers(source.name)) is not None:
+    if (next_writers := lake.sources.read_next_writers(source.name)) is not None:
         raise Failure(f"the change to {next_writers} writers is not complete", where, fix)
     if active and set(active) != set(range(1, source.writers + 1)):
         problem = f"sources.yml has writers: {source.writers}, but the lake has {len(active)}"
@@ -165,7 +165,7 @@ def create_writers(
         opened.close()  # only the last snapshot is used
         opened.callback(exported.close)
         if before:
-            lake.store_position(before.advanced_to(exported.lsn))  # it had no table in between
+            lake.positions.store(before.advanced_to(exported.lsn))  # it had no table in between
         store_first_position(lake, source, server, writer, exported.lsn)
         _log.info("%s: slot %s starts at %s", source.name, slot, format_lsn(exported.lsn))
     assert exported is not None
@@ -177,7 +177,7 @@ def check_database(lake: Lake, source: PostgresSource, settings: JobSettings, co
     tables would seem to be dropped.
     """
     stored = stored_positions(lake, source)
-    if positions := [stored[writer] for writer in lake.active_writers(source.name)]:
+    if positions := [stored[writer] for writer in lake.sources.read_active_writers(source.name)]:
         dsn, seconds = source.dsn.get_secret_value(), settings.connect_timeout_seconds
         with connect(dsn, replication=True, connect_timeout_seconds=seconds) as replication:
             _check_database(connection, replication, positions, replication_slots.read_slots(connection))
@@ -194,13 +194,13 @@ def _check_database(
 
 def stored_positions(lake: Lake, source: PostgresSource) -> dict[int, Position]:
     """The stored positions by writer, including removed writers."""
-    return {writer: position for (_, writer), position in current_epochs(lake.positions(source.name)).items()}
+    return {writer: position for (_, writer), position in current_epochs(lake.positions.read(source.name)).items()}
 
 
 def store_first_position(lake: Lake, source: PostgresSource, server: ServerIdentity, writer: int, start: int) -> None:
     """Stores the first position of a writer's new epoch."""
     slot = source.slot_of(writer)
-    lake.store_position(Position(source.name, writer, slot, server.system_id, server.timeline, start, start))
+    lake.positions.store(Position(source.name, writer, slot, server.system_id, server.timeline, start, start))
 
 
 def publish_tables(
@@ -237,7 +237,7 @@ def _queued_tables(
 
 def drop_removed_writers(connection: Connection, lake: Lake, source: PostgresSource) -> None:
     """Drops the slots and empty publications of removed writers: a slot that no process reads retains WAL forever."""
-    active = lake.active_writers(source.name)
+    active = lake.sources.read_active_writers(source.name)
     for writer, position in stored_positions(lake, source).items():
         if writer in active:
             continue
@@ -252,7 +252,7 @@ def _slots_of_other_sources(lake: Lake, source: PostgresSource, system_id: str) 
     """The slots of other sources of the same cluster, with the source: the slot of `shop_2` has the name of one of
     `shop`'s second writer.
     """
-    epochs = current_epochs(lake.positions())
+    epochs = current_epochs(lake.positions.read())
     return {
         position.slot: other
         for (other, _), position in epochs.items()

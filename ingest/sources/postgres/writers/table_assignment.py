@@ -72,7 +72,7 @@ def publish_new_tables(
 ) -> None:
     """Adds each new table to the publication of its assigned writer. wait: see `locked`."""
     with locked(connection, source, "tables", wait):
-        names = _owned_publications(connection, source, lake.active_writers(source.name))
+        names = _owned_publications(connection, source, lake.sources.read_active_writers(source.name))
         published = publications.read(connection, names)
         writers = [writer for writer in names if writer <= source.writers]
         for table in tables:
@@ -88,7 +88,7 @@ def unpublish_attached(
     the partitioned table, and would be streamed twice if that has another writer. wait: see `locked`.
     """
     with locked(connection, source, "tables", wait):
-        active = lake.active_writers(source.name)
+        active = lake.sources.read_active_writers(source.name)
         owned = _owned_publications(connection, source, active)
         names = {writer: source.publication_of(writer) for writer in active}
         for member in publications.select_attached(publications.read_members(connection, names)):

@@ -74,16 +74,16 @@ def set_writers(lake: Lake, source: PostgresSource, settings: JobSettings) -> No
 def _set_writers(
     lake: Lake, source: PostgresSource, settings: JobSettings, connection: Connection, replication: Connection
 ) -> None:
-    before, after = lake.active_writers(source.name), frozenset(range(1, source.writers + 1))
+    before, after = lake.sources.read_active_writers(source.name), frozenset(range(1, source.writers + 1))
     if not before:
         return  # the first start creates them
     _check_change(lake, source, connection, replication, before)
-    lake.set_active_writers(source.name, before, source.writers)
+    lake.sources.set_active_writers(source.name, before, source.writers)
     publications.create_empty(connection, {writer: source.publication_of(writer) for writer in after})
     if new := after - before:
         with ExitStack() as opened:
             postgres_writers.create_writers(lake, source, settings, connection, replication, new, opened)
-    lake.set_active_writers(source.name, before | after, source.writers)
+    lake.sources.set_active_writers(source.name, before | after, source.writers)
     _move_tables(connection, lake, source, before | after)
     _check_empty(connection, source, before - after)
     until = catalog_tables.emit_marker(connection)
@@ -91,7 +91,7 @@ def _set_writers(
         if writer in before:
             feed = PostgresFeed(lake, source, settings, position)
             StreamWriter(lake, feed, position, settings).run(until=until)
-    lake.set_active_writers(source.name, after)
+    lake.sources.set_active_writers(source.name, after)
     postgres_writers.drop_removed_writers(connection, lake, source)
 
 

@@ -35,7 +35,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
     """
     with exclusive_connections(source, settings) as (connection, replication):
         server = replication_slots.identify_server(replication)
-        stored, active = stored_positions(lake, source), lake.active_writers(source.name)
+        stored, active = stored_positions(lake, source), lake.sources.read_active_writers(source.name)
         writers = range(1, source.writers + 1)
         slots = _find_slots(connection, source, server, {w: stored.get(w) for w in {*writers, *active}})
         _check_log_is_ahead(connection, source, stored.values())
@@ -56,7 +56,7 @@ def start_over(lake: Lake, source: PostgresSource, settings: JobSettings) -> Non
         last = max(starts.values())
         for writer in {*starts, *active}:
             store_first_position(lake, source, server, writer, starts.get(writer, last))
-        lake.set_active_writers(source.name, writers)
+        lake.sources.set_active_writers(source.name, writers)
 
 
 def start_over_writers(
@@ -68,7 +68,7 @@ def start_over_writers(
     writers than `source`, while a process streams from one of the slots, and if all of the source has to be restarted.
     """
     with exclusive_connections(source, settings) as (connection, replication):
-        stored, active = stored_positions(lake, source), lake.active_writers(source.name)
+        stored, active = stored_positions(lake, source), lake.sources.read_active_writers(source.name)
         check_number(lake, source, active)
         if unknown := sorted(set(writers) - active):
             existing = ", ".join(map(str, sorted(active))) or "none yet"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class LogStatus:
+class SourceLag:
     """The distance between a source and its stored positions; None: unknown, or not known of this kind of source.
 
     retained_bytes: size of the log that the server retains for the slowest slot. lag_bytes: size of the log between the

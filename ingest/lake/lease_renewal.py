@@ -10,7 +10,7 @@ from typing_extensions import Self
 from ingest.common.environment_errors import unavailable
 from ingest.common.errors import one_line
 from ingest.common.log_repeats import Repeats
-from ingest.lake.chunk_table import Chunk, ChunkStats, ChunkTable
+from ingest.lake.snapshot_chunks import Chunk, ChunkStats, SnapshotChunks
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class Lease:
     """A context manager: on exit, claimed chunks that were not marked done are released."""
 
-    def __init__(self, table: ChunkTable, chunks: Sequence[Chunk], seconds: float) -> None:
+    def __init__(self, table: SnapshotChunks, chunks: Sequence[Chunk], seconds: float) -> None:
         self._table = table
         self._chunks = list(chunks)
         self._source = chunks[0].source

@@ -1,6 +1,6 @@
 import pytest
 
-from ingest.positions.writer_lag import PositionSample, UnreachedChanges, lag_seconds
+from ingest.positions.held_positions import PositionSample, UnreachedChanges, held_seconds
 
 NOW = 1000.0
 
@@ -34,4 +34,4 @@ def test_a_writer_delays_changes_of_others_since_their_commit(
     done: list[tuple[int, float]],
     expected: dict[int, int],
 ) -> None:
-    assert lag_seconds(NOW, [PositionSample(*row) for row in stored], unreached, done) == expected
+    assert held_seconds(NOW, [PositionSample(*row) for row in stored], unreached, done) == expected

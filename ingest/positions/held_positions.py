@@ -21,7 +21,7 @@ class UnreachedChanges:
     last: float
 
 
-def lag_seconds(
+def held_seconds(
     now: float,
     stored: Iterable[PositionSample],
     unreached: Mapping[int, UnreachedChanges],

@@ -66,7 +66,7 @@ class ChunkStats(NamedTuple):
 _FIELDS = tuple(Chunk.__dataclass_fields__)
 
 
-class ChunkTable:
+class SnapshotChunks:
     """Reads and updates the table. One call may update chunks of several snapshots."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -6,11 +6,11 @@ from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
 from ingest.positions.position import Position
-from ingest.sources.interface.log_status import LogStatus
+from ingest.sources.interface.source_lag import SourceLag
 from ingest.sources.mongodb import mongodb_connection, mongodb_server
 
 
-def read_log_status(source: MongoSource, settings: JobSettings, position: Position) -> LogStatus:
+def read_lag(source: MongoSource, settings: JobSettings, position: Position) -> SourceLag:
     """The lag: the seconds between the time of the deployment's newest operation and a position. Raises Failure.
 
     An idle deployment writes a no-op every ten seconds, so a running stream stays close behind.
@@ -21,4 +21,4 @@ def read_log_status(source: MongoSource, settings: JobSettings, position: Positi
     except PyMongoError as error:
         what = f"MongoDB rejected a command ({mongodb_connection.describe_error(error)})"
         raise Failure(what, f"source {source.name}") from None
-    return LogStatus(lag_seconds=float(max(0, (newest >> 32) - (position.position >> 32))))
+    return SourceLag(lag_seconds=float(max(0, (newest >> 32) - (position.position >> 32))))
