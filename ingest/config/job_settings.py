@@ -72,8 +72,8 @@ class JobSettings(BaseModel):
     )
     retention_seconds: Annotated[float, Field(ge=3600, le=315_360_000)] = Field(
         604_800.0,
-        description="Seconds for which maintenance keeps raw rows and tombstones after all definitions have passed "
-        "them, and superseded releases and checkpoints: for investigations.",
+        description="Seconds for which maintenance keeps raw rows after the models of `core` have passed them, "
+        "tombstones after all definitions have, and superseded releases and checkpoints: for investigations.",
     )
     compaction_threshold: Annotated[float, Field(gt=0, lt=1)] = Field(
         0.3,

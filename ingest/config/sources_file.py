@@ -149,7 +149,7 @@ class PostgresSource(_Model):
         min_length=1,
         description="Patterns of `schema.table` with `*`, `?` and `[...]`, unquoted and case-sensitive. A pattern with "
         'a leading `!` excludes, in any order: `["public.*", "!public.audit_log"]`. The root of a partitioned table '
-        "includes its partitions.",
+        "includes its partitions. The rows of a table that is no longer selected are deleted.",
     )
     slot: Annotated[str, AfterValidator(_slot_name)] = Field(
         "",
@@ -219,7 +219,8 @@ class MongoSource(_Model):
         Field(
             min_length=1,
             description="Patterns of `database.collection` with `*`, `?` and `[...]`, case-sensitive. `*` also matches "
-            "dots. A pattern with a leading `!` excludes, in any order. All processes need the same patterns.",
+            "dots. A pattern with a leading `!` excludes, in any order. All processes need the same patterns. The rows "
+            "of a collection that is no longer selected are deleted.",
         )
     )
     soft_deletes: bool = Field(True, description=_SOFT_DELETES)
