@@ -51,7 +51,7 @@ def run(
     """
     from ingest.pipeline.run_loop import DbtRun, Pipeline
     from ingest.project.dbt_project import Project
-    from ingest.project.running_processes import registered
+    from ingest.project.running_processes import register_process
 
     def log_run(dbt_run: DbtRun) -> None:
         log.info(
@@ -66,7 +66,7 @@ def run(
     if then_command and then_command[0] not in _THEN_COMMANDS:
         raise click.UsageError(f"--then takes one of dbt's commands {', '.join(_THEN_COMMANDS)}.")
     settings = load(sources).only(source_names)
-    with registered(Path()) as folder:
+    with register_process(Path()) as folder:
         project = Project(target)
         if not reload:
             project.freeze(folder)
