@@ -70,7 +70,9 @@ def run(
         project = Project(target)
         if not reload:
             project.freeze(folder)
-        pipeline = Pipeline(open_lake(target), settings, project, reload=reload, select=select, then=then_command)
+        pipeline = Pipeline(
+            open_lake(target), settings, project, reload=reload, select=select, then_command=then_command
+        )
         call_on_stop_signal(pipeline.stop, "after the commits and the run of the models in progress")
         call_on_hangup(pipeline.apply)
         with pipeline.running(timeout):
