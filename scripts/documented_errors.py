@@ -40,34 +40,36 @@ UNKNOWN = "..."
 
 def find_errors(root: Path) -> dict[str, list[tuple[str, str]]]:
     """{area: (what, fix) of each of its errors, sorted}."""
-    found: dict[str, set[tuple[str, str]]] = {area: set() for area in _AREAS.values()}
+    errors_by_area: dict[str, set[tuple[str, str]]] = {area: set() for area in _AREAS.values()}
     functions = _Functions(root)
     for folder, area in _AREAS.items():
         for path in [root / folder, *(root / folder).rglob("*")]:
-            if _area(path.relative_to(root)) != area:
+            if _find_area(path.relative_to(root)) != area:
                 continue
-            errors = functions.errors_in(path) if path.suffix == ".py" else _errors_of_macros(path)
-            found[area] |= {(what, fix) for what, fix in errors if what.strip(". ()")}
+            errors = functions.errors_in(path) if path.suffix == ".py" else _find_macro_errors(path)
+            errors_by_area[area] |= {(what, fix) for what, fix in errors if what.strip(". ()")}
     return {
-        area: sorted(errors, key=lambda error: (error[0].lower(), error)) for area, errors in found.items() if errors
+        area: sorted(errors, key=lambda error: (error[0].lower(), error))
+        for area, errors in errors_by_area.items()
+        if errors
     }
 
 
-def _area(path: Path) -> str:
+def _find_area(path: Path) -> str:
     return next((area for folder, area in _AREAS.items() if path.is_relative_to(folder)), "")
 
 
-def _cleaned(text: str) -> str:
+def _clean_text(text: str) -> str:
     text = " ".join(text.split())
     return re.sub(r"(\.\.\.)(, \.\.\.)+", UNKNOWN, text).rstrip()
 
 
-def _what(text: str) -> str:
-    return _cleaned(text).replace("`", "'")
+def _format_what(text: str) -> str:
+    return _clean_text(text).replace("`", "'")
 
 
-def _fix(text: str) -> str:
-    text = _cleaned(text)
+def _format_fix(text: str) -> str:
+    text = _clean_text(text)
     if text.strip(". ") == "":
         return ""
     # Outside of backticks, what Markdown would read as markup is escaped.
@@ -85,64 +87,66 @@ class _Functions:
             for folder in ("ingest", "dbt")
             for path in sorted((root / folder).rglob("*.py"))
         }
-        self._returns: dict[str, ast.expr] = {}
+        self._returned_texts: dict[str, ast.expr] = {}
         self._constants: dict[str, ast.expr] = {}
         for tree in self._trees.values():
             for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef) and len(returns := _texts_returned(node)) == 1:
-                    self._returns[node.name] = returns[0]
+                if isinstance(node, ast.FunctionDef) and len(returned_texts := _find_returned_texts(node)) == 1:
+                    self._returned_texts[node.name] = returned_texts[0]
             for node in tree.body:
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                     self._constants[node.targets[0].id] = node.value
 
     def errors_in(self, path: Path) -> Iterator[tuple[str, str]]:
         """(what, fix) of the errors that a module creates."""
-        for scope in [each for each in ast.walk(self._trees[path]) if isinstance(each, ast.FunctionDef)]:
+        for scope in [node for node in ast.walk(self._trees[path]) if isinstance(node, ast.FunctionDef)]:
             for node in ast.walk(scope):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-                    names = {**self._constants, **_assigned(scope, node.lineno)}
-                    yield from _split(node.func.id, [self._text(argument, names) for argument in node.args])
+                    names = {**self._constants, **_find_assigned_texts(scope, node.lineno)}
+                    yield from _extract_errors(
+                        node.func.id, [self._rebuild_text(argument, names) for argument in node.args]
+                    )
 
-    def _text(self, node: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> str:
+    def _rebuild_text(self, node: ast.expr, names: Mapping[str, ast.expr], depth: int = 0) -> str:
         if depth > 4:
             return UNKNOWN
         if isinstance(node, ast.Constant):
             return str(node.value)
         if isinstance(node, ast.JoinedStr):
-            return "".join(self._text(value, names, depth) for value in node.values)
+            return "".join(self._rebuild_text(value, names, depth) for value in node.values)
         if isinstance(node, ast.FormattedValue):
-            return self._text(node.value, {}, depth + 1)
+            return self._rebuild_text(node.value, {}, depth + 1)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            return self._text(node.left, names, depth) + self._text(node.right, names, depth)
+            return self._rebuild_text(node.left, names, depth) + self._rebuild_text(node.right, names, depth)
         if isinstance(node, ast.IfExp):
-            return self._text(node.body, names, depth)
+            return self._rebuild_text(node.body, names, depth)
         if isinstance(node, ast.Name) and node.id in names:
-            return self._text(names[node.id], {}, depth + 1)
+            return self._rebuild_text(names[node.id], {}, depth + 1)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            if name in self._returns:
-                return self._text(self._returns[name], {}, depth + 1)
+            if name in self._returned_texts:
+                return self._rebuild_text(self._returned_texts[name], {}, depth + 1)
         return UNKNOWN
 
 
-def _split(function: str, texts: list[str]) -> Iterator[tuple[str, str]]:
+def _extract_errors(function: str, texts: list[str]) -> Iterator[tuple[str, str]]:
     """(what, fix) of the error that a call with these texts creates; nothing for another call."""
     if function in _CLASSES:
-        yield _what(texts[0]), _fix(texts[2] if len(texts) > 2 else "")
+        yield _format_what(texts[0]), _format_fix(texts[2] if len(texts) > 2 else "")
     elif function == "definition_error":
-        yield _what(texts[1]), _fix(texts[2])
+        yield _format_what(texts[1]), _format_fix(texts[2])
     elif function == "CompilationError":
         what, fix = [*re.split(r"(?<!\.)\. (?=[A-Z])", texts[0], maxsplit=1), ""][:2]
-        yield _what(what), _fix(fix)
+        yield _format_what(what), _format_fix(fix)
 
 
-def _texts_returned(function: ast.FunctionDef) -> list[ast.expr]:
-    returns = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
-    return [each for each in returns if isinstance(each, ast.JoinedStr)] if len(returns) == 1 else []
+def _find_returned_texts(function: ast.FunctionDef) -> list[ast.expr]:
+    returned_values = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    return [text for text in returned_values if isinstance(text, ast.JoinedStr)] if len(returned_values) == 1 else []
 
 
-def _assigned(scope: ast.FunctionDef, line: int) -> dict[str, ast.expr]:
-    """The last text that each name was assigned above a line."""
+def _find_assigned_texts(scope: ast.FunctionDef, line: int) -> dict[str, ast.expr]:
+    """By name: the last text that was assigned to it above a line."""
     assignments = [node for node in ast.walk(scope) if isinstance(node, ast.Assign) and node.lineno <= line]
     return {
         node.targets[0].id: node.value
@@ -151,7 +155,7 @@ def _assigned(scope: ast.FunctionDef, line: int) -> dict[str, ast.expr]:
     }
 
 
-def _errors_of_macros(path: Path) -> Iterator[tuple[str, str]]:
+def _find_macro_errors(path: Path) -> Iterator[tuple[str, str]]:
     if path.suffix != ".sql":
         return
     if "raise_" not in (text := path.read_text()):
@@ -160,15 +164,15 @@ def _errors_of_macros(path: Path) -> Iterator[tuple[str, str]]:
         if not isinstance(call.node, nodes.Getattr):
             continue
         if call.node.attr == "raise_definition_error":
-            yield _what(_jinja_text(call.args[1])), _fix(_jinja_text(call.args[2]))
+            yield _format_what(_get_jinja_text(call.args[1])), _format_fix(_get_jinja_text(call.args[2]))
         elif call.node.attr == "raise_compiler_error" and "macro raise_definition_error" not in text:
-            what, _, fix = _jinja_text(call.args[0]).partition(". ")
-            yield _what(what), _fix(fix)
+            what, _, fix = _get_jinja_text(call.args[0]).partition(". ")
+            yield _format_what(what), _format_fix(fix)
 
 
-def _jinja_text(node: nodes.Node) -> str:
+def _get_jinja_text(node: nodes.Node) -> str:
     if isinstance(node, nodes.Const):
         return str(node.value)
     if isinstance(node, nodes.Concat):
-        return "".join(map(_jinja_text, node.nodes))
+        return "".join(map(_get_jinja_text, node.nodes))
     return UNKNOWN

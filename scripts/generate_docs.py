@@ -1,7 +1,7 @@
 """Writes the pages of docs/reference that have a source of truth: `python -m scripts.generate_docs`.
 
 Settings and keys come from the pydantic models, commands from click, tables from the models' yml, errors from the
-code, environment variables from the places that read them. `tests/unit/test_generated_docs.py` compares.
+code, environment variables from the code that reads them. `tests/unit/test_generated_docs.py` compares.
 """
 
 import re
@@ -23,7 +23,9 @@ from scripts import documented_errors
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs" / "reference"
-_MARK = "<!-- Written by scripts/generate_docs.py: edit the source that it names, then run `make generate-docs`. -->\n"
+_HEADER = (
+    "<!-- Written by scripts/generate_docs.py: edit the source that it names, then run `make generate-docs`. -->\n"
+)
 
 _EXAMPLE = """\
 ```yaml
@@ -48,14 +50,14 @@ VARIABLES = {
     "PGGSSENCMODE": "GSS encryption of Postgres connections, if the DSN has no `gssencmode`.",
     "PWD": "The current folder. The target `local` puts the lake below it.",
 }
-_VARIABLE = re.compile(
+_VARIABLE_READ = re.compile(
     r"""(?:env_var\(|environ(?:\.get|\.setdefault)?[(\[])\s*['"](?P<name>[A-Z_]+)['"](?:,\s*(?P<default>['"][^'"]*['"]))?"""
 )
-_INTERNAL = {"PYSPARK_PYTHON"}  # set for Spark's workers, not by users
+_INTERNAL_VARIABLES = {"PYSPARK_PYTHON"}  # set for Spark's workers, not by users
 
 
-def _page(title: str, intro: str, parts: list[str]) -> str:
-    return "\n\n".join([_MARK + f"\n# {title}", intro, *parts]) + "\n"
+def _make_page(title: str, intro: str, parts: list[str]) -> str:
+    return "\n\n".join([_HEADER + f"\n# {title}", intro, *parts]) + "\n"
 
 
 def configuration() -> str:
@@ -67,53 +69,55 @@ def configuration() -> str:
     )
     parts = [_EXAMPLE]
     for title, model in (("Keys of a Postgres source", PostgresSource), ("Keys of a MongoDB source", MongoSource)):
-        parts += [f"## {title}", *_fields(model, {"name"})]
+        parts += [f"## {title}", *_describe_fields(model, {"name"})]
     units = "Sizes are bytes, as `67108864` or `64MiB`. Times are seconds. All processes of a lake need the same file."
-    return _page("Configuration", intro, [*parts, "## Settings of the jobs", units, *_fields(JobSettings, set())])
+    return _make_page(
+        "Configuration", intro, [*parts, "## Settings of the jobs", units, *_describe_fields(JobSettings, set())]
+    )
 
 
-def _fields(model: type[BaseModel], hidden: set[str]) -> Iterator[str]:
+def _describe_fields(model: type[BaseModel], hidden: set[str]) -> Iterator[str]:
     prefix = {PostgresSource: "postgres-", MongoSource: "mongodb-"}.get(model, "")
     for name, field in model.model_fields.items():
         if name not in hidden:
             yield f"### `{name}` {{ #{prefix}{name} }}"
-            yield f"{_default(field)}{_limits(field)}"
+            yield f"{_describe_default(field)}{_describe_limits(field)}"
             yield str(field.description)
 
 
-def _default(field: FieldInfo) -> str:
+def _describe_default(field: FieldInfo) -> str:
     if field.is_required():
         return "Required."
     if field.default == "":
         return "Default: `tidemark_<source>`."
-    return f"Default: `{_value(field.default)}`."
+    return f"Default: `{_format_value(field.default)}`."
 
 
-def _limits(field: FieldInfo) -> str:
+def _describe_limits(field: FieldInfo) -> str:
     low: Any = None
     high: Any = None
-    for each in field.metadata:
+    for constraint in field.metadata:
         low = (
-            each.ge
-            if isinstance(each, annotated_types.Ge)
-            else each.gt
-            if isinstance(each, annotated_types.Gt)
+            constraint.ge
+            if isinstance(constraint, annotated_types.Ge)
+            else constraint.gt
+            if isinstance(constraint, annotated_types.Gt)
             else low
         )
         high = (
-            each.le
-            if isinstance(each, annotated_types.Le)
-            else each.lt
-            if isinstance(each, annotated_types.Lt)
+            constraint.le
+            if isinstance(constraint, annotated_types.Le)
+            else constraint.lt
+            if isinstance(constraint, annotated_types.Lt)
             else high
         )
-    size = ByteSize if isinstance(field.default, ByteSize) else (lambda number: number)
+    to_size = ByteSize if isinstance(field.default, ByteSize) else (lambda number: number)
     if low is not None and high is not None:
-        return f" Range: `{_value(size(low))}` to `{_value(size(high))}`."
-    return f" At least `{_value(size(low))}`." if low is not None else ""
+        return f" Range: `{_format_value(to_size(low))}` to `{_format_value(to_size(high))}`."
+    return f" At least `{_format_value(to_size(low))}`." if low is not None else ""
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, ByteSize):
         return value.human_readable().replace(".0", "")
     if isinstance(value, bool):
@@ -126,29 +130,29 @@ def _value(value: Any) -> str:
 
 
 def environment() -> str:
-    """The environment variables, with the defaults at the places that read them."""
+    """The environment variables, with the defaults of the code that reads them."""
     intro = (
         "Tidemark reads these variables. `sources.yml` may name any other variable as `${NAME}`, for passwords for "
         "example. libpq's own variables, such as `PGSSLROOTCERT`, apply to Postgres connections."
     )
     parts = []
     for name, default in sorted(find_variables().items()):
-        shown = f"Default: `{default}`. " if default else ""
-        parts.append(f"## `{name}` {{ #{name.lower()} }}\n\n{shown}{VARIABLES[name]}")
-    return _page("Environment variables", intro, parts)
+        default_text = f"Default: `{default}`. " if default else ""
+        parts.append(f"## `{name}` {{ #{name.lower()} }}\n\n{default_text}{VARIABLES[name]}")
+    return _make_page("Environment variables", intro, parts)
 
 
 def find_variables() -> dict[str, str]:
     """{environment variable that the product reads: its default, or the empty text}."""
-    found: dict[str, str] = {}
+    defaults: dict[str, str] = {}
     for folder in ("ingest", "dbt", "profiles", "macros"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in {".py", ".yml", ".sql"}:
-                for match in _VARIABLE.finditer(path.read_text()):
+                for match in _VARIABLE_READ.finditer(path.read_text()):
                     default = (match["default"] or "").strip("'\"")
-                    if match["name"] not in _INTERNAL:
-                        found[match["name"]] = found.get(match["name"]) or default
-    return found
+                    if match["name"] not in _INTERNAL_VARIABLES:
+                        defaults[match["name"]] = defaults.get(match["name"]) or default
+    return defaults
 
 
 def command_line() -> str:
@@ -157,23 +161,23 @@ def command_line() -> str:
         "Every command has `--help`. An error is one line: what, where, what to do. "
         "Exit codes: 0 success, 1 failure, 2 wrong usage ([all](../guides/operate.md#exit-codes))."
     )
-    return _page("Command line", intro, list(_commands(cli, "tidemark")))
+    return _make_page("Command line", intro, list(_describe_commands(cli, "tidemark")))
 
 
-def _commands(group: click.Group, path: str) -> Iterator[str]:
+def _describe_commands(group: click.Group, path: str) -> Iterator[str]:
     for name in sorted(group.commands):
         command = group.commands[name]
         if isinstance(command, click.Group):
-            yield from _commands(command, f"{path} {name}")
+            yield from _describe_commands(command, f"{path} {name}")
             continue
         context = click.Context(command, info_name=f"{path} {name}")
         usage = " ".join([f"{path} {name}", *command.collect_usage_pieces(context)])
         paragraphs = [" ".join(text.split()) for text in (command.help or "").replace("\b", "").split("\n\n")]
-        options = [_option(each, context) for each in command.params if isinstance(each, click.Option)]
+        options = [_describe_option(option, context) for option in command.params if isinstance(option, click.Option)]
         yield "\n\n".join([f"## {path} {name}", f"```text\n{usage}\n```", *paragraphs, "\n".join(options)])
 
 
-def _option(option: click.Option, context: click.Context) -> str:
+def _describe_option(option: click.Option, context: click.Context) -> str:
     names, text = option.get_help_record(context) or ("", "")
     return f"- `{names}`: {' '.join(text.split())}"
 
@@ -185,33 +189,33 @@ def tables() -> str:
         "data. [Definitions](../guides/definitions.md) and [their op logs](../guides/reading-buckets.md#the-op-log) "
         "have tables in `buckets`."
     )
-    texts = dict(re.findall(r"{% docs (\w+) %}(.*?){% enddocs %}", (ROOT / "models/core/columns.md").read_text()))
+    doc_blocks = dict(re.findall(r"{% docs (\w+) %}(.*?){% enddocs %}", (ROOT / "models/core/columns.md").read_text()))
 
-    def described(text: str) -> str:
-        return " ".join(re.sub(r"{{ doc\([\"'](\w+)[\"']\) }}", lambda match: texts[match[1]], text).split())
+    def resolve_docs(text: str) -> str:
+        return " ".join(re.sub(r"{{ doc\([\"'](\w+)[\"']\) }}", lambda match: doc_blocks[match[1]], text).split())
 
     parts = ["## Schema `raw` { #raw }"]
-    raw = yaml.safe_load((ROOT / "models/raw/sources.yml").read_text())["sources"][0]
-    for table in raw["tables"]:
+    raw_source = yaml.safe_load((ROOT / "models/raw/sources.yml").read_text())["sources"][0]
+    for table in raw_source["tables"]:
         types = raw_schema.TABLES[f"raw.{table['name']}"].columns
-        parts += _table(f"raw.{table['name']}", table, described, types)
+        parts += _describe_table(f"raw.{table['name']}", table, resolve_docs, types)
     parts.append("## Schema `core` { #core }")
     for path in sorted((ROOT / "models/core").glob("*.yml")):
         for model in yaml.safe_load(path.read_text()).get("models", []):
-            parts += _table(f"core.{model['name']}", model, described, {})
-    return _page("Tables and columns", intro, parts)
+            parts += _describe_table(f"core.{model['name']}", model, resolve_docs, {})
+    return _make_page("Tables and columns", intro, parts)
 
 
-def _table(name: str, table: dict[str, Any], described: Any, types: Any) -> Iterator[str]:
+def _describe_table(name: str, table: dict[str, Any], resolve_docs: Any, types: Any) -> Iterator[str]:
     yield f"### `{name}` {{ #{name.replace('.', '-')} }}"
-    yield described(table["description"])
+    yield resolve_docs(table["description"])
     yield "\n".join(
-        f"- `{column['name']}`{_type(types.get(column['name']))}: {described(column['description'])}"
+        f"- `{column['name']}`{_describe_type(types.get(column['name']))}: {resolve_docs(column['description'])}"
         for column in table.get("columns", [])
     )
 
 
-def _type(kind: str | None) -> str:
+def _describe_type(kind: str | None) -> str:
     return f" ({'struct list' if 'struct' in kind.lower() else kind.lower()})" if kind else ""
 
 
@@ -222,10 +226,10 @@ def errors() -> str:
         "`...` stands for a name or a number. [Troubleshooting](../guides/troubleshooting.md) explains the usual ones."
     )
     parts = []
-    for area, found in documented_errors.find_errors(ROOT).items():
-        lines = (f"- `{what}`" + (f"\n    {fix}" if fix else "") for what, fix in found)
+    for area, area_errors in documented_errors.find_errors(ROOT).items():
+        lines = (f"- `{what}`" + (f"\n    {fix}" if fix else "") for what, fix in area_errors)
         parts += [f"## {area}", "\n".join(lines)]
-    return _page("Errors", intro, parts)
+    return _make_page("Errors", intro, parts)
 
 
 PAGES = {

@@ -25,7 +25,10 @@ BANNED = {
     r"please|let's|we": "address the reader as you, name Tidemark",
     r"seamless(?:ly)?|robust|powerful|blazing(?:ly)?|effortless(?:ly)?|state of the art": "say what it does",
 }
-_BANNED = [(re.compile(rf"(?<![\w'-])(?:{words})(?![\w'-])", re.IGNORECASE), use) for words, use in BANNED.items()]
+_BANNED = [
+    (re.compile(rf"(?<![\w'-])(?:{words})(?![\w'-])", re.IGNORECASE), replacement)
+    for words, replacement in BANNED.items()
+]
 _PASSIVE = re.compile(
     r"\b(?:is|are|was|were|be|been|being)\b(?: (?:not|never|then|also|only|always|still|once))* "
     r"(?:\w+ed|read|written|kept|made|done|sent|lost|given|taken|shown|known|found|seen|begun|held|put|left|built|cut)\b",
@@ -34,24 +37,32 @@ _PASSIVE = re.compile(
 _GENERATED = "<!-- Written by scripts/generate_docs.py"  # short items, which would lower the mean
 _FENCE = re.compile(r"^\s*(`{3,})")
 _ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+|^:\s+")
-_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"(*]|dbt\b)|(?<=[.!?]\))\s+(?=[A-Z`])")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"(*]|dbt\b)|(?<=[.!?]\))\s+(?=[A-Z`])")
 
 
 def blocks(text: str) -> Iterator[tuple[int, str, bool]]:
     """(line number, text, whether it is a table cell) of each paragraph, list item and cell of a page."""
     number, paragraph, fence, previous_blank = 0, "", "", True
-    for line_number, line in enumerate([*re.sub(r"<!--.*?-->", _blank, text, flags=re.DOTALL).splitlines(), ""], 1):
-        mark = _FENCE.match(line)
+    for line_number, line in enumerate(
+        [*re.sub(r"<!--.*?-->", _blank_lines, text, flags=re.DOTALL).splitlines(), ""], 1
+    ):
+        fence_match = _FENCE.match(line)
         is_code = bool(fence) or (
             previous_blank and line.startswith("    ") and not paragraph and not _ITEM.match(line)
         )
-        if mark and (not fence or line.strip() == fence):
-            fence = "" if fence else mark[1]
-        if mark or is_code or not line.strip() or line.lstrip().startswith(("#", "|", "<", "!!!")) or _ITEM.match(line):
+        if fence_match and (not fence or line.strip() == fence):
+            fence = "" if fence else fence_match[1]
+        if (
+            fence_match
+            or is_code
+            or not line.strip()
+            or line.lstrip().startswith(("#", "|", "<", "!!!"))
+            or _ITEM.match(line)
+        ):
             if paragraph:
                 yield number, paragraph, False
             paragraph = ""
-        if not (mark or is_code):
+        if not (fence_match or is_code):
             if line.startswith("|"):
                 for cell in re.split(r"(?<!\\)\|", line)[1:-1]:
                     yield line_number, cell.strip(), True
@@ -61,7 +72,7 @@ def blocks(text: str) -> Iterator[tuple[int, str, bool]]:
         previous_blank = not line.strip() or (is_code and not fence)
 
 
-def _blank(match: re.Match[str]) -> str:
+def _blank_lines(match: re.Match[str]) -> str:
     return "\n" * match[0].count("\n")
 
 
@@ -75,7 +86,7 @@ def plain(text: str) -> str:
 
 def sentences(text: str) -> list[str]:
     """The sentences of a block."""
-    return [each for each in _END.split(plain(text)) if count_words(each)]
+    return [sentence for sentence in _SENTENCE_END.split(plain(text)) if count_words(sentence)]
 
 
 def count_words(text: str) -> int:
@@ -89,29 +100,29 @@ def problems(page: str, text: str) -> Iterator[str]:
         if is_cell and (count := count_words(plain(block))) > CELL_WORDS:
             yield f"{page}:{number}: a cell of {count} words (at most {CELL_WORDS})"
         for sentence in sentences(block):
-            count, shown = count_words(sentence), sentence[:60]
+            count, excerpt = count_words(sentence), sentence[:60]
             if count > SENTENCE_WORDS:
-                yield f"{page}:{number}: {count} words (at most {SENTENCE_WORDS}): {shown}"
+                yield f"{page}:{number}: {count} words (at most {SENTENCE_WORDS}): {excerpt}"
             if (passives := len(_PASSIVE.findall(sentence))) > PASSIVES:
-                yield f"{page}:{number}: {passives} passives (at most {PASSIVES}): {shown}"
-            for words, use in _BANNED:
-                for match in words.finditer(sentence):
-                    yield f"{page}:{number}: {match[0]} -> {use}"
+                yield f"{page}:{number}: {passives} passives (at most {PASSIVES}): {excerpt}"
+            for pattern, replacement in _BANNED:
+                for match in pattern.finditer(sentence):
+                    yield f"{page}:{number}: {match[0]} -> {replacement}"
 
 
 def lengths(text: str) -> list[int]:
     """The words of each sentence of a page, without its tables."""
-    return [count_words(each) for _, block, is_cell in blocks(text) if not is_cell for each in sentences(block)]
+    return [count_words(sentence) for _, block, is_cell in blocks(text) if not is_cell for sentence in sentences(block)]
 
 
 def main() -> None:
     """Prints the problems; exit code 1 if there are any."""
     texts = {page: Path(page).read_text() for page in sys.argv[1:]}
     lines = [line for page, text in texts.items() for line in problems(page, text)]
-    written = [text for text in texts.values() if not text.startswith(_GENERATED)]
-    mean = statistics.mean(count for text in written for count in lengths(text))
-    if mean > MEAN_WORDS:
-        lines.append(f"the mean sentence has {mean:.1f} words (at most {MEAN_WORDS})")
+    written_texts = [text for text in texts.values() if not text.startswith(_GENERATED)]
+    mean_words = statistics.mean(count for text in written_texts for count in lengths(text))
+    if mean_words > MEAN_WORDS:
+        lines.append(f"the mean sentence has {mean_words:.1f} words (at most {MEAN_WORDS})")
     print(*lines, sep="\n", end="\n" if lines else "")
     sys.exit(bool(lines))
 

@@ -17,39 +17,39 @@ _INDENT = re.compile(r"( {4,})\S")
 
 def samples(text: str) -> Iterator[tuple[int, str]]:
     """The models in a page, as (number of the first line, from 1; text)."""
-    for first, language, block in _blocks(text.splitlines()):
+    for first_line, language, block in _find_blocks(text.splitlines()):
         # `snapshot` is a tag of dbt, unknown to Jinja.
         if language in {"", "sql"} and "{{" in block and "{% snapshot" not in block:
-            yield first, block
+            yield first_line, block
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
+def _find_blocks(lines: list[str]) -> Iterator[tuple[int, str, str]]:
     """The blocks of code in a page, as (number of the first line, language, text without its indentation)."""
-    number = 0
-    while number < len(lines):
-        first = number
-        if fence := _FENCE.match(lines[number]):
-            number += 1
-            while number < len(lines) and not lines[number].startswith(f"{fence[1]}```"):
-                number += 1
-            yield first + 2, fence[2], _dedented(lines[first + 1 : number])
-        elif (indent := _INDENT.match(lines[number])) and not (number and lines[number - 1].strip()):
-            while number < len(lines) and (lines[number].startswith(indent[1]) or not lines[number].strip()):
-                number += 1
-            yield first + 1, "", _dedented(lines[first:number])
+    index = 0
+    while index < len(lines):
+        first_index = index
+        if fence := _FENCE.match(lines[index]):
+            index += 1
+            while index < len(lines) and not lines[index].startswith(f"{fence[1]}```"):
+                index += 1
+            yield first_index + 2, fence[2], _dedent(lines[first_index + 1 : index])
+        elif (indent := _INDENT.match(lines[index])) and not (index and lines[index - 1].strip()):
+            while index < len(lines) and (lines[index].startswith(indent[1]) or not lines[index].strip()):
+                index += 1
+            yield first_index + 1, "", _dedent(lines[first_index:index])
             continue
-        number += 1
+        index += 1
 
 
-def _dedented(lines: list[str]) -> str:
+def _dedent(lines: list[str]) -> str:
     return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
 
 
 def problems(page: str, text: str, linter: Linter) -> Iterator[str]:
     """The problems of the models in a page, a line for each."""
-    for first, sample in samples(text):
-        for found in linter.lint_string(sample, fname=page).get_violations():
-            yield f"{page}:{first + found.line_no - 1}: {found.rule_code()} {found.desc()}"
+    for first_line, sample in samples(text):
+        for violation in linter.lint_string(sample, fname=page).get_violations():
+            yield f"{page}:{first_line + violation.line_no - 1}: {violation.rule_code()} {violation.desc()}"
 
 
 def main() -> None:

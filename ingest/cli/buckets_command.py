@@ -9,18 +9,20 @@ from ingest.common.errors import printable
 
 @click.command()
 @options.TARGET
-@click.option("--for", "given", multiple=True, metavar="NAME=VALUE", help="A value of the request; may be repeated.")
+@click.option(
+    "--for", "assignments", multiple=True, metavar="NAME=VALUE", help="A value of the request; may be repeated."
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
-def buckets(target: str | None, given: tuple[str, ...], as_json: bool) -> None:
+def buckets(target: str | None, assignments: tuple[str, ...], as_json: bool) -> None:
     """Print the buckets that a request may see, by the lookups (materialized: bucket_lookup).
 
     `tidemark buckets --for user_id=42` queries the lookups with the parameter user_id alone, or with none.
     """
     from ingest.commands.bucket_lookup import find_grants
 
-    pairs = [pair.partition("=") for pair in given]
+    pairs = [assignment.partition("=") for assignment in assignments]
     request = {name: value for name, _, value in pairs}
-    if not all(name and sign for name, sign, _ in pairs):
+    if not all(name and equals_sign for name, equals_sign, _ in pairs):
         raise click.UsageError("Write --for NAME=VALUE.")
     if len(request) < len(pairs):
         raise click.UsageError("Give each name only once.")

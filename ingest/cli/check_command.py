@@ -25,8 +25,8 @@ def check(sources: str, target: str | None, strict: bool, as_json: bool) -> None
     from ingest.common import findings
 
     all_findings = check_all(load(sources), target)
-    for line in [each.to_json() for each in all_findings] if as_json else findings.format_findings(all_findings):
+    for line in [finding.to_json() for finding in all_findings] if as_json else findings.format_findings(all_findings):
         click.echo(line)
-    failing = {"error", "warning"} if strict else {"error"}
-    if any(each.level in failing for each in all_findings):
+    failing_levels = {"error", "warning"} if strict else {"error"}
+    if any(finding.level in failing_levels for finding in all_findings):
         sys.exit(1)

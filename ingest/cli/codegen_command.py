@@ -15,12 +15,14 @@ from ingest.config.sources_file import load
 @click.command()
 @options.SOURCES
 @options.TARGET
-@click.option("--source", "name", metavar="NAME", help="Only this source.")
+@click.option("--source", "source_name", metavar="NAME", help="Only this source.")
 @click.option("--force", is_flag=True, help="Overwrite the files of the named tables.")
-@click.option("--diff", "shows", is_flag=True, help="Print what --force would change as a unified diff. Write nothing.")
+@click.option(
+    "--diff", "as_diff", is_flag=True, help="Print what --force would change as a unified diff. Write nothing."
+)
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def codegen(
-    sources: str, target: str | None, name: str | None, force: bool, shows: bool, tables: tuple[str, ...]
+    sources: str, target: str | None, source_name: str | None, force: bool, as_diff: bool, tables: tuple[str, ...]
 ) -> None:
     """Write staging views: models/staging/stg_<source>__<table>.sql and .yml from the source's catalog.
 
@@ -44,24 +46,24 @@ def codegen(
     command = Codegen(
         ViewTrial(lambda: open_lake(target).spark, find_package(Path()) / "macros").try_view, tables=tables, force=force
     )
-    refused: list[str] = []
+    rejected_tables: list[str] = []
     failures: list[Failure] = []
-    for source in [settings.source(name)] if name else settings.sources.values():
+    for source in [settings.source(source_name)] if source_name else settings.sources.values():
         try:
-            if shows:
+            if as_diff:
                 lines = list(command.diff(source, settings.settings))
             else:
-                done = command.write(source, settings.settings)
-                lines, refused = done.lines, refused + done.refused
+                result = command.write(source, settings.settings)
+                lines, rejected_tables = result.lines, rejected_tables + result.refused
         except Failure as failure:  # the other sources' views are written anyway
             failures.append(failure)
             lines = []
         for line in lines:
             print_line(line)
-    for each in failures[:-1]:
-        print_line(f"tidemark: {each}", err=True)
+    for error in failures[:-1]:
+        print_line(f"tidemark: {error}", err=True)
     if failures:
         raise failures[-1]
     command.check_tables_exist()
-    if refused:
+    if rejected_tables:
         sys.exit(1)

@@ -16,22 +16,23 @@ def log_to_file() -> None:
     """Sets up the loggers. Raises UsageError if the file can't be written."""
     try:
         LOG.parent.mkdir(exist_ok=True)
-        to_file = _LogFile(LOG, maxBytes=10_000_000, backupCount=3)
+        file_handler = _LogFile(LOG, maxBytes=10_000_000, backupCount=3)
     except OSError as error:
         raise UsageError(
             f"the log can't be written ({error.strerror})", str(LOG), "Start Tidemark in a folder that you may write to"
         ) from None
     logging.raiseExceptions = False  # otherwise a full disk prints a traceback for each record
-    to_file.setFormatter(_Redacted("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
-    to_screen = logging.StreamHandler()
-    to_screen.setFormatter(_Brief("%(asctime)s %(message)s", "%H:%M:%S"))
-    logging.getLogger().addHandler(to_file)  # for libraries; otherwise py4j prints the traceback of a lost connection
+    file_handler.setFormatter(_RedactingFormatter("%(asctime)s %(levelname)s %(name)s %(threadName)s: %(message)s"))
+    screen_handler = logging.StreamHandler()
+    screen_handler.setFormatter(_BriefFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    # For libraries; otherwise py4j prints the traceback of a lost connection.
+    logging.getLogger().addHandler(file_handler)
     for name in ("ingest", "tidemark"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
         logger.propagate = False
-        logger.addHandler(to_file)
-        logger.addHandler(to_screen)
+        logger.addHandler(file_handler)
+        logger.addHandler(screen_handler)
 
 
 class _LogFile(RotatingFileHandler):
@@ -52,10 +53,10 @@ class _LogFile(RotatingFileHandler):
         if self.stream is not None:  # otherwise its buffer would be written later, and again with each record
             with suppress(OSError):
                 self.stream.close()
-            self.stream = None  # type: ignore[assignment]  # opened by the next record
+            self.stream = None  # type: ignore[assignment]  # the next record opens it
 
 
-class _Redacted(logging.Formatter):
+class _RedactingFormatter(logging.Formatter):
     """Removes passwords. Messages are one line and tracebacks are indented, so neither can look like another record."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -66,7 +67,7 @@ class _Redacted(logging.Formatter):
         return "\n".join(f"    {printable(line)}" for line in redact(super().formatException(ei)).split("\n"))
 
 
-class _Brief(_Redacted):
+class _BriefFormatter(_RedactingFormatter):
     """Removes tracebacks too."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -42,18 +42,18 @@ def main() -> None:
         _set_pwd()
         cli.main(standalone_mode=False)
     except TidemarkError as error:
-        known = _find_spark_exit() or error
-        _end(str(known), known.exit_code)
+        failure = _find_spark_exit() or error
+        _exit_with_error(str(failure), failure.exit_code)
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(130)
     except Exception as error:
-        if known_error := _find_spark_exit() or _environment_error(error):
-            _end(str(known_error), known_error.exit_code)
+        if known_error := _find_spark_exit() or _find_environment_error(error):
+            _exit_with_error(str(known_error), known_error.exit_code)
         logging.getLogger(__name__).exception("unexpected error")
-        _end(f"{type(error).__name__}: {_text(error)}. {LOG} has the traceback.", 1)
+        _exit_with_error(f"{type(error).__name__}: {_describe_error(error)}. {LOG} has the traceback.", 1)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -94,27 +94,27 @@ def _find_spark_exit() -> TidemarkError | None:
     return spark.find_exit_failure() if spark else None
 
 
-def _environment_error(error: Exception) -> TidemarkError | None:
+def _find_environment_error(error: Exception) -> TidemarkError | None:
     """The error as Unavailable, if its cause is the environment, such as a catalog that does not answer."""
     from ingest.common.environment_errors import unavailable
 
     return unavailable(error, "the lake")
 
 
-def _text(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     text = text_of(error)
     return "Spark has ended without an error message" if text is None else one_line(redact(text))[:300]
 
 
 def _set_pwd() -> None:
     """Sets PWD to this folder, as shells do: the profile derives the lake's path from it."""
-    current = Path(os.environ.get("PWD", ""))
+    shell_folder = Path(os.environ.get("PWD", ""))
     with suppress(OSError):
-        if current.is_absolute() and current.samefile("."):
+        if shell_folder.is_absolute() and shell_folder.samefile("."):
             return
     os.environ["PWD"] = str(Path.cwd())
 
 
-def _end(message: str, code: int) -> None:
+def _exit_with_error(message: str, code: int) -> None:
     print_line(f"tidemark: {message}", err=True)
     sys.exit(code)

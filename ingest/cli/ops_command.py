@@ -11,8 +11,10 @@ from ingest.cli.terminal import print_line
 @options.TARGET
 @click.argument("definition")
 @click.argument("bucket", default="[]")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only ops with a greater op_id.")
-def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
+@click.option(
+    "--after", "after_op_id", type=click.IntRange(min=0), default=0, metavar="N", help="Only ops with a greater op_id."
+)
+def ops(target: str | None, definition: str, bucket: str, after_op_id: int) -> None:
     """Print the op log of a bucket as JSON lines, from one Iceberg snapshot, in the order of op_id.
 
     DEFINITION is the name of a bucket model; BUCKET its values as a JSON array, or the one value: `tidemark ops
@@ -25,7 +27,7 @@ def ops(target: str | None, definition: str, bucket: str, after: int) -> None:
     from ingest.commands.op_log import is_known, make_bucket_name, read_ops
 
     spark, name = open_lake(target).spark, make_bucket_name(definition, bucket)
-    for line in read_ops(spark, definition, name, after):
+    for line in read_ops(spark, definition, name, after_op_id):
         click.echo(line)
     if not is_known(spark, definition, name):
         print_line(f"tidemark: {name} never had a row.", err=True)

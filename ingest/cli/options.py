@@ -19,7 +19,7 @@ TIMEOUT = click.option(
     help="With --until-caught-up: end with exit code 1 after this time, and list what is missing.",
 )
 SOURCE_NAMES = click.option(
-    "--source", "names", multiple=True, metavar="NAME", help="Only this source; may be repeated. Default: all."
+    "--source", "source_names", multiple=True, metavar="NAME", help="Only this source; may be repeated. Default: all."
 )
 TARGET = click.option(
     "--target",

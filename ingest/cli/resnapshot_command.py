@@ -13,7 +13,7 @@ from ingest.config.sources_file import load
 @options.TARGET
 @click.option("--source", metavar="NAME", help="Only this source.")
 @click.option(
-    "--all", "everything", is_flag=True, help="All tables, from a new slot: the way out when the log was lost."
+    "--all", "all_tables", is_flag=True, help="All tables, from a new slot: the way out when the log was lost."
 )
 @click.option(
     "--writer",
@@ -28,7 +28,7 @@ def resnapshot(
     sources: str,
     target: str | None,
     source: str | None,
-    everything: bool,
+    all_tables: bool,
     writers: tuple[int, ...],
     tables: tuple[str, ...],
 ) -> None:
@@ -40,10 +40,10 @@ def resnapshot(
     """
     from ingest.commands.resnapshot import queue_tables, resnapshot_sources, resnapshot_writers
 
-    if [everything, bool(writers), bool(tables)].count(True) != 1:
+    if [all_tables, bool(writers), bool(tables)].count(True) != 1:
         raise click.UsageError("Name tables, or give --all, or --writer.")
     settings, lake = load(sources), open_lake(target)
-    if everything:
+    if all_tables:
         lines = resnapshot_sources(lake, settings, source)
     elif writers:
         lines = resnapshot_writers(lake, settings, writers, source)

@@ -33,7 +33,7 @@ _THEN_COMMANDS = ("build", "run", "seed", "snapshot", "test")
 def run(
     sources: str,
     target: str | None,
-    names: tuple[str, ...],
+    source_names: tuple[str, ...],
     until_caught_up: bool,
     timeout: float | None,
     select: tuple[str, ...],
@@ -51,7 +51,7 @@ def run(
     """
     from ingest.pipeline.run_loop import DbtRun, Pipeline
     from ingest.project.dbt_project import Project
-    from ingest.project.running_processes import registered
+    from ingest.project.running_processes import register_process
 
     def log_run(dbt_run: DbtRun) -> None:
         log.info(
@@ -62,15 +62,17 @@ def run(
 
     log = logging.getLogger("tidemark")
     options.check_timeout(until_caught_up, timeout)
-    follower = shlex.split(then)
-    if follower and follower[0] not in _THEN_COMMANDS:
+    then_command = shlex.split(then)
+    if then_command and then_command[0] not in _THEN_COMMANDS:
         raise click.UsageError(f"--then takes one of dbt's commands {', '.join(_THEN_COMMANDS)}.")
-    settings = load(sources).only(names)
-    with registered(Path()) as folder:
+    settings = load(sources).only(source_names)
+    with register_process(Path()) as folder:
         project = Project(target)
         if not reload:
             project.freeze(folder)
-        pipeline = Pipeline(open_lake(target), settings, project, reload=reload, select=select, then=follower)
+        pipeline = Pipeline(
+            open_lake(target), settings, project, reload=reload, select=select, then_command=then_command
+        )
         call_on_stop_signal(pipeline.stop, "after the commits and the run of the models in progress")
         call_on_hangup(pipeline.apply)
         with pipeline.running(timeout):

@@ -22,6 +22,6 @@ def set_writers(sources: str, target: str | None, source: str) -> None:
     from ingest.sources import source_kinds
 
     settings = load(sources)
-    configured = settings.source(source)
-    source_kinds.set_writers(open_lake(target), configured, settings.settings)
-    print_line(f"{source}: writers: {configured.writers}")
+    source_config = settings.source(source)
+    source_kinds.set_writers(open_lake(target), source_config, settings.settings)
+    print_line(f"{source}: writers: {source_config.writers}")

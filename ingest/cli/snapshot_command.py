@@ -11,7 +11,7 @@ from ingest.config.sources_file import load
 @click.command()
 @options.job_options
 def snapshot(
-    sources: str, target: str | None, names: tuple[str, ...], until_caught_up: bool, timeout: float | None
+    sources: str, target: str | None, source_names: tuple[str, ...], until_caught_up: bool, timeout: float | None
 ) -> None:
     """Read the queued tables into raw.snapshot_rows, chunk by chunk, on Spark's executors.
 
@@ -21,5 +21,5 @@ def snapshot(
     from ingest.pipeline.ingest_jobs import Jobs
 
     options.check_timeout(until_caught_up, timeout)
-    settings = load(sources).only(names)
+    settings = load(sources).only(source_names)
     run_jobs(Jobs(open_lake(target), settings, stream=False), until_caught_up, timeout)

@@ -17,24 +17,25 @@ def run_jobs(jobs: "Jobs", until_caught_up: bool, timeout: float | None) -> None
         jobs.wait(until_caught_up)
 
 
-def call_on_stop_signal(stop: Callable[[], None], when: str = "") -> None:
-    """Calls `stop` on SIGTERM and SIGINT. when: what the command completes first; logged at once.
+def call_on_stop_signal(stop: Callable[[], None], last_work: str = "") -> None:
+    """Calls `stop` on SIGTERM and SIGINT. last_work: what the command completes first; logged at once.
 
-    In a thread, as a signal handler may interrupt code that holds the lock of the log or of an event.
+    The call is made in a thread, because a signal handler may interrupt code that holds the lock of the log or of an
+    event.
     """
 
-    def work() -> None:
-        if when:
-            logging.getLogger("tidemark").info("stopping %s", when)
+    def log_and_stop() -> None:
+        if last_work:
+            logging.getLogger("tidemark").info("stopping %s", last_work)
         stop()
 
-    def start_stop(*_: object) -> None:
-        threading.Thread(target=work, name="stopping").start()
+    def start_stop_thread(*_: object) -> None:
+        threading.Thread(target=log_and_stop, name="stopping").start()
 
-    signal.signal(signal.SIGTERM, start_stop)
-    signal.signal(signal.SIGINT, start_stop)
+    signal.signal(signal.SIGTERM, start_stop_thread)
+    signal.signal(signal.SIGINT, start_stop_thread)
 
 
 def call_on_hangup(deploy: Callable[[], None]) -> None:
-    """Calls `deploy` on SIGHUP, in a thread for the same reason."""
+    """Calls `deploy` on SIGHUP, also in a thread."""
     signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=deploy, name="deploying").start())

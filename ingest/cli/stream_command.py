@@ -21,7 +21,7 @@ from ingest.config.sources_file import load
 def stream(
     sources: str,
     target: str | None,
-    names: tuple[str, ...],
+    source_names: tuple[str, ...],
     until_caught_up: bool,
     timeout: float | None,
     writers: tuple[int, ...],
@@ -35,8 +35,8 @@ def stream(
     from ingest.pipeline.ingest_jobs import Jobs
 
     options.check_timeout(until_caught_up, timeout)
-    settings = load(sources).only(names)
-    most = max(source.writers for source in settings.sources.values())
-    if any(writer > most for writer in writers):
-        raise click.UsageError(f"No source in {sources} has more writers than {most}.")
+    settings = load(sources).only(source_names)
+    max_writers = max(source.writers for source in settings.sources.values())
+    if any(writer > max_writers for writer in writers):
+        raise click.UsageError(f"No source in {sources} has more writers than {max_writers}.")
     run_jobs(Jobs(open_lake(target), settings, snapshot=False, writers=writers or None), until_caught_up, timeout)

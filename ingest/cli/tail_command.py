@@ -31,10 +31,10 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     from ingest.commands.tail import follow, parse_start
 
     settings = load(sources)
-    begin_at = parse_start(settings, source, token)
-    stopped = threading.Event()
-    call_on_stop_signal(stopped.set)
-    for line in follow(open_lake(target), *begin_at, stopped.wait):
+    start = parse_start(settings, source, token)
+    stop_event = threading.Event()
+    call_on_stop_signal(stop_event.set)
+    for line in follow(open_lake(target), *start, stop_event.wait):
         click.echo(line)
-        if stopped.is_set():
+        if stop_event.is_set():
             return

@@ -13,7 +13,7 @@ from ingest.config.sources_file import load
 @click.command()
 @options.SOURCES
 @options.TARGET
-@click.option("--source", "name", metavar="NAME", help="Only this source.")
+@click.option("--source", "source_name", metavar="NAME", help="Only this source.")
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, for programs.")
 @click.option(
     "--wait",
@@ -24,7 +24,7 @@ from ingest.config.sources_file import load
 )
 @click.argument("tables", nargs=-1, metavar="[TABLE]...")
 def verify(
-    sources: str, target: str | None, name: str | None, as_json: bool, wait: float, tables: tuple[str, ...]
+    sources: str, target: str | None, source_name: str | None, as_json: bool, wait: float, tables: tuple[str, ...]
 ) -> None:
     """Compare lake and source, row by row, at one position of the source's log.
 
@@ -33,9 +33,9 @@ def verify(
     """
     from ingest.commands.verify import verify_tables
 
-    settings, lake, equal = load(sources), open_lake(target), True
-    for verdict in verify_tables(lake, settings, wait, tables, name):
-        equal = equal and verdict.is_equal
-        click.echo(verdict.to_json() if as_json else printable(str(verdict)))
-    if not equal:
+    settings, lake, is_equal = load(sources), open_lake(target), True
+    for comparison in verify_tables(lake, settings, wait, tables, source_name):
+        is_equal = is_equal and comparison.is_equal
+        click.echo(comparison.to_json() if as_json else printable(str(comparison)))
+    if not is_equal:
         sys.exit(1)

@@ -59,93 +59,93 @@ def write_views(
 ) -> WriteResult:
     """Writes the missing files of views. force: also overwrites files that differ.
 
-    record: of the folder. try_view: returns why Spark rejects a view's text; empty if it accepts it.
+    record: the record of the folder. try_view: returns why Spark rejects a view's text; empty if it accepts it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    done = WriteResult()
+    result = WriteResult()
     for view in views:
-        differing = []
-        for path, before, text in _compare_files(view, record, folder):
-            if before == text:
-                done.unchanged += 1
-            elif before is None or force:
-                differing.append((path, text))
+        changed_files = []
+        for path, current_text, text in _compare_files(view, record, folder):
+            if current_text == text:
+                result.unchanged += 1
+            elif current_text is None or force:
+                changed_files.append((path, text))
             else:
-                done.lines.append(f"kept {path}, which differs; `{_force_command(view, record)}` overwrites it")
-        if view.sql in (text for _, text in differing) and (why := try_view(view.sql)):
-            done.refused.append(view.table)
-            done.lines.append(f"skipped {view.table}: Spark rejects its view ({why})")
+                result.lines.append(f"kept {path}, which differs; `{_make_force_command(view, record)}` overwrites it")
+        if view.sql in (text for _, text in changed_files) and (rejection := try_view(view.sql)):
+            result.refused.append(view.table)
+            result.lines.append(f"skipped {view.table}: Spark rejects its view ({rejection})")
             continue
-        for path, text in differing:
+        for path, text in changed_files:
             path.write_bytes(text.encode())
-            done.lines.append(f"wrote {path}")
-    return done
+            result.lines.append(f"wrote {path}")
+    return result
 
 
-def _force_command(view: View, record: Record) -> str:
+def _make_force_command(view: View, record: Record) -> str:
     """The command that overwrites the files of this view only."""
     source, _ = record.tables.get(view.model, ("", ""))
-    is_shared = len({of for of, table in record.tables.values() if table == view.table}) > 1
-    only = f" --source {source}" if is_shared and source else ""
-    return f"tidemark codegen{only} --force {shlex.quote(matching_pattern(view.table))}"
+    is_shared = len({name for name, table in record.tables.values() if table == view.table}) > 1
+    source_option = f" --source {source}" if is_shared and source else ""
+    return f"tidemark codegen{source_option} --force {shlex.quote(matching_pattern(view.table))}"
 
 
 def diff_views(views: Iterable[View], record: Record, folder: Path = FOLDER) -> Iterator[str]:
     """What `write_views` with `force` would change, as lines of a unified diff."""
     for view in views:
-        for path, before, text in _compare_files(view, record, folder):
-            if before != text:
-                name = str(path) if before is not None else "/dev/null"
-                old, new = (each.splitlines(keepends=True) for each in (before or "", text))
-                yield from (line.rstrip("\n") for line in difflib.unified_diff(old, new, name, str(path)))
+        for path, current_text, text in _compare_files(view, record, folder):
+            if current_text != text:
+                name = str(path) if current_text is not None else "/dev/null"
+                old_lines, new_lines = (content.splitlines(keepends=True) for content in (current_text or "", text))
+                yield from (line.rstrip("\n") for line in difflib.unified_diff(old_lines, new_lines, name, str(path)))
 
 
 def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[Path, str | None, str]]:
     """Path, current text (None: no file) and generated text of each file of a view."""
-    sql = record.paths.get(view.model, folder / f"{view.model}.sql")
-    for path, text in ((sql, view.sql), (sql.with_suffix(".yml"), view.yml)):
-        before = path.read_bytes().decode(errors="replace") if path.exists() else None
-        yield path, before, text
+    sql_path = record.paths.get(view.model, folder / f"{view.model}.sql")
+    for path, text in ((sql_path, view.sql), (sql_path.with_suffix(".yml"), view.yml)):
+        current_text = path.read_bytes().decode(errors="replace") if path.exists() else None
+        yield path, current_text, text
 
 
 def file_header(source: str, model: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The lines above a view's SQL: its table, its dbt source, and the rules that sqlfluff ignores. names: of its
-    columns.
+    """The lines above a view's SQL: its table, its dbt source, and the rules that sqlfluff ignores. names: the names
+    of the view's columns.
     """
     # dbt parses a plain literal without Jinja and keeps backslashes as they are.
     name = literal(table_name)
     name += " ~ ''" if "\\" in name else ""
     return [
         f"{{{{ config(meta={{'source': {literal(source)}, 'table': {name}}}) }}}}",
-        *_sqlfluff_exceptions(names, body),
+        *_list_sqlfluff_exceptions(names, body),
         "",
-        f"-- depends_on: {{{{ source({literal(source)}, {literal(_source_table(source, model))}) }}}}",
+        f"-- depends_on: {{{{ source({literal(source)}, {literal(_make_source_table_name(source, model))}) }}}}",
     ]
 
 
-def _source_table(source: str, model: str) -> str:
-    """The name of a view's table in its dbt source: that of the view, without the source's."""
+def _make_source_table_name(source: str, model: str) -> str:
+    """The name of a view's table in its dbt source: the view's name without the source's name."""
     return model.removeprefix(f"stg_{source}__")
 
 
-def _sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
+def _list_sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
     """The comment that lets sqlfluff accept the source's names."""
     names, lines = list(names), "\n".join(body).split("\n")
-    needed = {
+    is_rule_needed = {
         "CV10": any("\\'" in line for line in lines),
         "LT05": any(len(line) > LINE for line in lines),
         "RF05": any(not re.fullmatch(r"\w+", name) for name in names),
         "RF06": any(quote_identifier(name) != name for name in names),
     }
-    rules = ",".join(rule for rule, is_needed in needed.items() if is_needed)
+    rules = ",".join(rule for rule, is_needed in is_rule_needed.items() if is_needed)
     return [f"-- noqa: disable={rules}"] if rules else []
 
 
 @dataclass(frozen=True)
 class Description:
-    """What the yml of a view says of a table. source, table_name: as in sources.yml. about: the view. comment: that of
-    the source. columns: of the view, with their descriptions. own_columns: those of them that the source has. key: the
-    column that identifies a row.
+    """What the yml of a view says about a table. source, table_name: as in sources.yml. about: a sentence about the
+    view. comment: the table's comment in the source. columns: the view's columns with their descriptions. own_columns:
+    the columns that the source has too. key: the column that identifies a row.
     """
 
     source: str
@@ -159,45 +159,45 @@ class Description:
 
 def model_yml(model: str, table: Description) -> str:
     """The yml of a view: its table as a dbt source, and the model."""
-    described = [{"name": name, "description": text} for name, text in table.columns.items()]
+    columns = [{"name": name, "description": text} for name, text in table.columns.items()]
     content = {
         "version": 2,
-        "sources": [{"name": table.source, "schema": "raw", "tables": [_source_yml(model, table)]}],
+        "sources": [{"name": table.source, "schema": "raw", "tables": [_make_source_yml(model, table)]}],
         "models": [
             {
                 "name": model,
                 "description": escape_jinja(" ".join(filter(None, [table.comment, table.about]))),
                 "columns": [
                     {**column, "data_tests": _KEY_TESTS} if column["name"] == table.key else column
-                    for column in described
+                    for column in columns
                 ],
             }
         ],
     }
-    text = yaml.dump(content, Dumper=_Indented, sort_keys=False, allow_unicode=True, width=LINE)
+    text = yaml.dump(content, Dumper=_IndentedDumper, sort_keys=False, allow_unicode=True, width=LINE)
     return re.sub(r"\n(sources|models):", r"\n\n\1:", text)
 
 
-# A run loop does not repeat them: the models keep keys unique, and each test reads all rows.
+# The run loop does not run these tests: the models keep keys unique, and each test reads all rows.
 _KEY_TESTS = [{name: {"config": {"tags": [KEY_TAG]}}} for name in ("unique", "not_null")]
-# A stream that runs stores its position every few seconds, whether or not a table changes.
+# A running stream stores its position every few seconds, whether or not a table changes.
 _FRESHNESS = {"warn_after": {"count": 5, "period": "minute"}, "error_after": {"count": 1, "period": "hour"}}
 
 
-def _source_yml(model: str, table: Description) -> dict[str, Any]:
+def _make_source_yml(model: str, table: Description) -> dict[str, Any]:
     """A table as a dbt source: its events are rows of raw.wal_events."""
-    about = f"`{table.table_name}` of source `{table.source}`; its events are rows of `raw.wal_events`."
+    description = f"`{table.table_name}` of source `{table.source}`; its events are rows of `raw.wal_events`."
     loaded_at = f"select max(updated_at) from raw.stream_positions where source = {literal(table.source)}"
     return {
-        "name": _source_table(table.source, model),
+        "name": _make_source_table_name(table.source, model),
         "identifier": "wal_events",
-        "description": escape_jinja(" ".join(filter(None, [table.comment, about]))),
+        "description": escape_jinja(" ".join(filter(None, [table.comment, description]))),
         "config": {"loaded_at_query": loaded_at, "freshness": _FRESHNESS},
         "columns": [{"name": name, "description": table.columns[name]} for name in table.own_columns],
     }
 
 
-class _Indented(yaml.SafeDumper):
+class _IndentedDumper(yaml.SafeDumper):
     """Lists are indented, as in the project's other files."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:  # noqa: ARG002

@@ -19,7 +19,7 @@ from ingest.codegen.view_names import JINJA_BRACE, FieldPath
 _JINJA = Environment(autoescape=False, extensions=["jinja2.ext.do"])  # for SQL, and only parsed
 _STRING = r"'(?:[^'\\]|\\.)*'"
 # Where a view reads a column or field, and its alias: the last one in a line, so not the type of a cast.
-_ITEMS = re.compile(
+_ITEM = re.compile(
     rf"columns\[(?P<column>{_STRING})\]"
     rf"|\bfield\((?P<path>{_STRING}(?:,\s*{_STRING})*)\)"
     rf"|{_STRING}"
@@ -30,7 +30,7 @@ _ITEMS = re.compile(
 
 @dataclass(frozen=True)
 class Record:
-    """The views in a folder. paths: of their files. tables: source and table of each view that has them in `meta`."""
+    """The views in a folder. paths: the views' files. tables: source and table of each view that has them in `meta`."""
 
     paths: Mapping[str, Path] = field(default_factory=dict)
     tables: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -41,37 +41,36 @@ class Record:
         return {model: self.tables.get(model, ("", "")) for model in self.paths}
 
     def columns(self, model: str) -> dict[str, FieldPath]:
-        """By name in a view: the column, or the path of the field. Empty if there is no such view."""
+        """By name in a view: the source's column, or the path of the field. Empty if there is no such view."""
         return parse_columns(self.paths[model].read_text(errors="replace")) if model in self.paths else {}
 
 
 def read_record(folder: Path) -> Record:
     """The record of a folder and its subfolders."""
     paths = {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.is_file()}
-    given = {model: _sql_meta(path) for model, path in paths.items()}
-    if not all(
-        "table" in meta for meta in given.values()
-    ):  # written by the user: generated views need no yml, which is slow to read
-        described = dict(_yml_meta(folder))
-        given = {model: {**described.get(model, {}), **meta} for model, meta in given.items()}
+    metas = {model: _read_sql_meta(path) for model, path in paths.items()}
+    # The user's own models may have `meta` in a yml, which is slow to read; generated views need none.
+    if not all("table" in meta for meta in metas.values()):
+        yml_metas = dict(_read_yml_metas(folder))
+        metas = {model: {**yml_metas.get(model, {}), **meta} for model, meta in metas.items()}
     tables = {
-        model: (meta["source"], meta["table"]) for model, meta in given.items() if {"source", "table"} <= set(meta)
+        model: (meta["source"], meta["table"]) for model, meta in metas.items() if {"source", "table"} <= set(meta)
     }
     return Record(paths, tables)
 
 
-def _sql_meta(path: Path) -> dict[str, str]:
+def _read_sql_meta(path: Path) -> dict[str, str]:
     """`meta` in the `config(...)` of a model."""
     with suppress(OSError, UnicodeDecodeError, TemplateError, nodes.Impossible):
         for call in _JINJA.parse(path.read_text()).find_all(nodes.Call):
             if isinstance(call.node, nodes.Name) and call.node.name == "config":
-                given = {each.key: each.value for each in call.kwargs}
-                if "meta" in given:
-                    return _text_values(given["meta"].as_const())
+                arguments = {argument.key: argument.value for argument in call.kwargs}
+                if "meta" in arguments:
+                    return _select_text_values(arguments["meta"].as_const())
     return {}
 
 
-def _yml_meta(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
+def _read_yml_metas(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """`meta` of models in yml files, by name."""
     for path in [*folder.rglob("*.yml"), *folder.rglob("*.yaml")]:
         content = None
@@ -81,26 +80,29 @@ def _yml_meta(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         for model in models if isinstance(models, list) else ():
             if isinstance(model, dict):
                 config = model.get("config")
-                configured = config.get("meta") if isinstance(config, dict) else None
-                yield str(model.get("name")), {**_text_values(model.get("meta")), **_text_values(configured)}
+                config_meta = config.get("meta") if isinstance(config, dict) else None
+                yield (
+                    str(model.get("name")),
+                    {**_select_text_values(model.get("meta")), **_select_text_values(config_meta)},
+                )
 
 
-def _text_values(meta: Any) -> dict[str, str]:
+def _select_text_values(meta: Any) -> dict[str, str]:
     """The text values of `meta`, which should be a mapping."""
     values = meta if isinstance(meta, dict) else {}
     return {key: value for key, value in values.items() if isinstance(key, str) and isinstance(value, str)}
 
 
 def parse_columns(text: str) -> dict[str, FieldPath]:
-    """By name of a view's column: the column or field of `row_state`, for those that show exactly one."""
+    """By name of a view's column: the column or field of `row_state`, if the view's column reads exactly one."""
     paths: dict[str, FieldPath] = {}
-    seen: set[FieldPath] = set()
-    for item in _ITEMS.finditer(text.replace(JINJA_BRACE, "{")):
-        if read := item["column"] or item["path"]:
-            strings = re.findall(_STRING, read, re.DOTALL)
-            seen.add(tuple(re.sub(r"\\(.)", r"\1", each[1:-1], flags=re.DOTALL) for each in strings))
+    item_paths: set[FieldPath] = set()
+    for item in _ITEM.finditer(text.replace(JINJA_BRACE, "{")):
+        if quoted_path := item["column"] or item["path"]:
+            strings = re.findall(_STRING, quoted_path, re.DOTALL)
+            item_paths.add(tuple(re.sub(r"\\(.)", r"\1", string[1:-1], flags=re.DOTALL) for string in strings))
         elif name := item["name"]:
-            if len(seen) == 1:
-                paths.setdefault(name[1:-1].replace("``", "`") if name[0] == "`" else name, *seen)
-            seen.clear()
+            if len(item_paths) == 1:
+                paths.setdefault(name[1:-1].replace("``", "`") if name[0] == "`" else name, *item_paths)
+            item_paths.clear()
     return paths

@@ -24,13 +24,13 @@ _ROW_STATE = (
 
 
 class ViewTrial:
-    """One Spark for all views, started by the first of them.
+    """Tests all views on one Spark session, which the first view starts.
 
-    spark: starts it. macros: the folder of the dbt package's.
+    spark: starts the session. macros: the folder of the dbt package's macros.
     """
 
     def __init__(self, spark: Callable[[], SparkSession], macros: Path = ROOT / "macros") -> None:
-        self._start, self._macros = spark, macros
+        self._start_spark, self._macros = spark, macros
         self._spark: SparkSession | None = None
         self._tidemark: Macros | None = None
 
@@ -40,7 +40,7 @@ class ViewTrial:
         Raises Failure if Spark can't be started, or its Java process ends.
         """
         if self._spark is None:
-            self._spark = self._start()
+            self._spark = self._start_spark()
             self._spark.createDataFrame([], _ROW_STATE).createOrReplaceTempView(_ROWS)
         try:
             self._spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS\n{self._render(text)}")
@@ -53,18 +53,18 @@ class ViewTrial:
     def _render(self, text: str) -> str:
         if self._tidemark is None:
             self._tidemark = Macros(file for pattern in _FILES for file in sorted(self._macros.glob(pattern)))
-        template = _jinja().from_string(text)
+        template = _make_environment().from_string(text)
         return template.render(
             tidemark=self._tidemark, config=lambda **_: "", ref=lambda *_: _ROWS, source=lambda *_: _ROWS
         )
 
 
 class Macros:
-    """The macros of some files as functions, without dbt; in the macros this object is `tidemark`."""
+    """The macros of some files as functions, without dbt; the macros call this object `tidemark`."""
 
     def __init__(self, files: Iterable[Path], **context: Any) -> None:
         """context: dbt functions that the macros use, such as `run_query`."""
-        environment = _jinja()
+        environment = _make_environment()
         environment.globals |= {"tidemark": self, "return": _return_value} | context
         self._macros: dict[str, Callable[..., str]] = {}
         for file in files:
@@ -76,8 +76,8 @@ class Macros:
         def call(*arguments: Any) -> Any:
             try:
                 return str(self._macros[f"its_{name}"](*arguments))
-            except _ReturnValue as given:
-                return given.args[0]
+            except _ReturnValue as result:
+                return result.args[0]
 
         return call
 
@@ -90,8 +90,8 @@ def _return_value(value: Any) -> None:
     raise _ReturnValue(value)
 
 
-def _jinja() -> Environment:
-    return Environment(autoescape=False, extensions=["jinja2.ext.do"])  # it makes SQL
+def _make_environment() -> Environment:
+    return Environment(autoescape=False, extensions=["jinja2.ext.do"])  # the output is SQL, not HTML
 
 
 def _summarize(error: Exception) -> str:

@@ -38,12 +38,12 @@ def find_grants(
     matching = {name: parameters for name, parameters in lookups.items() if set(parameters) <= set(request)}
     unused = set(request) - {key for parameters in matching.values() for key in parameters}
     if unused or not matching:
-        known = sorted({", ".join(parameters) or "nothing" for parameters in lookups.values()})
+        parameter_lists = sorted({", ".join(parameters) or "nothing" for parameters in lookups.values()})
         raise UsageError(
             f"no lookup takes {', '.join(sorted(unused or request)) or 'nothing'}",
             "the dbt project",
-            f"The project's lookups take: {'; '.join(known)}"
-            if known
+            f"The project's lookups take: {'; '.join(parameter_lists)}"
+            if parameter_lists
             else "Add a model with materialized: bucket_lookup",
         )
     grants = [
@@ -76,8 +76,10 @@ def _query_lookup(spark: SparkSession, lookup: str, request: Mapping[str, str]) 
     bucket = literal(make_bucket_name(lookup, json.dumps(list(request.values()))))
     rows = spark.sql(f"SELECT object_id, _checkpoint_id FROM {table} WHERE bucket = {bucket}").collect()
     for definition in sorted({row.object_id.partition("[")[0] for row in rows}):
-        names = f"{literal(lookup)}, {literal(definition)}"
-        hashes = spark.sql(f"SELECT definition_hash FROM core.model_watermarks WHERE model IN ({names})").collect()
+        model_names = f"{literal(lookup)}, {literal(definition)}"
+        hashes = spark.sql(
+            f"SELECT definition_hash FROM core.model_watermarks WHERE model IN ({model_names})"
+        ).collect()
         if len({row.definition_hash.partition("-")[2] for row in hashes}) > 1:
             raise Failure(
                 f"lookup {lookup}: its published version names buckets of {definition} by columns that have changed",

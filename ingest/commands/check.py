@@ -32,24 +32,24 @@ from ingest.sources import source_kinds
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """The findings about all sources and the project. Raises Failure if Spark's Java process ends meanwhile."""
-    needed: set[str] = set()
-    of_project = check_project(settings, target, folder, needed)
-    # Its end is the cause of any other error: no definition is to blame.
-    if any(each.level == "error" for each in of_project) and (failure := spark_session.find_exit_failure()):
+    required_tables: set[str] = set()
+    project_findings = check_project(settings, target, folder, required_tables)
+    # If Spark's Java process has ended, that is the cause of any other error: no definition is to blame.
+    if any(finding.level == "error" for finding in project_findings) and (failure := spark_session.find_exit_failure()):
         raise failure
     all_findings: list[Finding] = []
     for name, source in settings.sources.items():
-        names = {each.removeprefix(f"{name}.") for each in needed if each.startswith(f"{name}.")}
-        all_findings += findings.with_source(name, source_kinds.check(source, settings.settings, names))
-    return all_findings + of_project
+        table_names = {table.removeprefix(f"{name}.") for table in required_tables if table.startswith(f"{name}.")}
+        all_findings += findings.with_source(name, source_kinds.check(source, settings.settings, table_names))
+    return all_findings + project_findings
 
 
 def check_project(
-    settings: Settings, target: str | None = None, folder: Path | str = ".", needed: set[str] | None = None
+    settings: Settings, target: str | None = None, folder: Path | str = ".", required_tables: set[str] | None = None
 ) -> list[Finding]:
     """The findings about the Spark profile, the catalog, the dbt project in `folder`, and its definitions.
 
-    needed: receives the tables that definitions read, as `<source>.<table>`.
+    required_tables: receives the tables that definitions read, as `<source>.<table>`.
     """
     options = dbt_options(target, folder)
     try:
@@ -57,27 +57,29 @@ def check_project(
         has_lake = spark_session.has_lake(spark_session.read_settings(target, folder))
     except TidemarkError as error:
         return [findings.finding_from_error(error)]
-    errors = _ErrorCollector()
-    parsed = dbtRunner(callbacks=[errors]).invoke([*QUIET_OPTIONS, "parse", *options])
-    if not isinstance(parsed.result, Manifest):
-        what = _shorten_dbt_error(str(parsed.exception)) if parsed.exception else errors.line()
-        return [Finding("error", f"dbt can't parse it ({what})", str(folder), _PARSE_FIX, group="dbt project")]
-    published: dict[str, dict[str, str]] = {}
-    of_catalog = [_CATALOG_NOT_TRIED]
+    error_collector = _ErrorCollector()
+    parse_result = dbtRunner(callbacks=[error_collector]).invoke([*QUIET_OPTIONS, "parse", *options])
+    if not isinstance(parse_result.result, Manifest):
+        error_line = (
+            _shorten_dbt_error(str(parse_result.exception)) if parse_result.exception else error_collector.line()
+        )
+        return [Finding("error", f"dbt can't parse it ({error_line})", str(folder), _PARSE_FIX, group="dbt project")]
+    published_tables: dict[str, dict[str, str]] = {}
+    catalog_findings = [_CATALOG_NOT_TRIED]
     if has_lake:
         try:
             session = spark_session.open_session(target, folder)
-            published = _read_published_tables(session)
+            published_tables = _read_published_tables(session)
         except TidemarkError as error:
             return [findings.finding_from_error(error)]
-        of_catalog = _check_catalog(session)
-    if needed is not None:
-        for model in _definitions(parsed.result):
-            needed |= _find_tables(parsed.result, model)
-    checked = _check_definitions(settings, parsed.result, options, published)
+        catalog_findings = _check_catalog(session)
+    if required_tables is not None:
+        for model in _list_definitions(parse_result.result):
+            required_tables |= _find_input_tables(parse_result.result, model)
+    definition_findings = _check_definitions(settings, parse_result.result, options, published_tables)
     return [
-        *(replace(each, group="catalog") for each in of_catalog),
-        *(replace(each, group="definitions") for each in checked),
+        *(replace(finding, group="catalog") for finding in catalog_findings),
+        *(replace(finding, group="definitions") for finding in definition_findings),
     ]
 
 
@@ -117,26 +119,26 @@ def _read_published_tables(session: SparkSession) -> dict[str, dict[str, str]]:
 _PARSE_FIX = "Fix the error; run `dbt parse` for details"
 
 
-def _definitions(manifest: Manifest) -> list[ModelNode]:
+def _list_definitions(manifest: Manifest) -> list[ModelNode]:
     models = [node for node in manifest.nodes.values() if isinstance(node, ModelNode)]
     return [model for model in models if model.config.materialized in DEFINITIONS]
 
 
 def _check_definitions(
-    settings: Settings, manifest: Manifest, options: list[str], published: Mapping[str, Mapping[str, str]]
+    settings: Settings, manifest: Manifest, options: list[str], published_tables: Mapping[str, Mapping[str, str]]
 ) -> Iterator[Finding]:
-    definitions = _definitions(manifest)
-    valid = 0
+    definitions = _list_definitions(manifest)
+    valid_count = 0
     for model in sorted(definitions, key=lambda model: model.name):
-        errors = _ErrorCollector()
-        arguments = json.dumps({"unique_id": model.unique_id, "published": published.get(model.name, {})})
+        error_collector = _ErrorCollector()
+        arguments = json.dumps({"unique_id": model.unique_id, "published": published_tables.get(model.name, {})})
         operation = ["run-operation", "tidemark.check_definition", "--args", arguments]
-        dbt = dbtRunner(manifest=manifest, callbacks=[errors])
-        if not dbt.invoke([*QUIET_OPTIONS, *operation, *options]).success:
-            yield _parse_refusal(model, errors.line())
+        runner = dbtRunner(manifest=manifest, callbacks=[error_collector])
+        if not runner.invoke([*QUIET_OPTIONS, *operation, *options]).success:
+            yield _parse_refusal(model, error_collector.line())
             continue
-        valid += 1
-        for table in sorted(_find_unselected(settings, manifest, model)):
+        valid_count += 1
+        for table in sorted(_find_unselected_tables(settings, manifest, model)):
             yield Finding(
                 "warning",
                 f"it reads {table}, which sources.yml does not select, and will never be updated",
@@ -144,7 +146,7 @@ def _check_definitions(
                 "Correct sources.yml, or `meta` of the staging view",
             )
     if definitions:
-        yield Finding("ok", f"{valid} of {len(definitions)} are valid", "definitions")
+        yield Finding("ok", f"{valid_count} of {len(definitions)} are valid", "definitions")
     else:
         message = "there is no definition yet: see docs/guides/definitions.md for how to write one"
         yield Finding("ok", message, "models/buckets")
@@ -158,30 +160,30 @@ def _parse_refusal(model: ModelNode, line: str) -> Finding:
     return Finding("error", line, model.original_file_path)
 
 
-def _find_unselected(settings: Settings, manifest: Manifest, model: ModelNode) -> set[str]:
+def _find_unselected_tables(settings: Settings, manifest: Manifest, model: ModelNode) -> set[str]:
     """The tables that a definition reads, as `<source>.<table>`, and that no source selects."""
     tables = set()
-    for each in _find_tables(manifest, model):
-        name, _, table = each.partition(".")
-        source = settings.sources.get(name)
+    for full_name in _find_input_tables(manifest, model):
+        source_name, _, table = full_name.partition(".")
+        source = settings.sources.get(source_name)
         if not (source and source.selects(table)):
-            tables.add(each)
+            tables.add(full_name)
     return tables
 
 
-def _find_tables(manifest: Manifest, model: ModelNode) -> set[str]:
+def _find_input_tables(manifest: Manifest, model: ModelNode) -> set[str]:
     """The tables that a definition reads through its views, as `<source>.<table>`."""
-    left, seen, tables = list(model.depends_on.nodes), set(), set()
-    while left:
-        unique_id = left.pop()
+    nodes_to_visit, visited_nodes, tables = list(model.depends_on.nodes), set(), set()
+    while nodes_to_visit:
+        unique_id = nodes_to_visit.pop()
         node = manifest.nodes.get(unique_id)
-        if unique_id in seen or not isinstance(node, ModelNode):
+        if unique_id in visited_nodes or not isinstance(node, ModelNode):
             continue
-        seen.add(unique_id)
-        left += node.depends_on.nodes
-        name, table = (str(node.config.meta.get(key, "")) for key in ("source", "table"))
+        visited_nodes.add(unique_id)
+        nodes_to_visit += node.depends_on.nodes
+        source_name, table = (str(node.config.meta.get(key, "")) for key in ("source", "table"))
         if table:
-            tables.add(f"{name}.{table}")
+            tables.add(f"{source_name}.{table}")
     return tables
 
 
@@ -200,7 +202,7 @@ class _ErrorCollector:
 
 
 def _shorten_dbt_error(message: str) -> str:
-    """A message of dbt on one line, without headings and the macro call stack."""
+    """A message of dbt on one line, without headings and without the macro call stack."""
     lines = [line.strip() for line in message.splitlines()]
     message_lines = [line for line in lines if line and not _is_heading(line) and not line.startswith(">")]
     return one_line(" ".join(message_lines or lines)).rstrip(".")

@@ -26,17 +26,17 @@ class Codegen:
     folder: Path = FOLDER
     tables: Sequence[str] = ()
     force: bool = False
-    _matched: set[str] = field(default_factory=set)
+    _matched_patterns: set[str] = field(default_factory=set)
 
     def write(self, source: Source, settings: JobSettings) -> WriteResult:
         """Writes the views of a source's replicable tables; the result has lines to print."""
         source_views, record = self._list_views(source, settings)
-        done = staging_files.write_views(source_views.views, record, self.problem, self.folder, force=self.force)
-        done.lines += [f"skipped {name}: {why}" for name, why in source_views.problems.items()]
-        done.lines.append(
-            f"{source.name}: {len(source_views.views)} {source_views.noun}, {done.unchanged} files unchanged"
+        result = staging_files.write_views(source_views.views, record, self.problem, self.folder, force=self.force)
+        result.lines += [f"skipped {name}: {reason}" for name, reason in source_views.problems.items()]
+        result.lines.append(
+            f"{source.name}: {len(source_views.views)} {source_views.noun}, {result.unchanged} files unchanged"
         )
-        return done
+        return result
 
     def diff(self, source: Source, settings: JobSettings) -> Iterator[str]:
         """What overwriting all differing files would change, as lines of a unified diff; writes nothing."""
@@ -45,18 +45,20 @@ class Codegen:
 
     def check_tables_exist(self) -> None:
         """Raises UsageError if a given table matches none of the sources read so far."""
-        for each in self.tables:
-            if each not in self._matched:
-                raise UsageError("no source has such a table", each, "Write it as schema.table, or database.collection")
+        for table in self.tables:
+            if table not in self._matched_patterns:
+                raise UsageError(
+                    "no source has such a table", table, "Write it as schema.table, or database.collection"
+                )
 
     def _list_views(self, source: Source, settings: JobSettings) -> tuple[SourceViews, Record]:
         record = staging_record.read_record(self.folder)
         source_views = source_kinds.read_staging_views(source, settings, record)
         views = [view for view in source_views.views if self._selects(view.table)]
-        problems = {name: why for name, why in source_views.problems.items() if self._selects(name)}
+        problems = {name: reason for name, reason in source_views.problems.items() if self._selects(name)}
         return SourceViews(views, problems, source_views.noun), record
 
     def _selects(self, table: str) -> bool:
-        matching = {each for each in self.tables if table == each or fnmatchcase(table, each)}
-        self._matched |= matching
-        return bool(matching or not self.tables)
+        matching_patterns = {pattern for pattern in self.tables if table == pattern or fnmatchcase(table, pattern)}
+        self._matched_patterns |= matching_patterns
+        return bool(matching_patterns or not self.tables)

@@ -29,9 +29,9 @@ def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None
     Raises Failure while a stream runs.
     """
     lines = []
-    for each_source in select_sources(settings, source):
-        source_kinds.reset_source(lake, each_source, settings.settings)
-        lines += [f"{each_source.name}: {name} is queued" for name in replicated_tables(lake, each_source.name)]
+    for source_config in select_sources(settings, source):
+        source_kinds.reset_source(lake, source_config, settings.settings)
+        lines += [f"{source_config.name}: {name} is queued" for name in replicated_tables(lake, source_config.name)]
     return lines
 
 
@@ -40,16 +40,16 @@ def resnapshot_writers(
 ) -> list[str]:
     """Recreates the slots of some writers of a source and queues the tables that lack changes; returns a line for each.
 
-    source: may be None if only one is configured. Raises UsageError without it, Failure
-    while a stream reads from one of the slots.
+    source: may be None if only one is configured. Raises UsageError without it, Failure while a
+    stream reads from one of the slots.
     """
-    names = list(settings.sources)
-    if source is None and len(names) > 1:
+    source_names = list(settings.sources)
+    if source is None and len(source_names) > 1:
         raise UsageError(
             "--source is required (several sources are configured)",
             "sources.yml",
-            f"Choose one of {', '.join(names)}",
+            f"Choose one of {', '.join(source_names)}",
         )
-    chosen = settings.source(source or names[0])
-    queued = source_kinds.reset_writers(lake, chosen, settings.settings, writers)
-    return [f"{chosen.name}: {name} is queued" for name in queued]
+    source_config = settings.source(source or source_names[0])
+    table_names = source_kinds.reset_writers(lake, source_config, settings.settings, writers)
+    return [f"{source_config.name}: {name} is queued" for name in table_names]

@@ -32,7 +32,7 @@ class SourceStatus:
 
     writers: the active ones, each with its position, its number of tables, and for how many seconds it has held back
     the minimum (held_seconds, see `held_positions`); 0 if it does not.
-    retained_bytes, lag_bytes, lag_seconds: see `SourceLag`. Bytes are known of Postgres only.
+    retained_bytes, lag_bytes, lag_seconds: see `SourceLag`. Only Postgres has bytes.
     unpublished_seconds: time since the commit of the oldest change that is in the lake but not in `core.row_state`.
     problem: the error of the jobs, of the slots, or of the connection to the source.
     """
@@ -55,7 +55,7 @@ class Status:
 
     release: release_id, published_at and age_seconds; None before the first. definitions: one entry for each
     definition and source, with state (published, waiting or failed), reason and since. Its evaluation is the last one:
-    kind (incremental or full), why, put and removed (rows), at; None if there was none.
+    kind (incremental or full), why, put and removed (rows), at. None if the definition was never evaluated.
     """
 
     sources: list[SourceStatus]
@@ -70,12 +70,12 @@ class Status:
 
 def read_status(lake: Lake, settings: Settings) -> Status:
     """The current status, from the lake and the sources."""
-    marks = _read_watermarks(lake)
-    sources = [_read_source(lake, settings, name, marks) for name in settings.sources]
+    watermarks = _read_watermarks(lake)
+    sources = [_read_source(lake, settings, name, watermarks) for name in settings.sources]
     states = model_tables.read_model_states(lake.spark)
-    definitions = model_tables.list_definitions(marks, states, model_tables.read_evaluations(lake.spark))
-    failed = [{"model": model, **state} for model, state in states.items() if model in model_tables.CORE]
-    return Status(sources, definitions, model_tables.read_release(lake.spark), failed)
+    definitions = model_tables.list_definitions(watermarks, states, model_tables.read_evaluations(lake.spark))
+    failed_models = [{"model": model, **state} for model, state in states.items() if model in model_tables.CORE]
+    return Status(sources, definitions, model_tables.read_release(lake.spark), failed_models)
 
 
 def render_status(status: Status, settings: Settings) -> None:
@@ -98,32 +98,32 @@ def render_status(status: Status, settings: Settings) -> None:
         definitions.add_row(
             definition["definition"],
             name,
-            _position_text(settings, name, definition["position"]),
-            Text(_state_text(definition), "" if definition["state"] == "published" else "red"),
-            _evaluation_text(definition["evaluation"]),
+            _format_position(settings, name, definition["position"]),
+            Text(_format_state(definition), "" if definition["state"] == "published" else "red"),
+            _format_evaluation(definition["evaluation"]),
         )
     if status.definitions:
         console.print(definitions)
 
 
 def _render_source(console: Console, source: SourceStatus, settings: Settings) -> None:
-    behind = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log retained"
-    lag = [
+    retention = "" if source.retained_bytes is None else f", {source.retained_bytes / 1e6:,.1f} MB of log retained"
+    lags = [
         "" if source.lag_bytes is None else ByteSize(source.lag_bytes).human_readable(),
         "" if source.lag_seconds is None else f"{source.lag_seconds:,.0f} s to commit",
         "" if source.unpublished_seconds is None else f"{source.unpublished_seconds:,.0f} s to publish",
     ]
-    stands = (
-        f" committed up to {_position_text(settings, source.name, source.position)}, "
-        f"modelled up to {_position_text(settings, source.name, source.checkpoint)}{behind}"
+    positions = (
+        f" committed up to {_format_position(settings, source.name, source.position)}, "
+        f"modelled up to {_format_position(settings, source.name, source.checkpoint)}{retention}"
     )
-    console.print(Text.assemble((source.name, "bold"), stands))
-    if any(lag):
-        console.print(f"  lag: {', '.join(filter(None, lag))}")
+    console.print(Text.assemble((source.name, "bold"), positions))
+    if any(lags):
+        console.print(f"  lag: {', '.join(filter(None, lags))}")
     for writer in source.writers if len(source.writers) > 1 else ():
         line = Text(
             f"  writer {writer['writer']}: {writer['tables']} tables, "
-            f"at {_position_text(settings, source.name, writer['position'])}"
+            f"at {_format_position(settings, source.name, writer['position'])}"
         )
         if writer["held_seconds"] > settings.settings.idle_position_seconds:
             line.append(f", has held back the others for {writer['held_seconds']:,} s", "red")
@@ -138,13 +138,13 @@ def _render_source(console: Console, source: SourceStatus, settings: Settings) -
         console.print(tables)
 
 
-def _state_text(definition: Mapping[str, Any]) -> str:
+def _format_state(definition: Mapping[str, Any]) -> str:
     if definition["state"] == "published":
         return "published"
     return f"{definition['state']} since {definition['since']:%F %T}: {printable(definition['reason'])}"
 
 
-def _evaluation_text(evaluation: Mapping[str, Any] | None) -> str:
+def _format_evaluation(evaluation: Mapping[str, Any] | None) -> str:
     if evaluation is None:
         return ""
     changes = f"PUT {evaluation['put']:,}, REMOVE {evaluation['removed']:,}"
@@ -158,29 +158,29 @@ def _read_watermarks(lake: Lake) -> list[dict[str, Any]]:
     return [row.asDict() for row in rows]
 
 
-def _read_source(lake: Lake, settings: Settings, name: str, marks: list[dict[str, Any]]) -> SourceStatus:
+def _read_source(lake: Lake, settings: Settings, name: str, watermarks: list[dict[str, Any]]) -> SourceStatus:
     tables = [
         {"table": table.table_name, "state": table.state, "rows": table.row_count, "note": table.note}
         for table in sorted(lake.tables.read(name).values(), key=lambda table: table.table_name)
         if table.state != ENDED
     ]
-    checkpoint = [m["position"] for m in marks if (m["model"], m["source"]) == ("checkpoints", name)]
-    persisted = lake.persisted_position(name)
-    modelled = [m["position"] for m in marks if (m["model"], m["source"]) == ("row_state", name)]
-    log = source_kinds.read_lag(lake, settings.sources[name], settings.settings)
+    checkpoint_positions = [m["position"] for m in watermarks if (m["model"], m["source"]) == ("checkpoints", name)]
+    committed_position = lake.persisted_position(name)
+    row_state_positions = [m["position"] for m in watermarks if (m["model"], m["source"]) == ("row_state", name)]
+    lag = source_kinds.read_lag(lake, settings.sources[name], settings.settings)
     return SourceStatus(
         name,
-        persisted,
-        checkpoint[0] if checkpoint else None,
+        committed_position,
+        checkpoint_positions[0] if checkpoint_positions else None,
         unpublished_seconds=None
-        if persisted is None
-        else _unpublished_seconds(lake, name, max(modelled, default=0), persisted),
+        if committed_position is None
+        else _measure_unpublished_seconds(lake, name, max(row_state_positions, default=0), committed_position),
         tables=tables,
         writers=_read_writers(lake, name),
-        retained_bytes=log.retained_bytes,
-        lag_bytes=log.lag_bytes,
-        lag_seconds=log.lag_seconds,
-        problem=_join_problems(_read_failure(lake, name), log.problem),
+        retained_bytes=lag.retained_bytes,
+        lag_bytes=lag.lag_bytes,
+        lag_seconds=lag.lag_seconds,
+        problem=_join_problems(_read_failure(lake, name), lag.problem),
     )
 
 
@@ -195,20 +195,22 @@ def _read_failure(lake: Lake, name: str) -> str:
     return f"Its jobs have failed since {error[1]:%Y-%m-%d %H:%M:%S} UTC: {error[0]}" if error else ""
 
 
-def _unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:
-    where = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {committed}"
-    oldest = lake.spark.sql(f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {where}").collect()[0][0]
-    return 0.0 if oldest is None else max(0.0, time.time() - oldest)
+def _measure_unpublished_seconds(lake: Lake, name: str, modelled: int, committed: int) -> float:
+    condition = f"source = {literal(name)} AND commit_lsn >= {modelled} AND commit_lsn < {committed}"
+    oldest_commit_time = lake.spark.sql(
+        f"SELECT unix_micros(min(commit_ts)) / 1e6D FROM {EVENTS} WHERE {condition}"
+    ).collect()[0][0]
+    return 0.0 if oldest_commit_time is None else max(0.0, time.time() - oldest_commit_time)
 
 
 def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
     """The active writers."""
-    stored = current_epochs(lake.positions.read(name))
-    counting = {writer for writer in lake.sources.read_active_writers(name) if (name, writer) in stored}
-    if not counting:
+    stored_epochs = current_epochs(lake.positions.read(name))
+    active_writers = {writer for writer in lake.sources.read_active_writers(name) if (name, writer) in stored_epochs}
+    if not active_writers:
         return []
-    epochs = {writer: stored[name, writer] for writer in sorted(counting)}
-    owners = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
+    epochs = {writer: stored_epochs[name, writer] for writer in sorted(active_writers)}
+    table_counts = Counter(table.writer for table in lake.tables.read(name).values() if table.state != ENDED)
     held_seconds = held_positions.held_seconds(
         time.time(),
         lake.positions.read_samples(name, epochs),
@@ -219,7 +221,7 @@ def _read_writers(lake: Lake, name: str) -> list[dict[str, Any]]:
         {
             "writer": writer,
             "position": epoch.position,
-            "tables": owners[writer],
+            "tables": table_counts[writer],
             "held_seconds": held_seconds[writer],
         }
         for writer, epoch in epochs.items()
@@ -250,7 +252,7 @@ def _read_snapshot_ends(lake: Lake, name: str) -> list[tuple[int, float]]:
     return [(row[0], row[1]) for row in lake.spark.sql(query).collect()]
 
 
-def _position_text(settings: Settings, name: str, position: int | None) -> str:
+def _format_position(settings: Settings, name: str, position: int | None) -> str:
     """A position as the source writes it."""
     source = settings.sources.get(name)
     if position is None:

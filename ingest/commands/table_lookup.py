@@ -21,23 +21,27 @@ def replicated_tables(lake: Lake, source: str) -> list[str]:
 
 def locate_tables(lake: Lake, settings: Settings, names: Sequence[str], source: str | None) -> dict[str, list[str]]:
     """Table names by source. Raises UsageError for a name that no source or more than one has."""
-    known = {
-        each_source.name: replicated_tables(lake, each_source.name) for each_source in select_sources(settings, source)
+    replicated_names = {
+        config.name: replicated_tables(lake, config.name) for config in select_sources(settings, source)
     }
     names_by_source: dict[str, list[str]] = {}
     for name in names:
-        sources = [source_name for source_name, tables in known.items() if name in tables]
+        sources = [source_name for source_name, tables in replicated_names.items() if name in tables]
         if len(sources) != 1:
-            raise _lookup_error(name, sources, known)
+            raise _make_lookup_error(name, sources, replicated_names)
         names_by_source.setdefault(sources[0], []).append(name)
     return names_by_source
 
 
-def _lookup_error(name: str, sources: Sequence[str], known: dict[str, list[str]]) -> UsageError:
+def _make_lookup_error(name: str, sources: Sequence[str], replicated_names: dict[str, list[str]]) -> UsageError:
     if sources:
         return UsageError(f"table {name!r} is in several sources", ", ".join(sources), "Choose one with --source")
-    close = difflib.get_close_matches(name, [table for tables in known.values() for table in tables], n=1)
+    similar_names = difflib.get_close_matches(
+        name, [table for tables in replicated_names.values() for table in tables], n=1
+    )
     fix = (
-        f"Did you mean {close[0]}?" if close else "`tidemark status` lists the tables; new ones are added automatically"
+        f"Did you mean {similar_names[0]}?"
+        if similar_names
+        else "`tidemark status` lists the tables; new ones are added automatically"
     )
     return UsageError(f"no table {name!r} is replicated", "the lake", fix)

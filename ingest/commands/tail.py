@@ -52,24 +52,24 @@ class _TailCursor:
         """The position of a writer; the minimum for a new one, which has no events before it."""
         return max(self._positions.get(writer, 0), self.token.position(writer))
 
-    def advance(self, positions: Mapping[int, int], waited_for: Iterable[int]) -> Token:
+    def advance(self, positions: Mapping[int, int], awaited_writers: Iterable[int]) -> Token:
         """Advances writers to `positions`; returns the new token.
 
-        waited_for: the active writers, and removed ones that are not yet printed to their end: their minimum is the
-        token's. Other writers stay in the token where they are ahead.
+        awaited_writers: the active writers, and removed ones that are not yet printed to their end. The token's minimum
+        is the minimum of these. Other writers stay in the token where they are ahead.
         """
         self._positions |= positions
-        minimum = min((self.position_of(writer) for writer in waited_for), default=self.token.minimum)
-        known = {*waited_for, *self._positions, *dict(self.token.ahead)}
-        self.token = Token.from_positions(minimum, {writer: self.position_of(writer) for writer in known})
+        minimum = min((self.position_of(writer) for writer in awaited_writers), default=self.token.minimum)
+        writers = {*awaited_writers, *self._positions, *dict(self.token.ahead)}
+        self.token = Token.from_positions(minimum, {writer: self.position_of(writer) for writer in writers})
         return self.token
 
-    def token_after_gap(self, lost: Mapping[int, tuple[int, int]], counting: Collection[int]) -> Token:
-        """The token after the `lost` ranges."""
-        known = {*counting, *lost, *self._positions, *dict(self.token.ahead)}
-        positions = {writer: max(self.position_of(writer), lost.get(writer, (0, 0))[1]) for writer in known}
+    def token_after_gap(self, gaps: Mapping[int, tuple[int, int]], active_writers: Collection[int]) -> Token:
+        """The token after the ranges `gaps`."""
+        writers = {*active_writers, *gaps, *self._positions, *dict(self.token.ahead)}
+        positions = {writer: max(self.position_of(writer), gaps.get(writer, (0, 0))[1]) for writer in writers}
         return Token.from_positions(
-            min((positions[writer] for writer in counting), default=self.token.minimum), positions
+            min((positions[writer] for writer in active_writers), default=self.token.minimum), positions
         )
 
 
@@ -90,30 +90,33 @@ def parse_start(settings: Settings, source: str | None, token: str | None) -> tu
 def follow(lake: Lake, source: str, token: Token | None, wait: Callable[[float], bool]) -> Iterator[str]:
     """The lines after `token` (None: after the current positions), endlessly. s0: all retained events.
 
-    wait: waits so many seconds; returns true to stop. Raises Failure if events after the token were purged or lost, or
-    if the token is ahead of the lake.
+    wait: waits for a number of seconds; returns true to stop. Raises Failure if events after the token were purged or
+    lost, or if the token is ahead of the lake.
     """
-    stored, counting = _read_positions(lake, source)
-    takes_what_is_kept = token == Token(0)
-    if takes_what_is_kept:
-        place = _TailCursor(Token.from_positions(0, lake.sources.read_purged_positions(source)))
+    stored_positions, active_writers = _read_positions(lake, source)
+    starts_at_oldest = token == Token(0)
+    if starts_at_oldest:
+        cursor = _TailCursor(Token.from_positions(0, lake.sources.read_purged_positions(source)))
     elif token:
-        _check_token_reached(source, token, _current_positions(stored))
-        place = _TailCursor(token)
+        _check_token_reached(source, token, _select_current_positions(stored_positions))
+        cursor = _TailCursor(token)
     else:
-        place = _TailCursor(_current_token(_current_positions(stored), counting))
+        cursor = _TailCursor(_make_current_token(_select_current_positions(stored_positions), active_writers))
     while True:
-        lost = {} if takes_what_is_kept else _find_gaps(stored, place)
-        takes_what_is_kept = False
+        gaps = {} if starts_at_oldest else _find_gaps(stored_positions, cursor)
+        starts_at_oldest = False
         # Events before a gap are printed first.
-        ends = {writer: lost.get(writer, (end, end))[0] for writer, end in _current_positions(stored).items()}
-        yield from _read_lines(lake, source, place, stored, ends, counting)
-        place.advance(ends, counting)
-        if lost:
-            raise _gap_error(source, lost, place.token_after_gap(lost, counting))
+        ends = {
+            writer: gaps.get(writer, (end, end))[0]
+            for writer, end in _select_current_positions(stored_positions).items()
+        }
+        yield from _read_lines(lake, source, cursor, stored_positions, ends, active_writers)
+        cursor.advance(ends, active_writers)
+        if gaps:
+            raise _make_gap_error(source, gaps, cursor.token_after_gap(gaps, active_writers))
         if wait(POLL_SECONDS):
             return
-        stored, counting = _read_positions(lake, source)
+        stored_positions, active_writers = _read_positions(lake, source)
 
 
 def _read_positions(lake: Lake, source: str) -> tuple[list[Position], frozenset[int]]:
@@ -122,113 +125,121 @@ def _read_positions(lake: Lake, source: str) -> tuple[list[Position], frozenset[
     The writers are read before and after the positions: a writer that is removed in between is printed to its end, and
     one that is added may have received tables at a position below the other writers' stored ones.
     """
-    before = lake.sources.read_active_writers(source)
-    stored = lake.positions.read(source)
-    return stored, before | lake.sources.read_active_writers(source)
+    writers_before = lake.sources.read_active_writers(source)
+    stored_positions = lake.positions.read(source)
+    return stored_positions, writers_before | lake.sources.read_active_writers(source)
 
 
-def _current_positions(stored: Iterable[Position]) -> dict[int, int]:
-    return {writer: epoch.position for (_, writer), epoch in current_epochs(stored).items()}
+def _select_current_positions(stored_positions: Iterable[Position]) -> dict[int, int]:
+    return {writer: epoch.position for (_, writer), epoch in current_epochs(stored_positions).items()}
 
 
-def _current_token(ends: Mapping[int, int], counting: Collection[int]) -> Token:
-    return Token.from_positions(min((ends[writer] for writer in counting if writer in ends), default=0), ends)
+def _make_current_token(ends: Mapping[int, int], active_writers: Collection[int]) -> Token:
+    return Token.from_positions(min((ends[writer] for writer in active_writers if writer in ends), default=0), ends)
 
 
 def _check_token_reached(source: str, token: Token, ends: Mapping[int, int]) -> None:
-    last = max(ends.values(), default=0)
-    if token.minimum > last or any(position > ends.get(writer, 0) for writer, position in token.ahead):
+    last_position = max(ends.values(), default=0)
+    if token.minimum > last_position or any(position > ends.get(writer, 0) for writer, position in token.ahead):
         raise Failure(
-            f"token {token} is ahead of the lake, whose last position is {last}",
+            f"token {token} is ahead of the lake, whose last position is {last_position}",
             f"source {source}",
             "Use a token that was printed for this source; s0 reads all retained events",
         )
 
 
-def _find_gaps(stored: Sequence[Position], place: _TailCursor) -> dict[int, tuple[int, int]]:
+def _find_gaps(stored_positions: Sequence[Position], cursor: _TailCursor) -> dict[int, tuple[int, int]]:
     """By writer: the next range `[from, to)` of its log that was lost, because a new epoch started after it."""
     gaps: dict[int, tuple[int, int]] = {}
-    for before, after in pairwise(latest_per_epoch(stored)):
-        writer = after.writer
-        is_gap = before.writer == writer and before.position < after.start_position
-        if is_gap and place.position_of(writer) < after.start_position:
-            gaps.setdefault(writer, (before.position, after.start_position))
+    for epoch, next_epoch in pairwise(latest_per_epoch(stored_positions)):
+        writer = next_epoch.writer
+        is_gap = epoch.writer == writer and epoch.position < next_epoch.start_position
+        if is_gap and cursor.position_of(writer) < next_epoch.start_position:
+            gaps.setdefault(writer, (epoch.position, next_epoch.start_position))
     return gaps
 
 
-def _gap_error(source: str, lost: Mapping[int, tuple[int, int]], beyond: Token) -> Failure:
-    ranges = ", ".join(f"writer {writer}'s from {start} to {end}" for writer, (start, end) in sorted(lost.items()))
+def _make_gap_error(source: str, gaps: Mapping[int, tuple[int, int]], next_token: Token) -> Failure:
+    ranges = ", ".join(f"writer {writer}'s from {start} to {end}" for writer, (start, end) in sorted(gaps.items()))
     return Failure(
         f"the log was lost, with these changes: {ranges}; the tables were snapshotted again",
         f"source {source}",
-        f"Read the current rows from core.row_state, and continue with --from {beyond}",
+        f"Read the current rows from core.row_state, and continue with --from {next_token}",
     )
 
 
 def _read_lines(
     lake: Lake,
     source: str,
-    place: _TailCursor,
-    stored: list[Position],
+    cursor: _TailCursor,
+    stored_positions: list[Position],
     ends: Mapping[int, int],
-    counting: frozenset[int],
+    active_writers: frozenset[int],
 ) -> Iterator[str]:
-    """The events after `place` up to `ends`, by commit and then by writer."""
-    parts = [
-        (writer, max(start, place.position_of(writer)), end)
+    """The events after the cursor up to `ends`, by commit and then by writer."""
+    ranges = [
+        (writer, max(start, cursor.position_of(writer)), end)
         for writer in ends
-        for start, end in readable_ranges(stored, source, writer)
-        if place.position_of(writer) < end <= ends[writer]
+        for start, end in readable_ranges(stored_positions, source, writer)
+        if cursor.position_of(writer) < end <= ends[writer]
     ]
-    if not parts:
+    if not ranges:
         return
-    records = _query_events(lake.spark, source, parts)
+    records = _query_events(lake.spark, source, ranges)
     # Read after the query has pinned its Iceberg snapshot: a purge is stored before it deletes.
-    if any(place.position_of(writer) < purged for writer, purged in lake.sources.read_purged_positions(source).items()):
+    if any(
+        cursor.position_of(writer) < purged_position
+        for writer, purged_position in lake.sources.read_purged_positions(source).items()
+    ):
         raise Failure(
-            f"changes after token {place.token} were purged, because all models have passed them",
+            f"changes after token {cursor.token} were purged, because all models have passed them",
             f"source {source}",
             "Read the current rows from core.row_state, and start with --from s0, which reads all retained events",
         )
     rows = iter_sorted(records, "commit_lsn", "writer", "commit_index")
     for row, is_last in _mark_transaction_ends(_deduplicate(rows)):
         if is_last:
-            waited_for = {*counting, *(writer for writer, end in ends.items() if place.position_of(writer) < end)}
-            place.advance({row.writer: row.commit_lsn + 1}, waited_for)
-        yield _format_line(row, place.token if is_last else None)
+            awaited_writers = {
+                *active_writers,
+                *(writer for writer, end in ends.items() if cursor.position_of(writer) < end),
+            }
+            cursor.advance({row.writer: row.commit_lsn + 1}, awaited_writers)
+        yield _format_line(row, cursor.token if is_last else None)
 
 
-def _query_events(spark: SparkSession, source: str, parts: list[tuple[int, int, int]]) -> DataFrame:
+def _query_events(spark: SparkSession, source: str, ranges: list[tuple[int, int, int]]) -> DataFrame:
     """The events of (writer, from, to); may have duplicates after a replay."""
-    within = " OR ".join(f"(writer = {w} AND commit_lsn >= {low} AND commit_lsn < {high})" for w, low, high in parts)
+    conditions = " OR ".join(
+        f"(writer = {w} AND commit_lsn >= {low} AND commit_lsn < {high})" for w, low, high in ranges
+    )
     # The overall bounds let Spark skip files by their statistics.
-    lowest, highest = min(low for _, low, _ in parts), max(high for _, _, high in parts)
+    lowest, highest = min(low for _, low, _ in ranges), max(high for _, _, high in ranges)
     return spark.sql(
         f"SELECT {', '.join(_FIELDS)} FROM {EVENTS} WHERE source = {literal(source)} "
-        f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({within})"
+        f"AND commit_lsn >= {lowest} AND commit_lsn < {highest} AND ({conditions})"
     )
 
 
 def _deduplicate(rows: Iterator[Row]) -> Iterator[Row]:
-    before = None
+    previous_key = None
     for row in rows:
-        pair = (row.writer, row.commit_lsn, row.commit_index)
-        if pair != before:  # otherwise a duplicate
+        key = (row.writer, row.commit_lsn, row.commit_index)
+        if key != previous_key:  # otherwise a duplicate
             yield row
-        before = pair
+        previous_key = key
 
 
 def _mark_transaction_ends(rows: Iterator[Row]) -> Iterator[tuple[Row, bool]]:
     """Each row, and whether it is the last one of its transaction by its writer."""
-    pending = next(rows, None)
-    while pending is not None:
-        following = next(rows, None)
-        same = following is not None and (following.writer, following.commit_lsn) == (
-            pending.writer,
-            pending.commit_lsn,
+    row = next(rows, None)
+    while row is not None:
+        next_row = next(rows, None)
+        is_same_transaction = next_row is not None and (next_row.writer, next_row.commit_lsn) == (
+            row.writer,
+            row.commit_lsn,
         )
-        yield pending, not same
-        pending = following
+        yield row, not is_same_transaction
+        row = next_row
 
 
 def _format_line(row: Row, token: Token | None) -> str:

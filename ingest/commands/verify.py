@@ -53,11 +53,11 @@ class TableComparison:
 
     def __str__(self) -> str:
         name = f"{self.source}: {self.table}"
-        since = f" ({self.changed:,} changed since, not compared)" if self.changed else ""
+        changed_rows = f" ({self.changed:,} changed since, not compared)" if self.changed else ""
         if self.is_equal:
-            return f"{name}: equal, {self.rows:,} rows{since}"
+            return f"{name}: equal, {self.rows:,} rows{changed_rows}"
         differing = f"{self.only_source:,} rows only in the source, {self.only_lake:,} only in the lake"
-        values = f"{self.different:,} with different values, of {self.rows:,}{since}"
+        values = f"{self.different:,} with different values, of {self.rows:,}{changed_rows}"
         return f"{name}: DIFFERS: {differing}, {values}; such as {', '.join(self.examples)}"
 
 
@@ -68,22 +68,24 @@ def verify_tables(
 
     Raises Failure after `wait_seconds` without progress of the stream or the models.
     """
-    patience = ProgressTimeout(wait_seconds)
-    named = locate_tables(lake, settings, table_names, source)
-    for each_source in select_sources(settings, source):
-        if each_source.name in named or not table_names:
-            tables = source_kinds.open_snapshot_source(lake, each_source, settings.settings)
+    timeout = ProgressTimeout(wait_seconds)
+    names_by_source = locate_tables(lake, settings, table_names, source)
+    for source_config in select_sources(settings, source):
+        if source_config.name in names_by_source or not table_names:
+            snapshot_source = source_kinds.open_snapshot_source(lake, source_config, settings.settings)
             try:
-                yield from verify_source(lake, tables, each_source, patience, named.get(each_source.name, ()))
+                yield from verify_source(
+                    lake, snapshot_source, source_config, timeout, names_by_source.get(source_config.name, ())
+                )
             finally:
-                tables.close()
+                snapshot_source.close()
 
 
 def verify_source(
     lake: Lake,
     source: SnapshotSource,
     config: SourceConfig,
-    patience: ProgressTimeout,
+    timeout: ProgressTimeout,
     table_names: Collection[str] = (),
 ) -> Iterator[TableComparison]:
     """Compares tables (none named: all) of a source.
@@ -95,69 +97,69 @@ def verify_source(
     if not lake.tables.read(name):
         raise Failure("nothing is replicated yet", f"source {name}", "Run `tidemark run`")
     source.sync_catalog()
-    wanted = _select_tables(lake, source, name, table_names)
-    if not wanted:
+    selected_tables = _select_tables(lake, source, name, table_names)
+    if not selected_tables:
         _log.warning("source %s: there is no table to compare", name)
     else:
         committed = lake.persisted_position(name)
-        wait_for_stream(lake, config, committed, source.watermark(), patience)
-    plans = source.plan(wanted) if wanted else []
-    if len(plans) < len(wanted):
+        wait_for_stream(lake, config, committed, source.watermark(), timeout)
+    plans = source.plan(selected_tables) if selected_tables else []
+    if len(plans) < len(selected_tables):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
-    tables = {
+    snapshot_tables = {
         plan.table.table_id: replace(
             plan.table, snapshot_id=f"verify-{plan.table.table_id}", snapshot_lsn=plan.snapshot_lsn
         )
         for plan in plans
     }
-    work = [
+    chunks = [
         (table, chunk)
         for plan in plans
-        for table in [tables[plan.table.table_id]]
+        for table in [snapshot_tables[plan.table.table_id]]
         for chunk in range_chunks(table, str(table.snapshot_id), plan.chunks)
     ]
-    files = _read_source_rows(lake, source, name, work)
+    files = _read_source_rows(lake, source, name, chunks)
     try:
         source.release_resources()
         if plans:
-            done = max(table.complete_lsn or 0 for table in wanted)
-            wait_for_models(lake, config, source.watermark(), done, patience)
+            snapshots_end = max(table.complete_lsn or 0 for table in selected_tables)
+            wait_for_models(lake, config, source.watermark(), snapshots_end, timeout)
         for plan in plans:
-            table = tables[plan.table.table_id]
-            yield _compare(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
+            table = snapshot_tables[plan.table.table_id]
+            yield _compare_table(lake.spark, table, [file.path for file in files.get(table.table_id, [])])
     finally:
         _remove_files(files)
 
 
 def _select_tables(lake: Lake, source: SnapshotSource, name: str, table_names: Collection[str]) -> list[SourceTable]:
-    known = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
-    wanted = list(_skip_ineligible(source, [table for table in known if table.state != ENDED]))
-    unready = sorted(t.table_name for t in wanted if t.is_pending)
-    if unready:
-        raise Failure(f"snapshots are not complete: {', '.join(unready)}", f"source {name}", "Run `tidemark run`")
-    return wanted
+    replicated_tables = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
+    selected_tables = list(_skip_ineligible(source, [table for table in replicated_tables if table.state != ENDED]))
+    pending_names = sorted(t.table_name for t in selected_tables if t.is_pending)
+    if pending_names:
+        raise Failure(f"snapshots are not complete: {', '.join(pending_names)}", f"source {name}", "Run `tidemark run`")
+    return selected_tables
 
 
 def _skip_ineligible(source: SnapshotSource, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:
     """Skips tables that can't be captured any more, and logs each."""
     for table in tables:
-        if why := source.ineligibility_reason(table):
-            _log.warning("%s is not compared: %s", table.table_name, why)
+        if reason := source.ineligibility_reason(table):
+            _log.warning("%s is not compared: %s", table.table_name, reason)
         else:
             yield table
 
 
 def _read_source_rows(
-    lake: Lake, source: SnapshotSource, name: str, work: Sequence[tuple[SourceTable, Chunk]]
+    lake: Lake, source: SnapshotSource, name: str, chunks: Sequence[tuple[SourceTable, Chunk]]
 ) -> dict[str, list[DataFile]]:
     """The source's rows as files, by table_id."""
     files: dict[str, list[DataFile]] = {}
     problems = []
-    for read in source.read(work, lake.commit_folder(SNAPSHOT_ROWS)):
-        if read.problem:
-            problems.append(read.problem)
-        elif read.file is not None:
-            files.setdefault(read.chunk.table_id, []).append(read.file)
+    for outcome in source.read(chunks, lake.commit_folder(SNAPSHOT_ROWS)):
+        if outcome.problem:
+            problems.append(outcome.problem)
+        elif outcome.file is not None:
+            files.setdefault(outcome.chunk.table_id, []).append(outcome.file)
     if problems:
         _remove_files(files)
         raise Failure(f"the source can't be read ({problems[0]})", f"source {name}", "Verify again")
@@ -165,32 +167,32 @@ def _read_source_rows(
 
 
 def _remove_files(files: dict[str, list[DataFile]]) -> None:
-    for data_file in files.values():
-        for file in data_file:
+    for table_files in files.values():
+        for file in table_files:
             file.remove()
 
 
-def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> TableComparison:
+def _compare_table(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> TableComparison:
     """Compares the files of a table with its rows in core.row_state."""
-    shape = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
-    source_rows = spark.read.schema(shape).parquet(*paths) if paths else spark.createDataFrame([], shape)
+    schema = "table_id STRING, row_key STRING, columns MAP<STRING, STRING>"
+    source_rows = spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
     source_rows.createOrReplaceTempView("tidemark_verify")
     # The lake's rows may have columns that the source no longer has; documents have no fixed fields.
     names = ", ".join(literal(column.name) for column in table.columns)
-    differs = f"exists(array({names}), name -> NOT source_rows.columns[name] <=> now.columns[name])"
+    difference = f"exists(array({names}), name -> NOT source_rows.columns[name] <=> now.columns[name])"
     if not names:
-        differs = "NOT array_sort(map_entries(source_rows.columns)) <=> array_sort(map_entries(now.columns))"
-    is_this_table = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
+        difference = "NOT array_sort(map_entries(source_rows.columns)) <=> array_sort(map_entries(now.columns))"
+    table_condition = f"source = {literal(table.source)} AND table_id = {literal(table.table_id)}"
     # A row that was inserted and deleted between two runs, and a truncate, are only in the events.
-    later = f"FROM core.events WHERE {is_this_table} AND commit_lsn >= {table.snapshot_lsn}"
+    later_events = f"FROM core.events WHERE {table_condition} AND commit_lsn >= {table.snapshot_lsn}"
     row = spark.sql(
         f"""
         WITH now AS (
             SELECT row_key, columns, multiplicity, deleted, commit_lsn >= {table.snapshot_lsn} AS is_changed
-            FROM core.row_state WHERE {is_this_table}
+            FROM core.row_state WHERE {table_condition}
         ),
         later AS (
-            SELECT DISTINCT row_key {later} AND op <> 'truncate'
+            SELECT DISTINCT row_key {later_events} AND op <> 'truncate'
         ),
         source_rows AS (
             SELECT row_key, first(columns) AS columns, count(*) AS multiplicity FROM tidemark_verify GROUP BY row_key
@@ -200,11 +202,11 @@ def _compare(spark: SparkSession, table: SourceTable, paths: Sequence[str]) -> T
                 coalesce(source_rows.row_key, now.row_key) AS row_key,
                 coalesce(now.is_changed, false)
                     OR later.row_key IS NOT NULL
-                    OR now.row_key IS NULL AND (SELECT count(*) > 0 {later} AND op = 'truncate') AS is_changed,
+                    OR now.row_key IS NULL AND (SELECT count(*) > 0 {later_events} AND op = 'truncate') AS is_changed,
                 now.row_key IS NULL OR now.deleted AS only_source,
                 source_rows.row_key IS NULL AS only_lake,
                 NOT source_rows.multiplicity <=> now.multiplicity
-                    OR {differs} AS differs
+                    OR {difference} AS differs
             FROM source_rows FULL OUTER JOIN now ON source_rows.row_key = now.row_key
             LEFT JOIN later ON later.row_key = coalesce(source_rows.row_key, now.row_key)
             WHERE source_rows.row_key IS NOT NULL OR NOT now.deleted

@@ -17,7 +17,9 @@ from ingest.common.errors import Failure, Unavailable, text_of
 
 @dataclass(frozen=True)
 class _Cause:
-    """A kind of failure. numbers: of an OSError. text: matches other errors. what, fix: of the Unavailable."""
+    """A kind of failure. numbers: the `errno` values of an OSError. text: matches other errors. what, fix: the texts of
+    the Unavailable.
+    """
 
     numbers: tuple[int, ...]
     text: re.Pattern[str]
@@ -82,10 +84,10 @@ _SERVICE_CAUSES = (
     ),
 )
 _CAUSES = (*_DISK_CAUSES, *_SERVICE_CAUSES)
-# An absolute path, as it stands in messages of Java, pyarrow and SQLite.
+# An absolute path, as it appears in messages of Java, pyarrow and SQLite.
 _PATH = re.compile(r"(?:[a-z][a-z0-9]*:/{1,3}|/)[^\s:'\"()\[\],;]*/[^\s:'\"()\[\],;]*")
-# A path is searched this many characters around the match of a cause.
-_NEAR = 300
+# A path is searched for within this many characters around the match of a cause.
+_SEARCH_DISTANCE = 300
 
 
 def unavailable(error: BaseException, where: str) -> Unavailable | None:
@@ -97,8 +99,8 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
     if isinstance(error, OSError) and error.errno is not None:
         for cause in _CAUSES:
             if error.errno in cause.numbers:
-                path = error.filename if isinstance(error.filename, str) else _path(str(error), len(str(error)))
-                return Unavailable(cause.what, _folder(path) or where, cause.fix)
+                path = error.filename if isinstance(error.filename, str) else _find_path(str(error), len(str(error)))
+                return Unavailable(cause.what, _get_folder(path) or where, cause.fix)
         return None
     if isinstance(error, OSError | PySparkException | Py4JJavaError):
         return unavailable_text(text_of(error) or "", where)
@@ -106,32 +108,34 @@ def unavailable(error: BaseException, where: str) -> Unavailable | None:
 
 
 def unavailable_text(text: str, where: str) -> Unavailable | None:
-    """The same for the text of an error, which may contain a stack trace."""
-    return _found(_CAUSES, text, where)
+    """As `unavailable`, for the text of an error, which may contain a stack trace."""
+    return _find_cause(_CAUSES, text, where)
 
 
 def disk_fails(text: str, where: str) -> Unavailable | None:
-    """The same for a disk or folder only: not if a service, or a lock on the catalog, is the cause."""
-    return _found(_DISK_CAUSES, text, where)
+    """As `unavailable_text`, but only if the cause is a disk or a folder, not a service or a lock on the catalog."""
+    return _find_cause(_DISK_CAUSES, text, where)
 
 
-def _found(causes: Iterable[_Cause], text: str, where: str) -> Unavailable | None:
+def _find_cause(causes: Iterable[_Cause], text: str, where: str) -> Unavailable | None:
     for cause in causes:
-        if sign := cause.text.search(text):
-            return Unavailable(cause.what, _folder(_path(text, sign.start())) or where, cause.fix)
+        if match := cause.text.search(text):
+            return Unavailable(cause.what, _get_folder(_find_path(text, match.start())) or where, cause.fix)
     return None
 
 
-def _path(text: str, position: int) -> str:
-    """The path next to a position in the text, on the same line: the last before it, else the first after it."""
-    begin = max(text.rfind("\n", 0, position) + 1, position - _NEAR)
+def _find_path(text: str, position: int) -> str:
+    """The path next to a position in the text, on the same line: the last one before the position, else the first
+    one after it.
+    """
+    start = max(text.rfind("\n", 0, position) + 1, position - _SEARCH_DISTANCE)
     end = text.find("\n", position)
-    end = min(len(text) if end < 0 else end, position + _NEAR)
-    before = _PATH.findall(text[begin:position])
-    after = _PATH.findall(text[position:end])
-    return str(before[-1] if before else after[0] if after else "")
+    end = min(len(text) if end < 0 else end, position + _SEARCH_DISTANCE)
+    paths_before = _PATH.findall(text[start:position])
+    paths_after = _PATH.findall(text[position:end])
+    return str(paths_before[-1] if paths_before else paths_after[0] if paths_after else "")
 
 
-def _folder(path: str) -> str:
+def _get_folder(path: str) -> str:
     """The folder of a path: file names differ between attempts."""
     return path.rpartition("/")[0]

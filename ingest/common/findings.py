@@ -13,7 +13,7 @@ from ingest.common.errors import TidemarkError, printable, redact
 Level = Literal["error", "warning", "ok"]
 _COLOURS: dict[Level, str] = {"error": "red", "warning": "yellow", "ok": "green"}
 # Subjects are aligned up to this length.
-_WIDEST = 44
+_MAX_SUBJECT_WIDTH = 44
 
 
 @dataclass(frozen=True)
@@ -51,24 +51,26 @@ class Finding:
         return str(TidemarkError(self.what, self.where, self.fix))
 
 
-def format_findings(found: Sequence[Finding]) -> Iterator[str]:
+def format_findings(findings: Sequence[Finding]) -> Iterator[str]:
     """Lines for people: by source or `group`, `fix` below the message; last the number of errors and warnings."""
-    for heading, group in groupby(found, lambda each: f"source {each.source}" if each.source else each.group):
+    for heading, group in groupby(
+        findings, lambda finding: f"source {finding.source}" if finding.source else finding.group
+    ):
         yield click.style(printable(heading), bold=True)
-        findings = list(group)
-        width = min(_WIDEST, max(len(printable(each.subject)) for each in findings))
-        for each in findings:
-            level = click.style(f"{each.level:<7}", fg=_COLOURS[each.level])
-            yield f"  {level}  {printable(each.subject):<{width}}  {printable(redact(each.what))}"
-            if each.fix:
-                yield f"  {'':<7}  {'':<{width}}  {printable(redact(each.fix))}"
-    errors, warnings = (sum(each.level == level for each in found) for level in ("error", "warning"))
+        group_findings = list(group)
+        width = min(_MAX_SUBJECT_WIDTH, max(len(printable(finding.subject)) for finding in group_findings))
+        for finding in group_findings:
+            level = click.style(f"{finding.level:<7}", fg=_COLOURS[finding.level])
+            yield f"  {level}  {printable(finding.subject):<{width}}  {printable(redact(finding.what))}"
+            if finding.fix:
+                yield f"  {'':<7}  {'':<{width}}  {printable(redact(finding.fix))}"
+    errors, warnings = (sum(finding.level == level for finding in findings) for level in ("error", "warning"))
     yield f"{errors} error{'s'[: errors != 1]}, {warnings} warning{'s'[: warnings != 1]}"
 
 
-def with_source(name: str, found: Sequence[Finding]) -> list[Finding]:
+def with_source(name: str, findings: Sequence[Finding]) -> list[Finding]:
     """The findings with `source` set to `name`."""
-    return [replace(each, source=name) for each in found]
+    return [replace(finding, source=name) for finding in findings]
 
 
 def exclusion_level(*, required: bool) -> Literal["error", "warning"]:

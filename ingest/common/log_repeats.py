@@ -14,19 +14,19 @@ FIRST_SECONDS, LONGEST_SECONDS = 30.0, 3600.0
 
 # Parts of a message that differ in each repetition: hexadecimal ids, separate numbers (of Spark's stages and tasks, of
 # rows), and py4j objects. Digits within a name such as `t1` are kept.
-_VARYING = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
+_VARYING_PART = re.compile(r"\b[0-9a-f]{8}(?:-?[0-9a-f]{4}){3}-?[0-9a-f]{12}\b|\bo\d+(?=\.)|(?<![\w.-])\d[\d.,]*(?!\w)")
 
 
 def message_pattern(message: str) -> str:
     """A message without its varying parts: equal for the same problem."""
-    return _VARYING.sub("#", message)
+    return _VARYING_PART.sub("#", message)
 
 
 @dataclass
 class _Problem:
-    begun: float
+    started_at: float
     count: int
-    next: float
+    next_line_at: float
     pause: float
 
 
@@ -55,11 +55,11 @@ class Repeats:
                 line = message
             else:
                 problem.count += 1
-                if now < problem.next:
+                if now < problem.next_line_at:
                     return
                 problem.pause = min(2 * problem.pause, LONGEST_SECONDS)
-                problem.next = now + problem.pause
-                line = f"{message} ({problem.count} times in {now - problem.begun:,.0f} s)"
+                problem.next_line_at = now + problem.pause
+                line = f"{message} ({problem.count} times in {now - problem.started_at:,.0f} s)"
         self._log.log(level, "%s", line, exc_info=cause)
 
     def over(self, message: str) -> None:
@@ -70,7 +70,7 @@ class Repeats:
             problems, self._problems = list(self._problems.values()), {}
         if problems:
             count = sum(problem.count for problem in problems)
-            seconds = self._clock() - min(problem.begun for problem in problems)
+            seconds = self._clock() - min(problem.started_at for problem in problems)
             times = "once" if count == 1 else f"{count} times"
             self._log.info("%s; the problem occurred %s in %s s", message, times, f"{seconds:,.0f}")
 
@@ -80,10 +80,10 @@ class StateLog:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._logged: dict[str, str] = {}
+        self._last_messages: dict[str, str] = {}
 
     def log_change(self, subject: str, message: str, level: int = logging.INFO) -> None:
         """Logs the state of a subject, unless it was the last one logged."""
-        if self._logged.get(subject) != message:
-            self._logged[subject] = message
+        if self._last_messages.get(subject) != message:
+            self._last_messages[subject] = message
             self._log.log(level, "%s", message)

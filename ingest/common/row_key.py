@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_SHORT = {
+_SHORT_ESCAPES = {
     0x08: "\\b",
     0x09: "\\t",
     0x0A: "\\n",
@@ -21,7 +21,8 @@ _SHORT = {
 }
 # The backslash comes first, because the other replacements add backslashes.
 _ESCAPES = {
-    code: _SHORT.get(code, f"\\u{code:04x}") for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
+    code: _SHORT_ESCAPES.get(code, f"\\u{code:04x}")
+    for code in (0x5C, *(c for c in range(0x23) if c < 0x20 or c == 0x22))
 }
 _SPECIAL = np.zeros(256, dtype=np.bool_)
 _SPECIAL[list(_ESCAPES)] = True
@@ -55,15 +56,15 @@ def _escape(values: pa.Array) -> pa.Array:
         return values
     offsets = np.frombuffer(offsets_buffer, np.int32, len(values) + 1, values.offset * 4)
     data = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    special = np.flatnonzero(_SPECIAL[data])
-    if not special.size:
+    special_offsets = np.flatnonzero(_SPECIAL[data])
+    if not special_offsets.size:
         return values
-    escaped_bytes = np.flatnonzero(np.bincount(data[special], minlength=256))
-    touched = np.zeros(len(values), dtype=np.bool_)
-    touched[np.searchsorted(offsets, special + offsets[0], side="right") - 1] = True
-    mask = pa.array(touched)
-    fixed = values.filter(mask)
+    escaped_bytes = np.flatnonzero(np.bincount(data[special_offsets], minlength=256))
+    needs_escapes = np.zeros(len(values), dtype=np.bool_)
+    needs_escapes[np.searchsorted(offsets, special_offsets + offsets[0], side="right") - 1] = True
+    mask = pa.array(needs_escapes)
+    escaped_values = values.filter(mask)
     for code, escape in _ESCAPES.items():
         if code in escaped_bytes:
-            fixed = pc.replace_substring(fixed, chr(code), escape)
-    return pc.replace_with_mask(values, mask, fixed)
+            escaped_values = pc.replace_substring(escaped_values, chr(code), escape)
+    return pc.replace_with_mask(values, mask, escaped_values)

@@ -1,8 +1,8 @@
-"""The profile of the dbt project in a folder: found as dbt finds it, for the jobs that run without dbt.
+"""The profile of the dbt project in a folder, found as dbt finds it, for the jobs that run without dbt.
 
-`profiles.yml` is in `DBT_PROFILES_DIR`, else in the project's folder, else in `~/.dbt`. The profile is that of
-`profile` in `dbt_project.yml`. Without a project, as on a machine that only runs `tidemark stream`, the file has one
-profile.
+`profiles.yml` is in `DBT_PROFILES_DIR`, else in the project's folder, else in `~/.dbt`. The
+profile has the name that `profile` in `dbt_project.yml` says. Without a project, as on a machine that only runs
+`tidemark stream`, the file must have exactly one profile.
 """
 
 import os
@@ -30,8 +30,8 @@ class Profile:
 
 def find_profiles_folder(folder: Path | str = ".") -> Path:
     """The folder of `profiles.yml` for the project in `folder`; it may have no such file."""
-    if named := os.environ.get("DBT_PROFILES_DIR"):
-        return Path(named)
+    if configured_folder := os.environ.get("DBT_PROFILES_DIR"):
+        return Path(configured_folder)
     return Path(folder) if (Path(folder) / PROFILES_FILE).is_file() else Path.home() / ".dbt"
 
 
@@ -70,9 +70,9 @@ def read_profile_name(folder: Path | str = ".") -> str | None:
     return name if isinstance(name, str) else None
 
 
-def get_mapping(within: Any, name: str, path: Path) -> dict[str, Any]:
+def get_mapping(parent: Any, name: str, path: Path) -> dict[str, Any]:
     """The mapping `name` of a profile. Raises UsageError if there is none."""
-    mapping = within.get(name) if isinstance(within, dict) else None
+    mapping = parent.get(name) if isinstance(parent, dict) else None
     if not isinstance(mapping, dict):
         raise UsageError(
             f"no mapping {name!r} in the dbt profile", str(path), "docs/reference/catalogs.md describes it"

@@ -29,23 +29,23 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.yaml_file import KeyPath, YamlDocument, read_yaml
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
-_EXCLUDES = "!"  # prefix of a pattern that excludes
+_EXCLUSION_PREFIX = "!"  # of a pattern
 SYSTEM_DATABASES = ("admin", "config", "local")  # databases of MongoDB
 
 
-def _source_name(name: str) -> str:
+def _check_source_name(name: str) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
         raise ValueError("a source's name must be a lower-case letter, then up to 39 of a-z, 0-9 and _")
     return name
 
 
-def _slot_name(name: str) -> str:
+def _check_slot_name(name: str) -> str:
     if not re.fullmatch(rf"[a-z0-9_]{{1,{_NAME_LIMIT}}}", name):
         raise ValueError(f"a slot's name must be 1 to {_NAME_LIMIT} of a-z, 0-9 and _")
     return name
 
 
-def _publication_name(name: str) -> str:
+def _check_publication_name(name: str) -> str:
     if not name or len(name.encode()) > _NAME_LIMIT or "\0" in name:
         raise ValueError(f"a publication's name must have 1 to {_NAME_LIMIT} bytes")
     return name
@@ -53,14 +53,16 @@ def _publication_name(name: str) -> str:
 
 def including_patterns(patterns: Iterable[str]) -> list[str]:
     """The patterns that include, without those that exclude."""
-    return [pattern for pattern in patterns if not pattern.startswith(_EXCLUDES)]
+    return [pattern for pattern in patterns if not pattern.startswith(_EXCLUSION_PREFIX)]
 
 
 def is_selected(name: str, patterns: Collection[str]) -> bool:
     """Whether a pattern matches `name`, and none with a leading `!` does; case-sensitive, in any order."""
-    excluded = (pattern.removeprefix(_EXCLUDES) for pattern in patterns if pattern.startswith(_EXCLUDES))
+    exclusions = (
+        pattern.removeprefix(_EXCLUSION_PREFIX) for pattern in patterns if pattern.startswith(_EXCLUSION_PREFIX)
+    )
     return any(fnmatchcase(name, pattern) for pattern in including_patterns(patterns)) and not any(
-        fnmatchcase(name, pattern) for pattern in excluded
+        fnmatchcase(name, pattern) for pattern in exclusions
     )
 
 
@@ -71,31 +73,31 @@ def matching_pattern(name: str) -> str:
 
 def excluding_pattern(name: str) -> str:
     """The pattern that excludes only `name`, as written in sources.yml."""
-    return json.dumps(f"{_EXCLUDES}{matching_pattern(name)}".replace("$", "$$"), ensure_ascii=False)
+    return json.dumps(f"{_EXCLUSION_PREFIX}{matching_pattern(name)}".replace("$", "$$"), ensure_ascii=False)
 
 
-def _pattern(pattern: str) -> str:
-    head, dot, tail = pattern.removeprefix(_EXCLUDES).partition(".")
-    if not (head and dot and tail):
+def _check_pattern(pattern: str) -> str:
+    namespace, separator, name = pattern.removeprefix(_EXCLUSION_PREFIX).partition(".")
+    if not (namespace and separator and name):
         raise ValueError('a pattern must have two parts, as in "public.*"')
     return pattern
 
 
-def _collections(pattern: str) -> str:
-    if _pattern(pattern).partition(".")[0] in SYSTEM_DATABASES:
+def _check_collection_pattern(pattern: str) -> str:
+    if _check_pattern(pattern).partition(".")[0] in SYSTEM_DATABASES:
         raise ValueError(
             "the system databases (admin, config, local) can't be replicated: change streams do not contain them"
         )
     return pattern
 
 
-def _some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _check_some_included(patterns: tuple[str, ...]) -> tuple[str, ...]:
     if patterns and not including_patterns(patterns):
         raise ValueError('the patterns only exclude: add one that includes, as in ["public.*", "!public.audit_log"]')
     return patterns
 
 
-def _postgres_dsn(dsn: SecretStr) -> SecretStr:
+def _check_postgres_dsn(dsn: SecretStr) -> SecretStr:
     text = dsn.get_secret_value()
     try:
         parameters = conninfo_to_dict(text)
@@ -113,14 +115,14 @@ def _postgres_dsn(dsn: SecretStr) -> SecretStr:
     return dsn
 
 
-def _mongodb_uri(uri: SecretStr) -> SecretStr:
+def _check_mongodb_uri(uri: SecretStr) -> SecretStr:
     if not re.match(r"mongodb(\+srv)?://[^/]", uri.get_secret_value()):
         raise ValueError('not a MongoDB connection string: write "mongodb://host/?replicaSet=..."')
     return uri
 
 
 M = TypeVar("M", bound=BaseModel)
-Pattern = Annotated[str, AfterValidator(_pattern)]
+Pattern = Annotated[str, AfterValidator(_check_pattern)]
 
 
 class _Model(BaseModel):
@@ -140,24 +142,24 @@ _SNAPSHOT_HOLD = (
 class PostgresSource(_Model):
     """A Postgres database: the selected tables, and the slots and publications for them."""
 
-    name: Annotated[str, AfterValidator(_source_name)]
-    dsn: Annotated[SecretStr, AfterValidator(_postgres_dsn)] = Field(
+    name: Annotated[str, AfterValidator(_check_source_name)]
+    dsn: Annotated[SecretStr, AfterValidator(_check_postgres_dsn)] = Field(
         description="Connection string: `postgresql://user@host/database`, or `host=... dbname=...`. All parameters of "
         "libpq are allowed, `sslmode` for example.",
     )
-    tables: Annotated[tuple[Pattern, ...], AfterValidator(_some_included)] = Field(
+    tables: Annotated[tuple[Pattern, ...], AfterValidator(_check_some_included)] = Field(
         min_length=1,
         description="Patterns of `schema.table` with `*`, `?` and `[...]`, unquoted and case-sensitive. A pattern with "
         'a leading `!` excludes, in any order: `["public.*", "!public.audit_log"]`. The root of a partitioned table '
         "includes its partitions. The rows of a table that is no longer selected are deleted.",
     )
-    slot: Annotated[str, AfterValidator(_slot_name)] = Field(
+    slot: Annotated[str, AfterValidator(_check_slot_name)] = Field(
         "",
         description="The replication slot, created if it is missing. Two lakes never share a slot: before the first "
         "start in a lake, an existing `pgoutput` slot of this name is dropped and created again. A later change of "
         "the name takes effect with `tidemark resnapshot --all`.",
     )
-    publication: Annotated[str, AfterValidator(_publication_name)] = Field(
+    publication: Annotated[str, AfterValidator(_check_publication_name)] = Field(
         "",
         description="The publication, created with the selected tables if it is missing. An existing publication is "
         "used unchanged.",
@@ -173,16 +175,16 @@ class PostgresSource(_Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults(cls, values: Any) -> Any:
+    def _add_defaults(cls, values: Any) -> Any:
         if not isinstance(values, dict):  # another kind of source
             return values
         default_name = f"tidemark_{values.get('name', '')}"
         return {"slot": default_name, "publication": default_name, **values}
 
     @model_validator(mode="after")
-    def _numbered_names_fit(self) -> "PostgresSource":
-        _slot_name(self.slot_of(self.writers))
-        _publication_name(self.publication_of(self.writers))
+    def _check_numbered_names(self) -> "PostgresSource":
+        _check_slot_name(self.slot_of(self.writers))
+        _check_publication_name(self.publication_of(self.writers))
         return self
 
     def slot_of(self, writer: int) -> str:
@@ -204,24 +206,24 @@ class PostgresSource(_Model):
 
 def has_wildcard(pattern: str) -> bool:
     """Whether a pattern has wildcards, so that it may match several names."""
-    return any(each in pattern for each in "*?[")
+    return any(wildcard in pattern for wildcard in "*?[")
 
 
 class MongoSource(_Model):
     """A MongoDB replica set or cluster, and the selected collections."""
 
-    name: Annotated[str, AfterValidator(_source_name)]
-    uri: Annotated[SecretStr, AfterValidator(_mongodb_uri)] = Field(
+    name: Annotated[str, AfterValidator(_check_source_name)]
+    uri: Annotated[SecretStr, AfterValidator(_check_mongodb_uri)] = Field(
         description="Connection string: `mongodb://host/?replicaSet=name`, or `mongodb+srv://host`. Of a sharded "
         "cluster, name one router.",
     )
-    collections: Annotated[tuple[Annotated[str, AfterValidator(_collections)], ...], AfterValidator(_some_included)] = (
-        Field(
-            min_length=1,
-            description="Patterns of `database.collection` with `*`, `?` and `[...]`, case-sensitive. `*` also matches "
-            "dots. A pattern with a leading `!` excludes, in any order. All processes need the same patterns. The rows "
-            "of a collection that is no longer selected are deleted.",
-        )
+    collections: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_collection_pattern)], ...], AfterValidator(_check_some_included)
+    ] = Field(
+        min_length=1,
+        description="Patterns of `database.collection` with `*`, `?` and `[...]`, case-sensitive. `*` also matches "
+        "dots. A pattern with a leading `!` excludes, in any order. All processes need the same patterns. The rows "
+        "of a collection that is no longer selected are deleted.",
     )
     soft_deletes: bool = Field(True, description=_SOFT_DELETES)
     snapshot_hold: Literal["definition", "source"] = Field("definition", description=_SNAPSHOT_HOLD)
@@ -261,8 +263,8 @@ class Settings(_Model):
 
     def only(self, names: Collection[str]) -> "Settings":
         """The same settings with only these sources (none named: all). Raises UsageError for an unknown name."""
-        chosen = {name: self.source(name) for name in names}
-        return self.model_copy(update={"sources": chosen}) if chosen else self
+        sources = {name: self.source(name) for name in names}
+        return self.model_copy(update={"sources": sources}) if sources else self
 
 
 def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None = None) -> Settings:
@@ -271,20 +273,20 @@ def load(path: Path | str = "sources.yml", environment: Mapping[str, str] | None
     Raises UsageError.
     """
     file = read_yaml(Path(path), environment)
-    top = _check_mapping(file, (), file.data, ("sources", "settings"))
-    sources = _check_mapping(file, ("sources",), top.get("sources"))
+    content = _check_mapping(file, (), file.data, ("sources", "settings"))
+    sources = _check_mapping(file, ("sources",), content.get("sources"))
     if not sources:
         raise UsageError(
             "no sources",
             file.where(("sources",)),
             "Add one, as in sources: {shop: {postgres: {...}}}",
         )
-    parsed = {name: _parse_source(file, name, body) for name, body in sources.items()}
-    _check_slots(file, parsed)
+    parsed_sources = {name: _parse_source(file, name, body) for name, body in sources.items()}
+    _check_slots(file, parsed_sources)
     settings: KeyPath = ("settings",)
-    given = top.get("settings")
-    jobs = _check_mapping(file, settings, {} if given is None else given, JobSettings.model_fields)
-    return Settings(sources=parsed, settings=_validate(file, settings, JobSettings, jobs))
+    job_values = content.get("settings")
+    job_settings = _check_mapping(file, settings, {} if job_values is None else job_values, JobSettings.model_fields)
+    return Settings(sources=parsed_sources, settings=_validate(file, settings, JobSettings, job_settings))
 
 
 def _parse_source(file: YamlDocument, name: str, body: Any) -> Source:
@@ -304,42 +306,42 @@ def _parse_source(file: YamlDocument, name: str, body: Any) -> Source:
 
 def _check_slots(file: YamlDocument, sources: Mapping[str, Source]) -> None:
     """Raises UsageError if two sources use one slot, as the second writer of `shop` and a source `shop_2` do."""
-    readers: dict[tuple[str, str], str] = {}
+    sources_by_slot: dict[tuple[str, str], str] = {}
     for name, source in sources.items():
         if isinstance(source, PostgresSource):
             for writer in range(1, source.writers + 1):
                 slot = source.slot_of(writer)
-                other = readers.setdefault((source.dsn.get_secret_value(), slot), name)
-                if other != name:
+                first_source = sources_by_slot.setdefault((source.dsn.get_secret_value(), slot), name)
+                if first_source != name:
                     where = file.where(("sources", name))
-                    raise UsageError(f"source {other} uses slot {slot}, too", where, "Choose another slot")
+                    raise UsageError(f"source {first_source} uses slot {slot}, too", where, "Choose another slot")
 
 
-def _check_mapping(file: YamlDocument, keys: KeyPath, value: Any, known: Any = None) -> dict[str, Any]:
-    """`value` if it is a mapping of `known` keys only (any, if None)."""
+def _check_mapping(file: YamlDocument, keys: KeyPath, value: Any, known_keys: Any = None) -> dict[str, Any]:
+    """`value` if it is a mapping with only `known_keys` (None: any keys)."""
     if not isinstance(value, dict):
         raise UsageError("expected a mapping", file.where(keys), "Write it as `key: value` lines")
     for key in value:
-        if known is not None and key not in known:
-            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _suggest_name(key, known))
+        if known_keys is not None and key not in known_keys:
+            raise UsageError(f"unknown key {key!r}", file.where((*keys, key)), _suggest_name(key, known_keys))
     return value
 
 
-def _suggest_name(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}"
+def _suggest_name(name: str, known_names: Any) -> str:
+    similar_names = difflib.get_close_matches(name, list(known_names), n=1)
+    return f"Did you mean {similar_names[0]}?" if similar_names else f"Known are: {', '.join(known_names)}"
 
 
 def _validate(file: YamlDocument, keys: KeyPath, model: type[M], values: dict[str, Any]) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    location = first["loc"]
-    if first["type"] == "missing":
+        first_error = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    location = first_error["loc"]
+    if first_error["type"] == "missing":
         raise UsageError(f"key {location[-1]!r} is missing", file.where(keys), f"Add {location[-1]}: ...")
-    if first["type"] == "too_short":
+    if first_error["type"] == "too_short":
         raise UsageError("the list is empty", file.where((*keys, *location)), "Add an entry to it")
-    place = keys[:2] if location == ("name",) else (*keys, *location)
-    message = first["msg"].removeprefix("Value error, ").replace("tuple", "list")
-    raise UsageError(message[:1].lower() + message[1:], file.where(place), "Change the value")
+    key_path = keys[:2] if location == ("name",) else (*keys, *location)
+    message = first_error["msg"].removeprefix("Value error, ").replace("tuple", "list")
+    raise UsageError(message[:1].lower() + message[1:], file.where(key_path), "Change the value")

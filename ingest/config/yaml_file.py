@@ -18,7 +18,7 @@ from ingest.common.errors import UsageError
 
 KeyPath = tuple[str | int, ...]
 
-_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
+_VARIABLE_REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class YamlDocument:
 
     def where(self, keys: KeyPath) -> str:
         """`file:line key.path` of `keys`, with the line of the nearest enclosing value in the file."""
-        known = keys
-        while known and known not in self.lines:
-            known = known[:-1]
-        dotted = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-        return f"{self.path}:{self.lines.get(known, 1)} {dotted.lstrip('.')}".rstrip()
+        nearest_keys = keys
+        while nearest_keys and nearest_keys not in self.lines:
+            nearest_keys = nearest_keys[:-1]
+        dotted_keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+        return f"{self.path}:{self.lines.get(nearest_keys, 1)} {dotted_keys.lstrip('.')}".rstrip()
 
 
 def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlDocument:
@@ -65,7 +65,7 @@ def read_yaml(path: Path, environment: Mapping[str, str] | None = None) -> YamlD
 
 
 def syntax_error(path: Path, error: yaml.YAMLError) -> UsageError:
-    """The error for a file that is not YAML: the place, without any content of the file."""
+    """The error for a file that is not YAML: the location, without any content of the file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         # A ComposerError quotes the file's content, which may be a password.
         problem = "unknown or repeated anchor" if isinstance(error, yaml.composer.ComposerError) else error.problem
@@ -81,62 +81,64 @@ class _NodeConverter:
         self._path = path
         self._loader = loader
         self._environment = environment
-        self._open: set[int] = set()
+        self._open_nodes: set[int] = set()
 
     def convert(self, node: yaml.Node, keys: KeyPath) -> Any:
         self.lines.setdefault(keys, node.start_mark.line + 1)
         if isinstance(node, yaml.ScalarNode):
-            value = self._scalar(node)
+            value = self._construct_scalar(node)
             return self._expand(value, keys) if isinstance(value, str) else value
-        if id(node) in self._open:
-            raise UsageError("a value that contains itself", self._where(node, keys), "Remove the alias")
-        self._open.add(id(node))
+        if id(node) in self._open_nodes:
+            raise UsageError("a value that contains itself", self._describe_location(node, keys), "Remove the alias")
+        self._open_nodes.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
-                return self._mapping(node, keys)
-            return [self.convert(item, (*keys, i)) for i, item in enumerate(node.value)]
+                return self._convert_mapping(node, keys)
+            return [self.convert(item, (*keys, index)) for index, item in enumerate(node.value)]
         finally:
-            self._open.discard(id(node))
+            self._open_nodes.discard(id(node))
 
-    def _mapping(self, node: yaml.MappingNode, keys: KeyPath) -> dict[str, Any]:
+    def _convert_mapping(self, node: yaml.MappingNode, keys: KeyPath) -> dict[str, Any]:
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = self._scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
+            key = self._construct_scalar(key_node) if isinstance(key_node, yaml.ScalarNode) else None
             if not isinstance(key, str):
-                raise UsageError("a key that is not text", self._where(key_node, keys), "Put it in quotes")
+                raise UsageError("a key that is not text", self._describe_location(key_node, keys), "Put it in quotes")
             if key in result:
-                raise UsageError(f"duplicate key {key!r}", self._where(key_node, keys), "Keep one of them")
+                raise UsageError(f"duplicate key {key!r}", self._describe_location(key_node, keys), "Keep one of them")
             self.lines[(*keys, key)] = key_node.start_mark.line + 1
             result[key] = self.convert(value_node, (*keys, key))
         return result
 
-    def _scalar(self, node: yaml.ScalarNode) -> Any:
+    def _construct_scalar(self, node: yaml.ScalarNode) -> Any:
         try:
             return self._loader.construct_object(node)
         except ValueError:  # such as a date that does not exist
-            raise UsageError("a value that can't be read", self._where(node, ()), "Put it in quotes") from None
+            raise UsageError(
+                "a value that can't be read", self._describe_location(node, ()), "Put it in quotes"
+            ) from None
 
     def _expand(self, text: str, keys: KeyPath) -> str:
-        def replace(match: re.Match[str]) -> str:
+        def expand_reference(match: re.Match[str]) -> str:
             if match[0] == "$${":
                 return "${"
             name = match[1]
             if name is None:
                 raise UsageError(
                     "${ without a variable's name and }",
-                    self._where(None, keys),
+                    self._describe_location(None, keys),
                     "Write ${NAME}, or $${ for a literal ${",
                 )
             if name not in self._environment:
                 raise UsageError(
                     f"environment variable {name} is not set",
-                    self._where(None, keys),
+                    self._describe_location(None, keys),
                     f"Set it: export {name}=...",
                 )
             return self._environment[name]
 
-        return _REFERENCE.sub(replace, text)
+        return _VARIABLE_REFERENCE.sub(expand_reference, text)
 
-    def _where(self, node: yaml.Node | None, keys: KeyPath) -> str:
+    def _describe_location(self, node: yaml.Node | None, keys: KeyPath) -> str:
         line = self.lines[keys] if node is None else node.start_mark.line + 1
         return f"{self._path}:{line} {'.'.join(map(str, keys))}".rstrip()

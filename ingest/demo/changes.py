@@ -16,17 +16,17 @@ import psycopg
 
 # After a pause, of this machine or of the server, at most this many seconds of traffic are made up for.
 _MAX_BACKLOG_SECONDS = 1.0
-_COPIED = (
+_COPIED_COLUMNS = (
     "year, month, day, sched_dep_time, dep_delay, arr_time, sched_arr_time, arr_delay, carrier, "
     "flight, tailnum, origin, dest, air_time, distance, hour, minute, time_hour"
 )
-_NEW = (
-    f"insert into flights ({_COPIED}, dep_time) "
-    f"select {_COPIED}, coalesce(dep_time, sched_dep_time) from flights where id = any(%(ids)s) "
+_INSERT_COPIES = (
+    f"insert into flights ({_COPIED_COLUMNS}, dep_time) "
+    f"select {_COPIED_COLUMNS}, coalesce(dep_time, sched_dep_time) from flights where id = any(%(ids)s) "
     "returning id"
 )
 # A subselect is evaluated once; currval alone would be evaluated for every row of the table.
-_LAST = "(select currval(pg_get_serial_sequence('flights', 'id')))"
+_LAST_ID = "(select currval(pg_get_serial_sequence('flights', 'id')))"
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class Transaction:
     commits: bool = True
 
 
-def _delays(random: Random, ids: list[int]) -> list[Step]:
-    late = "update flights set dep_delay = dep_delay + %(late)s, arr_delay = arr_delay + %(late)s "
-    some = ids[: random.randint(2, 12)]
-    return [Step(late + "where id = any(%(ids)s)", {"late": random.randint(-5, 40), "ids": some})]
+def _delay_flights(random: Random, ids: list[int]) -> list[Step]:
+    update = "update flights set dep_delay = dep_delay + %(late)s, arr_delay = arr_delay + %(late)s "
+    delayed_ids = ids[: random.randint(2, 12)]
+    return [Step(update + "where id = any(%(ids)s)", {"late": random.randint(-5, 40), "ids": delayed_ids})]
 
 
-def _day_of_a_flight(random: Random, ids: list[int]) -> list[Step]:
+def _update_flight_repeatedly(random: Random, ids: list[int]) -> list[Step]:
     """Changes one row three times."""
-    late = random.randint(-10, 120)
+    delay = random.randint(-10, 120)
     return [
         Step(
             "update flights set dep_delay = %(late)s where id = %(id)s",
-            {"late": late, "id": ids[0]},
+            {"late": delay, "id": ids[0]},
         ),
         Step(
             "update flights set dep_time = sched_dep_time, dep_delay = 0 where id = %(id)s",
@@ -66,46 +66,46 @@ def _day_of_a_flight(random: Random, ids: list[int]) -> list[Step]:
         ),
         Step(
             "update flights set arr_delay = %(late)s where id = %(id)s",
-            {"late": late // 2, "id": ids[0]},
+            {"late": delay // 2, "id": ids[0]},
         ),
     ]
 
 
-def _cancellation(random: Random, ids: list[int]) -> list[Step]:
-    nothing = ", ".join(f"{name} = null" for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
+def _cancel_flights(random: Random, ids: list[int]) -> list[Step]:
+    assignments = ", ".join(f"{name} = null" for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"))
     return [
         Step(
-            f"update flights set {nothing} where id = any(%(ids)s)",
+            f"update flights set {assignments} where id = any(%(ids)s)",
             {"ids": ids[: random.randint(1, 3)]},
         )
     ]
 
 
-def _reinstatement(random: Random, ids: list[int]) -> list[Step]:
-    back = (
+def _reinstate_flights(random: Random, ids: list[int]) -> list[Step]:
+    statement = (
         "update flights set dep_time = sched_dep_time, dep_delay = 0, arr_time = sched_arr_time, "
         "arr_delay = %(late)s where id = any(%(ids)s) and dep_time is null"
     )
-    return [Step(back, {"ids": ids, "late": random.randint(-20, 20)})]
+    return [Step(statement, {"ids": ids, "late": random.randint(-20, 20)})]
 
 
-def _planes_swapped(random: Random, ids: list[int]) -> list[Step]:  # noqa: ARG001
-    swap = (
+def _swap_planes(random: Random, ids: list[int]) -> list[Step]:  # noqa: ARG001
+    statement = (
         "update flights as one set tailnum = other.tailnum from flights as other "
         "where (one.id, other.id) in ((%(a)s, %(b)s), (%(b)s, %(a)s))"
     )
-    return [Step(swap, {"a": ids[0], "b": ids[1]})]
+    return [Step(statement, {"a": ids[0], "b": ids[1]})]
 
 
-def _new_flights(random: Random, ids: list[int]) -> list[Step]:
-    return [Step(_NEW, {"ids": ids[: random.randint(1, 5)]})]
+def _insert_flights(random: Random, ids: list[int]) -> list[Step]:
+    return [Step(_INSERT_COPIES, {"ids": ids[: random.randint(1, 5)]})]
 
 
-def _removal(random: Random, ids: list[int]) -> list[Step]:
+def _delete_flights(random: Random, ids: list[int]) -> list[Step]:
     return [Step("delete from flights where id = any(%(ids)s)", {"ids": ids[: random.randint(1, 4)]})]
 
 
-def _other_airport(random: Random, ids: list[int]) -> list[Step]:
+def _change_airport(random: Random, ids: list[int]) -> list[Step]:
     origin = random.choice(("EWR", "JFK", "LGA"))
     return [
         Step(
@@ -115,51 +115,52 @@ def _other_airport(random: Random, ids: list[int]) -> list[Step]:
     ]
 
 
-def _storm(random: Random, ids: list[int]) -> list[Step]:
+def _delay_flights_of_hour(random: Random, ids: list[int]) -> list[Step]:
     """Changes all flights of an hour; its weather, in the other source, changes afterwards."""
-    hour = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
+    condition = "(origin, time_hour) = (select origin, time_hour from flights where id = %(id)s)"
     parameters = {"id": ids[0], "late": random.randint(10, 60)}
     return [
         Step(
-            f"update flights set dep_delay = dep_delay + %(late)s where {hour} returning origin, time_hour", parameters
+            f"update flights set dep_delay = dep_delay + %(late)s where {condition} returning origin, time_hour",
+            parameters,
         ),
     ]
 
 
-def _new_registration(random: Random, ids: list[int]) -> list[Step]:
+def _change_registration(random: Random, ids: list[int]) -> list[Step]:
     """Changes a plane's key, and that of its flights."""
-    plane = {"id": ids[0], "to": f"N{random.randrange(10**9)}"}
-    rename = "set tailnum = %(to)s where tailnum = (select tailnum from flights where id = %(id)s)"
-    return [Step(f"update planes {rename}", plane), Step(f"update flights {rename}", plane)]
+    parameters = {"id": ids[0], "to": f"N{random.randrange(10**9)}"}
+    assignment = "set tailnum = %(to)s where tailnum = (select tailnum from flights where id = %(id)s)"
+    return [Step(f"update planes {assignment}", parameters), Step(f"update flights {assignment}", parameters)]
 
 
-def _second_thoughts(random: Random, ids: list[int]) -> list[Step]:
+def _insert_and_delete_flight(random: Random, ids: list[int]) -> list[Step]:
     """Inserts and deletes a row within one transaction."""
     return [
-        Step(_NEW, {"ids": ids[:1]}),
+        Step(_INSERT_COPIES, {"ids": ids[:1]}),
         Step(
-            f"update flights set dep_delay = %(late)s where id = {_LAST}",
+            f"update flights set dep_delay = %(late)s where id = {_LAST_ID}",
             {"late": random.randint(0, 60)},
         ),
-        Step(f"delete from flights where id = {_LAST}"),
+        Step(f"delete from flights where id = {_LAST_ID}"),
     ]
 
 
 _Maker = Callable[[Random, list[int]], list[Step]]
 # The kinds of transactions with their frequency per thousand.
 KINDS: dict[str, tuple[int, _Maker]] = {
-    "delays": (420, _delays),
-    "day of a flight": (150, _day_of_a_flight),
-    "cancellation": (90, _cancellation),
-    "reinstatement": (50, _reinstatement),
-    "planes swapped": (100, _planes_swapped),
-    "new flights": (80, _new_flights),
-    "removal": (40, _removal),
-    "other airport": (30, _other_airport),
-    "storm": (15, _storm),
-    "new registration": (3, _new_registration),
-    "second thoughts": (12, _second_thoughts),
-    "rolled back": (10, _delays),
+    "delays": (420, _delay_flights),
+    "day of a flight": (150, _update_flight_repeatedly),
+    "cancellation": (90, _cancel_flights),
+    "reinstatement": (50, _reinstate_flights),
+    "planes swapped": (100, _swap_planes),
+    "new flights": (80, _insert_flights),
+    "removal": (40, _delete_flights),
+    "other airport": (30, _change_airport),
+    "storm": (15, _delay_flights_of_hour),
+    "new registration": (3, _change_registration),
+    "second thoughts": (12, _insert_and_delete_flight),
+    "rolled back": (10, _delay_flights),
 }
 
 
@@ -184,7 +185,7 @@ class Traffic:
     def __init__(
         self, dsn: str, rate: int, flights: int, storm: Callable[[str, datetime], int], seed: int = 2013
     ) -> None:
-        """storm: changes the weather of an hour at an airport; returns the number of changed documents."""
+        """storm: changes the weather of an hour at an airport, and returns the number of changed documents."""
         self.changes = 0
         self.transactions = 0
         self.probes: list[Probe] = []
@@ -195,7 +196,7 @@ class Traffic:
         self._random = Random(seed)  # noqa: S311 - flights, not keys
         self._stop = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="traffic", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
 
     def start(self) -> None:
         """Starts the thread."""
@@ -213,14 +214,14 @@ class Traffic:
         if self._failure is not None:
             raise self._failure
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         try:
             with psycopg.connect(self._dsn, autocommit=True) as connection:
-                self._commit_all(connection)
+                self._commit_transactions(connection)
         except BaseException as error:  # noqa: BLE001 - `check` raises it
             self._failure = error
 
-    def _commit_all(self, connection: psycopg.Connection[Any]) -> None:
+    def _commit_transactions(self, connection: psycopg.Connection[Any]) -> None:
         due = time.monotonic()
         while not self._stop.is_set():
             due = max(due, time.monotonic() - _MAX_BACKLOG_SECONDS)
@@ -230,20 +231,20 @@ class Traffic:
 
     def _commit(self, connection: psycopg.Connection[Any], transaction: Transaction) -> int:
         """Executes a transaction; returns the number of changed rows."""
-        changes, new = 0, []
+        changes, returned_rows = 0, []
         with connection.transaction(force_rollback=not transaction.commits):
             for step in transaction.steps:
                 cursor = connection.execute(step.statement.encode(), step.parameters)
                 changes += cursor.rowcount
                 if cursor.description:
-                    new = cursor.fetchall()
+                    returned_rows = cursor.fetchall()
         if not transaction.commits:
             return 1
-        committed = time.time()
+        committed_at = time.time()
         self.changes += changes
         self.transactions += 1
-        if new and transaction.name == "new flights":
-            self.probes.append(Probe(new[0][0], committed))
-        if new and transaction.name == "storm":
-            self.changes += self._storm(new[0][0], new[0][1].astimezone(timezone.utc))
+        if returned_rows and transaction.name == "new flights":
+            self.probes.append(Probe(returned_rows[0][0], committed_at))
+        if returned_rows and transaction.name == "storm":
+            self.changes += self._storm(returned_rows[0][0], returned_rows[0][1].astimezone(timezone.utc))
         return max(changes, 1)

@@ -23,8 +23,8 @@ from ingest.demo.weather import OBSERVED
 from ingest.demo.weather import SOURCE as SKY
 from ingest.sources.postgres.postgres_connection import connect, copy_out
 
-_TIMES = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
-_KEY = ["bucket", "object_type", "object_id", "row_key"]
+_TIME_OPTIONS = """map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timeZone', 'UTC')"""
+_KEY_COLUMNS = ["bucket", "object_type", "object_id", "row_key"]
 
 
 @dataclass(frozen=True)
@@ -39,51 +39,53 @@ class Comparison:
 
 def compare_all(spark: SparkSession, dsn: str, definitions: tuple[Definition, ...]) -> Iterator[Comparison]:
     """All comparisons in order, two at a time. The weather must have been copied before (see `weather`)."""
-    work: list[Callable[[], Comparison]] = [partial(compare_table, spark, dsn, table) for table in TABLES]
-    work.append(partial(compare_collection, spark, dsn))
+    comparisons: list[Callable[[], Comparison]] = [partial(compare_table, spark, dsn, table) for table in TABLES]
+    comparisons.append(partial(compare_collection, spark, dsn))
     for definition in definitions:
-        work.append(partial(compare_bucket, spark, dsn, definition))
-        work += [partial(compare, spark, definition) for compare in (compare_log, compare_checksums)]
+        comparisons.append(partial(compare_bucket, spark, dsn, definition))
+        comparisons += [partial(compare, spark, definition) for compare in (compare_log, compare_checksums)]
     with ThreadPoolExecutor(2) as pool:
-        yield from pool.map(lambda compare: compare(), work)
+        yield from pool.map(lambda compare: compare(), comparisons)
 
 
 def compare_table(spark: SparkSession, dsn: str, table: Table) -> Comparison:
     """Compares the rows of a table: their text in `core.row_state`, and their values in the staging view."""
-    texts = ", ".join(f"columns['{name}'] as {name}" for name in table.names)
+    columns = ", ".join(f"columns['{name}'] as {name}" for name in table.names)
     key = table.key.split(", ")
-    stored = spark.sql(
-        f"select {texts} from core.row_state "
+    stored_rows = spark.sql(
+        f"select {columns} from core.row_state "
         f"where source = '{SOURCE}' and table_name = '{table.qualified}' and not deleted"
     ).toArrow()
-    typed = spark.sql(f"select {', '.join(table.names)} from staging.stg_{SOURCE}__{table.name}").toArrow()
-    text = read_source(dsn, f"select {', '.join(table.names)} from {table.qualified}")
-    problems = (describe_difference(actual, parse_csv(text, actual.schema), key) for actual in (stored, typed))
+    view_rows = spark.sql(f"select {', '.join(table.names)} from staging.stg_{SOURCE}__{table.name}").toArrow()
+    source_csv = read_source(dsn, f"select {', '.join(table.names)} from {table.qualified}")
+    problems = (
+        describe_difference(actual, parse_csv(source_csv, actual.schema), key) for actual in (stored_rows, view_rows)
+    )
     problem = next(filter(None, problems), "")
-    return Comparison(table.qualified, "COPY of the source", stored.num_rows, problem)
+    return Comparison(table.qualified, "COPY of the source", stored_rows.num_rows, problem)
 
 
 def compare_collection(spark: SparkSession, dsn: str) -> Comparison:
     """Compares the weather's documents in the staging view with those that were copied out of MongoDB."""
     names = ", ".join(OBSERVED.names)
-    typed = spark.sql(f"select {names} from staging.stg_{SKY}__{OBSERVED.name}").toArrow()
-    text = read_source(dsn, f"select {names} from {OBSERVED.qualified}")
-    problem = describe_difference(typed, parse_csv(text, typed.schema), OBSERVED.key.split(", "))
-    return Comparison(WEATHER, "find() of the source", typed.num_rows, problem)
+    view_rows = spark.sql(f"select {names} from staging.stg_{SKY}__{OBSERVED.name}").toArrow()
+    source_csv = read_source(dsn, f"select {names} from {OBSERVED.qualified}")
+    problem = describe_difference(view_rows, parse_csv(source_csv, view_rows.schema), OBSERVED.key.split(", "))
+    return Comparison(WEATHER, "find() of the source", view_rows.num_rows, problem)
 
 
 def compare_bucket(spark: SparkSession, dsn: str, definition: Definition) -> Comparison:
     """Compares the current rows with the definition's equivalent on the source."""
-    names = [*_KEY, *definition.columns]
+    names = [*_KEY_COLUMNS, *definition.columns]
     actual = spark.sql(f"select {', '.join(names)} from {definition.table}").toArrow()
-    text = read_source(dsn, f"select {', '.join(names)} from ({definition.on_source}) as expected")
-    problem = describe_difference(actual, parse_csv(text, actual.schema), ["bucket", "row_key"])
+    source_csv = read_source(dsn, f"select {', '.join(names)} from ({definition.on_source}) as expected")
+    problem = describe_difference(actual, parse_csv(source_csv, actual.schema), ["bucket", "row_key"])
     return Comparison(definition.table, "SQL on the source", actual.num_rows, problem)
 
 
 def compare_log(spark: SparkSession, definition: Definition) -> Comparison:
     """Compares the current rows with the replayed op log."""
-    keys, columns = ", ".join(_KEY), ", ".join(definition.columns)
+    keys, columns = ", ".join(_KEY_COLUMNS), ", ".join(definition.columns)
     types = dict(spark.table(definition.table).dtypes)
     schema = ", ".join(f"{name} {types[name]}" for name in definition.columns)
     objects = ", ".join(f"object.{name}" for name in definition.columns)
@@ -91,7 +93,7 @@ def compare_log(spark: SparkSession, definition: Definition) -> Comparison:
     replayed = f"""
         select last.op_id, struct({keys}, last.checksum, {objects}) as object
         from (
-            select *, from_json(last.data, '{schema}', {_TIMES}) as object
+            select *, from_json(last.data, '{schema}', {_TIME_OPTIONS}) as object
             from (
                 select {keys}, max_by(struct(op, op_id, checksum, data), op_id) as last
                 from {definition.log}
@@ -101,11 +103,11 @@ def compare_log(spark: SparkSession, definition: Definition) -> Comparison:
             where last.op = 'PUT'
         )
     """
-    differing = spark.sql(
+    differences = spark.sql(
         f"select op_id, rows.object, replayed.object as in_log from ({rows}) as rows "
         f"full join ({replayed}) as replayed using (op_id) where not rows.object <=> replayed.object limit 2"
     )
-    examples = [str(row.asDict()) for row in differing.collect()]
+    examples = [str(row.asDict()) for row in differences.collect()]
     ops = spark.table(definition.log).count()
     problem = f"rows and replayed log differ: {'; '.join(examples)}" if examples else ""
     return Comparison(definition.log, "replayed: the rows", ops, problem)
@@ -115,19 +117,19 @@ def compare_checksums(spark: SparkSession, definition: Definition) -> Comparison
     """Checks the checksum of each op, and so that of each bucket, which is their sum."""
     ops = spark.sql(f"select op, object_type, object_id, row_key, data, checksum from {definition.log}")
     counts = ops.mapInArrow(count_wrong, "ops bigint, wrong bigint").toArrow()
-    wrong = sum(counts["wrong"].to_pylist())
-    problem = f"{wrong} ops have a checksum that does not match their data" if wrong else ""
+    wrong_count = sum(counts["wrong"].to_pylist())
+    problem = f"{wrong_count} ops have a checksum that does not match their data" if wrong_count else ""
     return Comparison(definition.log, "SHA-256 of each op", sum(counts["ops"].to_pylist()), problem)
 
 
 def count_wrong(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The number of ops, and of ops whose checksum does not match their content."""
     for batch in batches:
-        wrong = sum(
-            checksum(*values) != stored
-            for *values, stored in zip(*(column.to_pylist() for column in batch), strict=True)
+        wrong_count = sum(
+            checksum(*values) != stored_checksum
+            for *values, stored_checksum in zip(*(column.to_pylist() for column in batch), strict=True)
         )
-        yield pa.RecordBatch.from_pydict({"ops": [batch.num_rows], "wrong": [wrong]})
+        yield pa.RecordBatch.from_pydict({"ops": [batch.num_rows], "wrong": [wrong_count]})
 
 
 def checksum(op: str, object_type: str, object_id: str, row_key: str, data: str | None) -> int:

@@ -21,7 +21,7 @@ class DemoConsole:
     def __init__(self) -> None:
         self._console = Console(highlight=False)
         self._status = self._console.status("")
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     def __enter__(self) -> Self:
         # Log lines of the jobs go to the file only: they would break the status line.
@@ -39,7 +39,7 @@ class DemoConsole:
 
     def print_line(self, text: str) -> None:
         """Prints a line with the seconds since the start."""
-        self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}")
+        self._console.print(f"[dim]{time.monotonic() - self._started_at:6.1f} s[/]  {text}")
 
     def set_status(self, text: str) -> None:
         """Sets the text of the status line."""
@@ -47,7 +47,7 @@ class DemoConsole:
 
     def print_run(self, run: DbtRun) -> None:
         """Prints the duration of a run of the models, and the result of each definition."""
-        definitions = [o for o in run.outcomes if o.kind in DEFINITIONS]
+        definitions = [outcome for outcome in run.outcomes if outcome.kind in DEFINITIONS]
         self.print_line(f"models ran in {run.ended - run.started:.1f} s")
         for outcome in definitions:
             self._console.print(f"[dim]            {escape(f'{outcome.name}: {outcome.message}')}[/]")

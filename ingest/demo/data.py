@@ -85,13 +85,13 @@ def to_arrow(frame: Any) -> pa.Table:
 def create_database(admin_dsn: str, name: str = DATABASE) -> None:
     """Creates an empty database. An existing one is dropped, with its replication slots."""
     database = sql.Identifier(name)
-    with psycopg.connect(admin_dsn, autocommit=True) as admin:
-        admin.execute(
+    with psycopg.connect(admin_dsn, autocommit=True) as connection:
+        connection.execute(
             "select pg_drop_replication_slot(slot_name) from pg_replication_slots where database = %s and not active",
             [name],
         )
-        admin.execute(sql.SQL("drop database if exists {} with (force)").format(database))
-        admin.execute(sql.SQL("create database {}").format(database))
+        connection.execute(sql.SQL("drop database if exists {} with (force)").format(database))
+        connection.execute(sql.SQL("create database {}").format(database))
 
 
 def load_tables(dsn: str, data: dict[str, pa.Table]) -> int:
@@ -110,14 +110,14 @@ def copy_in(connection: psycopg.Connection[Any], table: Table, rows: pa.Table) -
     names = [name for name in table.names if name not in table.generated]
     statement = f"copy {table.qualified} ({', '.join(names)}) from stdin (format csv)"
     with connection.cursor().copy(statement.encode()) as copy:
-        for part in _csv(rows.select(names)):
+        for part in _format_csv(rows.select(names)):
             copy.write(part)
 
 
-def _csv(rows: pa.Table) -> Iterator[bytes]:
+def _format_csv(rows: pa.Table) -> Iterator[bytes]:
     """Rows as CSV: null is an empty field, an empty string is quoted."""
     options = pa.csv.WriteOptions(include_header=False)
     for batch in rows.to_batches(max_chunksize=50_000):
-        part = io.BytesIO()
-        pa.csv.write_csv(batch, part, options)
-        yield part.getvalue()
+        buffer = io.BytesIO()
+        pa.csv.write_csv(batch, buffer, options)
+        yield buffer.getvalue()

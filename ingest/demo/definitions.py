@@ -41,7 +41,9 @@ def replace_once(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-def _definition(name: str, bucket_by: str, object_type: str, object_id: str, columns: str, source: str) -> Definition:
+def _make_definition(
+    name: str, bucket_by: str, object_type: str, object_id: str, columns: str, source: str
+) -> Definition:
     names = tuple(column.split(" as ")[-1] for column in columns.split(", "))
     query = f"""
         select
@@ -55,7 +57,7 @@ def _definition(name: str, bucket_by: str, object_type: str, object_id: str, col
     return Definition(name, names, query)
 
 
-AIRPORT_DEPARTURES = _definition(
+AIRPORT_DEPARTURES = _make_definition(
     "airport_departures",
     "origin",
     "departure",
@@ -63,7 +65,7 @@ AIRPORT_DEPARTURES = _definition(
     "id, origin, dest, carrier, flight, tailnum, time_hour, sched_dep_time, dep_time, dep_delay",
     "public.flights where dep_time is not null",
 )
-CARRIER_FLIGHTS = _definition(
+CARRIER_FLIGHTS = _make_definition(
     "carrier_flights",
     "carrier",
     "flight",
@@ -73,7 +75,7 @@ CARRIER_FLIGHTS = _definition(
     "else 'on time' end as punctuality",
     "public.flights",
 )
-PLANE_HISTORY = _definition(
+PLANE_HISTORY = _make_definition(
     "plane_history",
     "tailnum",
     "leg",
@@ -81,7 +83,7 @@ PLANE_HISTORY = _definition(
     "id, tailnum, time_hour, carrier, flight, origin, dest, air_time, distance",
     "public.flights where tailnum is not null",
 )
-AIRPORT_WEATHER = _definition(
+AIRPORT_WEATHER = _make_definition(
     "airport_weather",
     "origin",
     "weather",

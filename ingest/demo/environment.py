@@ -46,7 +46,7 @@ def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Envir
     os.environ["TIDEMARK_LAKE"] = str(lake)
     os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", _JAVA_OPTIONS)
     folder.mkdir(parents=True, exist_ok=True)
-    with _exclusive_lock(folder):
+    with _lock_folder(folder):
         wipe_lake(lake)
         project = _copy_example(folder / "project")
         with (
@@ -57,7 +57,7 @@ def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Envir
 
 
 @contextlib.contextmanager
-def _exclusive_lock(folder: Path) -> Iterator[None]:
+def _lock_folder(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,9 +70,9 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
 def wipe_lake(lake: Path) -> None:
     """Empties the lake of the last demo. Raises UsageError for any other lake."""
     if lake.exists() and any(lake.iterdir()):
-        others = sorted(read_sources(lake) - {data.SOURCE, weather.SOURCE})
-        if others or not (lake / _MARKER).exists():
-            problem = f"the lake holds {', '.join(others)}" if others else "the lake is not a demo's"
+        other_sources = sorted(read_sources(lake) - {data.SOURCE, weather.SOURCE})
+        if other_sources or not (lake / _MARKER).exists():
+            problem = f"the lake holds {', '.join(other_sources)}" if other_sources else "the lake is not a demo's"
             fix = "Use another lake for the demo: TIDEMARK_LAKE=.tidemark/demo-lake tidemark demo"
             raise UsageError(problem, str(lake), fix)
         shutil.rmtree(lake)
@@ -86,10 +86,10 @@ def read_sources(lake: Path) -> set[str]:
     return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
 
 
-def _copy_example(copy: Path) -> Path:
+def _copy_example(project: Path) -> Path:
     """Copies the example, with the dbt package, so that the demo can edit a definition."""
-    shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("dbt_packages", "logs", "target"))
-    install_package(copy)
-    (copy / "packages.yml").write_text(f"packages:\n  - local: {COPY}\n")
-    return copy
+    shutil.rmtree(project, ignore_errors=True)
+    shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("dbt_packages", "logs", "target"))
+    install_package(project)
+    (project / "packages.yml").write_text(f"packages:\n  - local: {COPY}\n")
+    return project

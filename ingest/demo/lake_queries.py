@@ -8,15 +8,15 @@ from pyspark.sql import SparkSession
 from ingest.demo.definitions import Definition
 from ingest.lake.sql_literals import literal
 
-_IDENTITY = ("bucket", "object_type", "object_id", "row_key")
+_ID_COLUMNS = ("bucket", "object_type", "object_id", "row_key")
 
 
 def read_bucket(spark: SparkSession, name: str) -> list[dict[str, Any]]:
     """The rows of a bucket, without Tidemark's own columns."""
     table = f"buckets.{name.partition('[')[0]}"
     rows = spark.sql(f"select * from {table} where bucket = {literal(name)} order by row_key")
-    shown = [name for name in rows.columns if name not in _IDENTITY and not name.startswith("_")]
-    return [{name: row[name] for name in shown} for row in rows.collect()]
+    column_names = [name for name in rows.columns if name not in _ID_COLUMNS and not name.startswith("_")]
+    return [{name: row[name] for name in column_names} for row in rows.collect()]
 
 
 def read_main_snapshots(spark: SparkSession, tables: Sequence[str]) -> dict[str, int]:

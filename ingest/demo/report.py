@@ -36,23 +36,23 @@ class Report:
 
     def lines(self) -> dict[str, str]:
         """The printed lines, by label."""
-        snapshotting, steady = self.snapshot_seconds or 1.0, self.steady_seconds or 1.0
+        snapshot_seconds, steady_seconds = self.snapshot_seconds or 1.0, self.steady_seconds or 1.0
         p50, p95 = (percentile(self.latencies, percent) for percent in (50, 95))
-        untouched = [name for name, (before, after) in self.snapshots.items() if before == after]
+        unchanged_tables = [name for name, (before, after) in self.snapshots.items() if before == after]
         problems = self.problems()
         result = f"[red]{len(problems)} differences[/]" if problems else "[green]equal[/]"
         latency = f"p50 {p50:.1f} s, p95 {p95:.1f} s, of {len(self.latencies)} flights"
         return {
-            "snapshots": f"{self.snapshot_rows:,} rows in {snapshotting:.1f} s, "
-            f"{self.snapshot_rows / snapshotting:,.0f} rows/s, "
+            "snapshots": f"{self.snapshot_rows:,} rows in {snapshot_seconds:.1f} s, "
+            f"{self.snapshot_rows / snapshot_seconds:,.0f} rows/s, "
             f"while {self.snapshot_changes:,} row changes were committed",
-            "steady state": f"{self.steady_changes / steady:,.0f} row changes/s committed, "
-            f"{self.steady_events / steady:,.0f} events/s committed to the lake, for {steady:.0f} s",
+            "steady state": f"{self.steady_changes / steady_seconds:,.0f} row changes/s committed, "
+            f"{self.steady_events / steady_seconds:,.0f} events/s committed to the lake, for {steady_seconds:.0f} s",
             "commit → bucket row": latency,
             f"{EDITED.name}, changed": f"{self.ops:,} ops for {self.differing:,} different rows, "
             f"{self.evaluated:,} evaluated",
             "Iceberg snapshots": "\n".join(
-                f"{name} {before}" + (", unchanged" if name in untouched else f" → {after}")
+                f"{name} {before}" + (", unchanged" if name in unchanged_tables else f" → {after}")
                 for name, (before, after) in self.snapshots.items()
             ),
             "lake and source": f"{result}, by {len(self.comparisons)} comparisons",

@@ -30,7 +30,7 @@ from ingest.project.dbt_project import Project
 
 # Share of the rate before the steady state: the snapshots and the first run take the capacity of a small machine.
 _INITIAL_RATE_SHARE = 0.2
-_SHOWN = 'airport_weather["JFK"]'
+_SAMPLE_BUCKET = 'airport_weather["JFK"]'
 
 
 _HINTS = """
@@ -75,14 +75,14 @@ class _Scenario:
             self.spark = open_session(TARGET, self.environment.project)
             lake = Lake(self.spark)
             data.create_database(self.environment.server.dsn())
-            rows = data.load_tables(self.dsn, frames.result())
-            hours = weather.load_documents(self.uri, frames.result()["weather"])
+            row_count = data.load_tables(self.dsn, frames.result())
+            document_count = weather.load_documents(self.uri, frames.result()["weather"])
         flights = frames.result()["flights"].num_rows
-        self.console.print_line(f"{rows:,} rows in {len(data.TABLES)} tables, {hours:,} documents")
+        self.console.print_line(f"{row_count:,} rows in {len(data.TABLES)} tables, {document_count:,} documents")
         client = weather.connect(self.uri)
-        first = max(1, round(self.rate * _INITIAL_RATE_SHARE))
-        traffic = Traffic(self.dsn, first, flights, partial(weather.apply_storm, client))
-        pipeline = Pipeline(lake, self._settings(), project.result())
+        initial_rate = max(1, round(self.rate * _INITIAL_RATE_SHARE))
+        traffic = Traffic(self.dsn, initial_rate, flights, partial(weather.apply_storm, client))
+        pipeline = Pipeline(lake, self._make_settings(), project.result())
         traffic.start()
         try:
             with (
@@ -90,15 +90,15 @@ class _Scenario:
                 ProgressMonitor(self.dsn, pipeline.jobs, traffic, self.console.set_status) as monitor,
             ):
                 self._replicate(pipeline, traffic, monitor)
-                self._edit()
+                self._edit_definition()
         finally:
             traffic.stop()
             client.close()
-        self._compare()
+        self._compare_lake()
         hints = _HINTS.format(lake=self.environment.lake, copy=self.environment.project)
         self.console.print_report(self.report.lines(), hints)
 
-    def _settings(self) -> Settings:
+    def _make_settings(self) -> Settings:
         flights = PostgresSource(name=data.SOURCE, dsn=SecretStr(self.dsn), tables=("public.*",))
         sky = MongoSource(name=weather.SOURCE, uri=SecretStr(self.uri), collections=(weather.NAME,))
         return Settings(sources={source.name: source for source in (flights, sky)})
@@ -107,7 +107,7 @@ class _Scenario:
         monitor.phase = "snapshots while the source changes"
         # A run before the snapshots would build nothing, and take half of a small machine from them.
         pipeline.jobs.wait(until_caught_up=True)
-        runs = _runs(pipeline, traffic)
+        runs = _iter_runs(pipeline, traffic)
         for run in runs:
             self.console.print_run(run)
             if _is_built(run):
@@ -115,28 +115,28 @@ class _Scenario:
         self.report.snapshot_rows = monitor.snapshot_rows
         self.report.snapshot_seconds = monitor.snapshot_seconds
         self.report.snapshot_changes = monitor.snapshot_changes
-        rows_when_built = read_bucket(self.spark, _SHOWN)
+        built_rows = read_bucket(self.spark, _SAMPLE_BUCKET)
         monitor.phase = "processing the changes since then"
         traffic.rate = self.rate
         self.console.print_run(next(runs))
-        self._measure(runs, traffic, monitor)
+        self._measure_latency(runs, traffic, monitor)
         monitor.phase = "catching up"
         traffic.stop()
         self._catch_up(pipeline)
-        rows_now = read_bucket(self.spark, _SHOWN)
-        self.console.print_bucket(_SHOWN, {"when it was built": rows_when_built, "now": rows_now})
+        current_rows = read_bucket(self.spark, _SAMPLE_BUCKET)
+        self.console.print_bucket(_SAMPLE_BUCKET, {"when it was built": built_rows, "now": current_rows})
 
-    def _measure(self, runs: Iterator[DbtRun], traffic: Traffic, monitor: ProgressMonitor) -> None:
+    def _measure_latency(self, runs: Iterator[DbtRun], traffic: Traffic, monitor: ProgressMonitor) -> None:
         monitor.phase = "steady state"
-        started, changes, events = time.time(), traffic.changes, monitor.events
-        until = started + self.seconds
-        latency = Latency(self.spark, started)
+        started_at, changes, events = time.time(), traffic.changes, monitor.events
+        end = started_at + self.seconds
+        latency = Latency(self.spark, started_at)
         for run in runs:
-            if time.time() >= until and not self.report.steady_seconds:
-                self.report.steady_seconds = time.time() - started
+            if time.time() >= end and not self.report.steady_seconds:
+                self.report.steady_seconds = time.time() - started_at
                 self.report.steady_changes = traffic.changes - changes
                 self.report.steady_events = monitor.events - events
-            if latency.measure(traffic.probes, run.ended, until):
+            if latency.measure(traffic.probes, run.ended, end):
                 break
         self.report.latencies = latency.seconds
 
@@ -144,7 +144,7 @@ class _Scenario:
         pipeline.jobs.wait(until_caught_up=True)
         self.console.print_run(pipeline.model())
 
-    def _edit(self) -> None:
+    def _edit_definition(self) -> None:
         """Edits one definition in the copy of the project, and runs it."""
         path = self.environment.project / "models" / "buckets" / f"{EDITED.name}.sql"
         path.write_text(replace_once(path.read_text(), *EDIT))
@@ -154,15 +154,15 @@ class _Scenario:
         self.report.evaluated = sum(step.rows for step in steps)
         self.report.differing = count_differing_rows(self.dsn, EDITED, EDITED.edited(*EDIT))
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
-        before, ops = read_main_snapshots(self.spark, tables), count_ops(self.spark, EDITED)
-        began = time.time()
+        snapshots_before, ops_before = read_main_snapshots(self.spark, tables), count_ops(self.spark, EDITED)
+        started_at = time.time()
         outcomes = Project(TARGET, self.environment.project).build(deployed=False)
-        self.console.print_run(DbtRun(began, time.time(), tuple(outcomes)))
-        after = read_main_snapshots(self.spark, tables)
-        self.report.ops = count_ops(self.spark, EDITED) - ops
-        self.report.snapshots = {table: (before[table], after[table]) for table in tables}
+        self.console.print_run(DbtRun(started_at, time.time(), tuple(outcomes)))
+        snapshots_after = read_main_snapshots(self.spark, tables)
+        self.report.ops = count_ops(self.spark, EDITED) - ops_before
+        self.report.snapshots = {table: (snapshots_before[table], snapshots_after[table]) for table in tables}
 
-    def _compare(self) -> None:
+    def _compare_lake(self) -> None:
         weather.copy_documents(self.uri, self.dsn)
         definitions = tuple(d.edited(*EDIT) if d is EDITED else d for d in DEFINITIONS)
         for comparison in compare_all(self.spark, self.dsn, definitions):
@@ -170,20 +170,20 @@ class _Scenario:
             self.report.comparisons.append(comparison)
 
 
-def _runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[DbtRun]:
+def _iter_runs(pipeline: Pipeline, traffic: Traffic) -> Iterator[DbtRun]:
     """Runs the models after each commit, as `Pipeline.loop` does, but a failure ends it."""
     while True:
-        known = _count_commits(pipeline)
+        commits = _count_commits(pipeline)
         traffic.check()
         yield pipeline.model()
-        _wait(pipeline, lambda known=known: _count_commits(pipeline) > known)  # type: ignore[misc]
+        _wait_until(pipeline, lambda commits=commits: _count_commits(pipeline) > commits)  # type: ignore[misc]
 
 
 def _count_commits(pipeline: Pipeline) -> int:
     return sum(writer.progress.commits for writer in pipeline.jobs.writers)
 
 
-def _wait(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
+def _wait_until(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
     while not condition():
         pipeline.jobs.raise_failed()
         time.sleep(0.05)

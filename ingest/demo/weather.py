@@ -28,20 +28,24 @@ OBSERVED = Table(
     "origin, time_hour",
     schema="observed",
 )
-_WIND = "wind_"
+_WIND_PREFIX = "wind_"
 Document = dict[str, Any]
 
 
 def make_documents(rows: pa.Table) -> Iterator[Document]:
     """The data set's rows as documents: null values are left out, the wind is a nested document."""
     for row in rows.to_pylist():
-        known: Document = {name: value for name, value in row.items() if value is not None}
-        known["time_hour"] = datetime.fromisoformat(known["time_hour"].replace("Z", "+00:00"))
-        document: Document = {"_id": _identifier(known["origin"], known["time_hour"])}
-        document |= {name: known[name] for name in OBSERVED.names if name in known}
-        if "precip" in known:
-            document["precip"] = Decimal128(f"{known['precip']:.2f}")
-        wind = {name.removeprefix(_WIND): document.pop(name) for name in list(document) if name.startswith(_WIND)}
+        values: Document = {name: value for name, value in row.items() if value is not None}
+        values["time_hour"] = datetime.fromisoformat(values["time_hour"].replace("Z", "+00:00"))
+        document: Document = {"_id": _make_id(values["origin"], values["time_hour"])}
+        document |= {name: values[name] for name in OBSERVED.names if name in values}
+        if "precip" in values:
+            document["precip"] = Decimal128(f"{values['precip']:.2f}")
+        wind = {
+            name.removeprefix(_WIND_PREFIX): document.pop(name)
+            for name in list(document)
+            if name.startswith(_WIND_PREFIX)
+        }
         yield {**document, "wind": wind}
 
 
@@ -56,27 +60,27 @@ def load_documents(uri: str, rows: pa.Table) -> int:
 def apply_storm(client: MongoClient[Document], origin: str, hour: datetime) -> int:
     """Reduces the visibility of an hour and adds rain; returns the number of changed documents."""
     change = {"$set": {"visib": 0.5}, "$inc": {"precip": Decimal128("0.11")}}
-    return client[DATABASE][COLLECTION].update_one({"_id": _identifier(origin, hour)}, change).modified_count
+    return client[DATABASE][COLLECTION].update_one({"_id": _make_id(origin, hour)}, change).modified_count
 
 
 def copy_documents(uri: str, dsn: str) -> None:
     """Copies the current documents of the collection into `OBSERVED`."""
-    aware = CodecOptions[Document](tz_aware=True)
+    options = CodecOptions[Document](tz_aware=True)
     with connect(uri) as client, psycopg.connect(dsn) as connection:
         connection.execute(f"drop schema if exists {OBSERVED.schema} cascade".encode())
         connection.execute(f"create schema {OBSERVED.schema}".encode())
         connection.execute(OBSERVED.ddl.encode())
         with connection.cursor().copy(f"copy {OBSERVED.qualified} from stdin".encode()) as copy:
-            for document in client[DATABASE].get_collection(COLLECTION, codec_options=aware).find():
-                flat = document | {f"{_WIND}{name}": value for name, value in document["wind"].items()}
-                copy.write_row([_text(flat.get(name)) for name in OBSERVED.names])
+            for document in client[DATABASE].get_collection(COLLECTION, codec_options=options).find():
+                values = document | {f"{_WIND_PREFIX}{name}": value for name, value in document["wind"].items()}
+                copy.write_row([_convert_value(values.get(name)) for name in OBSERVED.names])
 
 
-def _identifier(origin: str, hour: datetime) -> str:
+def _make_id(origin: str, hour: datetime) -> str:
     return f"{origin} {hour:%Y-%m-%dT%H}"
 
 
-def _text(value: Any) -> Any:
+def _convert_value(value: Any) -> Any:
     return str(value) if isinstance(value, Decimal128) else value
 
 

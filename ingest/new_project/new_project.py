@@ -12,8 +12,8 @@ from ingest.project.dbt_package import COPY, ROOT, install_package
 
 KINDS = ("postgres", "mongodb")
 _TEMPLATE = Path(__file__).parent / "template"
-# By file of the project: that of the template.
-_FILES = {
+# By file of the project: its template.
+_TEMPLATES = {
     PROJECT_FILE: PROJECT_FILE,
     "packages.yml": "packages.yml",
     "sources.yml": "sources_{kind}.yml",
@@ -22,20 +22,20 @@ _FILES = {
     "README.md": "README.md",
 }
 # Names of dbt's own packages and of ours.
-_TAKEN = {"dbt", "dbt_spark", "tidemark"}
+_RESERVED_NAMES = {"dbt", "dbt_spark", "tidemark"}
 # Folders for the user's files.
 _FOLDERS = ("models/staging", "models/buckets")
 
 
-class _Text(Template):
-    """`@name` is replaced: `$` and braces are those of sources.yml and of dbt."""
+class _FileTemplate(Template):
+    """Replaces `@name`: `$` and braces belong to sources.yml and to dbt."""
 
     delimiter = "@"
 
 
 @dataclass(frozen=True)
 class NewProject:
-    """A project to write. kind: of its source. dsn_env: the environment variable with the source's address."""
+    """A project to write. kind: the kind of its source. dsn_env: the environment variable with the source's address."""
 
     folder: Path
     kind: str
@@ -45,7 +45,7 @@ class NewProject:
     def name(self) -> str:
         """The name of the project, its profile and its source: that of the folder, as dbt allows it."""
         name = re.sub(r"[^a-z0-9_]+", "_", self.folder.resolve().name.lower()).strip("_")
-        if not re.match(r"[a-z]", name) or name in _TAKEN:
+        if not re.match(r"[a-z]", name) or name in _RESERVED_NAMES:
             raise UsageError(f"a project can't have the name {name!r}", str(self.folder), "Choose another folder")
         return name
 
@@ -57,12 +57,12 @@ class NewProject:
     def write(self) -> Iterator[str]:
         """Writes the project; yields the path of each file. Raises UsageError if one of them exists."""
         texts = dict(self.render())
-        existing = [name for name in (*texts, str(COPY)) if (self.folder / name).exists()]
-        if PROJECT_FILE in existing:
+        existing_files = [name for name in (*texts, str(COPY)) if (self.folder / name).exists()]
+        if PROJECT_FILE in existing_files:
             fix = f"Add the dbt package to it: tidemark init --package-only {self.folder}"
             raise UsageError("there is already a dbt project", str(self.folder), fix)
-        if existing:
-            raise UsageError(f"it already has {', '.join(existing)}", str(self.folder), "Choose another folder")
+        if existing_files:
+            raise UsageError(f"it already has {', '.join(existing_files)}", str(self.folder), "Choose another folder")
         for folder in _FOLDERS:
             (self.folder / folder).mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -75,12 +75,12 @@ class NewProject:
     def render(self) -> Iterator[tuple[str, str]]:
         """The text of each file, without the dbt package."""
         values = {"name": self.name, "source": self.name, "dsn_env": self.dsn_variable}
-        for name, source in _FILES.items():
-            text = (_TEMPLATE / source.format(kind=self.kind)).read_text()
-            yield name, _Text(text).substitute(values)
+        for name, template in _TEMPLATES.items():
+            text = (_TEMPLATE / template.format(kind=self.kind)).read_text()
+            yield name, _FileTemplate(text).substitute(values)
         profiles = (ROOT / "profiles" / PROFILES_FILE).read_text()
-        named = re.sub(r"^tidemark:", f"{self.name}:", profiles, flags=re.MULTILINE)
-        yield PROFILES_FILE, re.sub(r"^( +schema:) core$", rf"\1 {self.name}", named, flags=re.MULTILINE)
+        profile_text = re.sub(r"^tidemark:", f"{self.name}:", profiles, flags=re.MULTILINE)
+        yield PROFILES_FILE, re.sub(r"^( +schema:) core$", rf"\1 {self.name}", profile_text, flags=re.MULTILINE)
 
 
 def add_package(folder: Path) -> Iterator[str]:
@@ -88,8 +88,8 @@ def add_package(folder: Path) -> Iterator[str]:
     if not (folder / PROJECT_FILE).is_file():
         raise UsageError("there is no dbt project", str(folder), "Name the folder of its dbt_project.yml")
     yield f"wrote {install_package(folder)}"
-    listed = folder / "packages.yml"
-    if not (listed.is_file() and str(COPY) in listed.read_text(errors="replace")):
-        yield f"Add it to {listed}, and run `dbt deps`:"
+    packages_file = folder / "packages.yml"
+    if not (packages_file.is_file() and str(COPY) in packages_file.read_text(errors="replace")):
+        yield f"Add it to {packages_file}, and run `dbt deps`:"
         yield "packages:"
         yield f"  - local: {COPY}"

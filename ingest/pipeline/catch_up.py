@@ -28,8 +28,9 @@ _LONGEST_POLL_SECONDS = 5.0
 # Seconds between two log lines about the same wait.
 _LOG_SECONDS = 5.0
 _LONGEST_LOG_SECONDS = 300.0
-# Number of runs whose staging is progress while none publishes: a killed run, one in progress, and the one after it.
-_RUNS = 3
+# While no run publishes, the staging of this many runs is progress: a killed run, one in progress, and the one after
+# it.
+_MAX_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,13 @@ class ProgressTimeout:
             self._log_line(now, f"{reason.where}: waiting, as {reason.what}")
         elif reason.state != self._state:
             self._state, self._last_progress = reason.state, now
-        if (still := now - self._last_progress) >= self.seconds:
-            raise Failure(f"no progress for {still:.0f} s; {reason.what}", reason.where, reason.fix)
+        if (idle_seconds := now - self._last_progress) >= self.seconds:
+            raise Failure(f"no progress for {idle_seconds:.0f} s; {reason.what}", reason.where, reason.fix)
         if now - self._last_logged >= self._log_interval:
             self._log_interval = min(2 * self._log_interval, _LONGEST_LOG_SECONDS)
-            waited = f"waiting for {now - self._started:.0f} s, last progress {still:.0f} s ago"
-            self._log_line(now, f"{reason.where}: {waited}, as {reason.what}")
-        time.sleep(min(self._pause, self.seconds - still))
+            duration_text = f"waiting for {now - self._started:.0f} s, last progress {idle_seconds:.0f} s ago"
+            self._log_line(now, f"{reason.where}: {duration_text}, as {reason.what}")
+        time.sleep(min(self._pause, self.seconds - idle_seconds))
         self._pause = min(1.5 * self._pause, _LONGEST_POLL_SECONDS)
 
     def _log_line(self, now: float, line: str) -> None:
@@ -82,51 +83,57 @@ class ProgressTimeout:
         self._where = ""
 
 
-def wait_for_stream(lake: Lake, source: Source, before: int | None, position: int, timeout: ProgressTimeout) -> None:
-    """Waits until the source's position is no longer `before`. The log extends past `position`, so it must advance."""
-    while (committed := lake.persisted_position(source.name)) == before:
-        timeout.wait(_stream_reason(lake, source, position, committed))
+def wait_for_stream(lake: Lake, source: Source, previous: int | None, position: int, timeout: ProgressTimeout) -> None:
+    """Waits until the source's position is no longer `previous`. The log extends past `position`, so it must
+    advance.
+    """
+    while (committed := lake.persisted_position(source.name)) == previous:
+        timeout.wait(_explain_stream_wait(lake, source, position, committed))
     timeout.reset()
 
 
-def wait_for_models(lake: Lake, source: Source, position: int, done: int, timeout: ProgressTimeout) -> None:
-    """Waits until the models include everything committed up to `position`, and the snapshots that ended at `done`."""
-    runs = _StagedRuns(lake.spark)
+def wait_for_models(lake: Lake, source: Source, position: int, snapshots_end: int, timeout: ProgressTimeout) -> None:
+    """Waits until the models include everything committed up to `position`, and the snapshots that ended at
+    `snapshots_end`.
+    """
+    staged_runs = _StagedRuns(lake.spark)
     while True:
         committed = lake.persisted_position(source.name)
         if committed is None or committed <= position:
-            timeout.wait(_stream_reason(lake, source, position, committed))
+            timeout.wait(_explain_stream_wait(lake, source, position, committed))
             continue
-        positions = _core_positions(lake.spark, source.name)
-        if _has_caught_up(lake.spark, source.name, positions.get("row_state"), position, done):
+        positions = _read_core_positions(lake.spark, source.name)
+        if _has_caught_up(lake.spark, source.name, positions.get("row_state"), position, snapshots_end):
             timeout.reset()
             return
-        runs.refresh(tuple(sorted(positions.items())))
-        timeout.wait(_models_reason(source, max(position, done), positions, runs))
+        staged_runs.refresh(tuple(sorted(positions.items())))
+        timeout.wait(_explain_models_wait(source, max(position, snapshots_end), positions, staged_runs))
 
 
-def _stream_reason(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
+def _explain_stream_wait(lake: Lake, source: Source, position: int, committed: int | None) -> WaitReason:
     """The reason while the stream is behind `position`; names the slowest writer."""
-    active = lake.sources.read_active_writers(source.name)
-    slowest = [
-        w
-        for (_, w), epoch in current_epochs(lake.positions.read(source.name)).items()
-        if w in active and epoch.position == committed
+    active_writers = lake.sources.read_active_writers(source.name)
+    slowest_writers = [
+        writer
+        for (_, writer), epoch in current_epochs(lake.positions.read(source.name)).items()
+        if writer in active_writers and epoch.position == committed
     ]
-    what = f"the stream {_distance(source, committed, position, absent='has no position yet')}"
-    where = f"source {source.name}, writer {slowest[0] if slowest else 1}"
-    return WaitReason(committed, what, where, "Run `tidemark run` at the same time")
+    problem = f"the stream {_describe_distance(source, committed, position, missing_text='has no position yet')}"
+    where = f"source {source.name}, writer {slowest_writers[0] if slowest_writers else 1}"
+    return WaitReason(committed, problem, where, "Run `tidemark run` at the same time")
 
 
-def _distance(source: Source, reached: int | None, position: int, absent: str) -> str:
-    """The distance from the position reached to `position`. absent: the text if no position was reached."""
-    if reached is None:
-        return absent
-    start, to = (source_kinds.format_position(source, each) for each in (reached, position))
-    return f"is at {start}, not past {to}"
+def _describe_distance(source: Source, reached_position: int | None, position: int, missing_text: str) -> str:
+    """The distance from `reached_position` to `position`. missing_text: the text if no position was reached."""
+    if reached_position is None:
+        return missing_text
+    reached_text, target_text = (
+        source_kinds.format_position(source, number) for number in (reached_position, position)
+    )
+    return f"is at {reached_text}, not past {target_text}"
 
 
-def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
+def _read_core_positions(spark: SparkSession, name: str) -> dict[str, int]:
     """The published position of each model of `core`."""
     if not spark.catalog.tableExists("core.model_watermarks"):
         return {}
@@ -134,68 +141,70 @@ def _core_positions(spark: SparkSession, name: str) -> dict[str, int]:
     return {row.model: row.position for row in rows if row.model in CORE}
 
 
-def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, position: int, done: int) -> bool:
-    if modelled is None or modelled <= done:
+def _has_caught_up(spark: SparkSession, name: str, modelled: int | None, position: int, snapshots_end: int) -> bool:
+    if modelled is None or modelled <= snapshots_end:
         return False
-    between = f"commit_lsn >= {modelled} AND commit_lsn <= {position}"
+    condition = f"commit_lsn >= {modelled} AND commit_lsn <= {position}"
     return (
         modelled > position
-        or spark.sql(f"SELECT 1 FROM {EVENTS} WHERE source = {literal(name)} AND {between} LIMIT 1").isEmpty()
+        or spark.sql(f"SELECT 1 FROM {EVENTS} WHERE source = {literal(name)} AND {condition} LIMIT 1").isEmpty()
     )
 
 
-def _models_reason(source: Source, position: int, positions: dict[str, int], runs: "_StagedRuns") -> WaitReason:
+def _explain_models_wait(source: Source, position: int, positions: dict[str, int], runs: "_StagedRuns") -> WaitReason:
     modelled = positions.get("row_state")
-    what = f"it {_distance(source, modelled, position, absent='is not built yet')}, and "
+    problem = f"it {_describe_distance(source, modelled, position, missing_text='is not built yet')}, and "
     if runs.are_failing:
-        what += "the runs of the models fail to publish"
+        problem += "the runs of the models fail to publish"
         fix = "See the log of `tidemark run` for the error"
     elif runs.staged:
-        what += f"a run of the models has staged {', '.join(runs.staged)}"
+        problem += f"a run of the models has staged {', '.join(runs.staged)}"
         fix = "If that run is in progress, raise --wait; if it was killed, start `tidemark run`"
     else:
-        what += "no run of the models has staged anything"
+        problem += "no run of the models has staged anything"
         fix = "Run `tidemark run` at the same time"
     state = (tuple(positions.items()), tuple(runs.staged.items()))
-    return WaitReason(state, what, f"source {source.name}, model row_state", fix)
+    return WaitReason(state, problem, f"source {source.name}, model row_state", fix)
 
 
 @dataclass
 class _StagedRuns:
     """What runs of the models have staged and not published.
 
-    staged: by table, the Iceberg snapshot of the newest run considered. Only the first `_RUNS` runs since the last
-    release are considered, because a failing run is repeated forever; are_failing: whether there were more.
+    staged: by table, the Iceberg snapshot of the newest run considered. Only the first `_MAX_RUNS` runs since the
+    last release are considered, because a failing run is repeated forever. are_failing: whether there were more.
     """
 
     spark: SparkSession
     staged: dict[str, int] = field(default_factory=dict)
-    _published: Hashable = None
-    _seen: dict[str, None] = field(default_factory=dict)
+    _release_state: Hashable = None
+    _seen_branches: dict[str, None] = field(default_factory=dict)
 
     @property
     def are_failing(self) -> bool:
-        return len(self._seen) > _RUNS
+        return len(self._seen_branches) > _MAX_RUNS
 
-    def refresh(self, published: Hashable) -> None:
-        """Reads the current branches. published: changes with each release."""
-        if published != self._published:
-            self._published, self._seen = published, {}
+    def refresh(self, release_state: Hashable) -> None:
+        """Reads the current branches. release_state: changes with each release."""
+        if release_state != self._release_state:
+            self._release_state, self._seen_branches = release_state, {}
         try:
-            branches = self._branches(self._tables())
+            branches = self._read_branches(self._list_tables())
         except PySparkException:  # a table was dropped between the two queries
             return
-        self._seen |= dict.fromkeys(name for name, _ in branches if name not in self._seen)
-        staged_now = {name for name, _ in branches}
-        newest = next((name for name in reversed(list(self._seen)[:_RUNS]) if name in staged_now), None)
-        self.staged = {table: snapshot for (branch, table), snapshot in branches.items() if branch == newest}
+        self._seen_branches |= dict.fromkeys(name for name, _ in branches if name not in self._seen_branches)
+        current_branches = {name for name, _ in branches}
+        newest_branch = next(
+            (name for name in reversed(list(self._seen_branches)[:_MAX_RUNS]) if name in current_branches), None
+        )
+        self.staged = {table: snapshot for (branch, table), snapshot in branches.items() if branch == newest_branch}
 
-    def _tables(self) -> list[str]:
+    def _list_tables(self) -> list[str]:
         """The tables that runs stage, in the order of a run."""
         tables = [f"core.{model}" for model in CORE if self.spark.catalog.tableExists(f"core.{model}")]
         return tables + list_definition_tables(self.spark)
 
-    def _branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
+    def _read_branches(self, tables: Sequence[str]) -> dict[tuple[str, str], int]:
         """By branch of a run and table: the Iceberg snapshot."""
         if not tables:
             return {}

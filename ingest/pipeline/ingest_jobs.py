@@ -25,17 +25,17 @@ from ingest.stream.stream_writer import StreamWriter
 
 _log = logging.getLogger(__name__)
 
-# Seconds between two checks of a process with --until-caught-up whether it has caught up.
+# Seconds between two checks whether a process with --until-caught-up has caught up.
 POLL_SECONDS = 0.5
-# With a timeout, how long stopped jobs are waited for: a commit takes seconds, and a server that does not answer would
-# block the command forever.
+# With a timeout, the seconds that stopped jobs have to end: a commit takes seconds, and a server that does not answer
+# would block the command forever.
 END_SECONDS = 60.0
 # Seconds between two checks whether Spark's Java process still runs.
 JAVA_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _JobSet:
     """The jobs of a source, as last opened."""
 
     source: SourceJobs
@@ -66,12 +66,12 @@ class Jobs:
         self._location = lake.location  # read now: later the lake may not answer
         self._settings = settings
         self._kinds = (stream, snapshot)
-        self._numbers = writers
+        self._writer_numbers = writers
         self._on_stored = on_stored
         self._on_over = on_over
-        self._opened: dict[str, _Opened] = {}
+        self._job_sets: dict[str, _JobSet] = {}
         # By source: the revisions of its tables, and a position past their registration.
-        self._registered: dict[str, tuple[dict[str, int], int]] = {}
+        self._registrations: dict[str, tuple[dict[str, int], int]] = {}
         self._supervisors = [self._make_supervisor(source) for source in settings.sources.values()]
         self._repeats = Repeats(_log)
         self._changed = threading.Condition()
@@ -88,20 +88,20 @@ class Jobs:
     @property
     def writers(self) -> list[StreamWriter]:
         """The stream writers that run here."""
-        return [writer for opened in list(self._opened.values()) for writer in opened.writers]
+        return [writer for job_set in list(self._job_sets.values()) for writer in job_set.writers]
 
     @property
     def snapshotters(self) -> list[Snapshotter]:
         """The snapshotters that run here."""
-        return [opened.snapshotter for opened in list(self._opened.values()) if opened.snapshotter]
+        return [job_set.snapshotter for job_set in list(self._job_sets.values()) if job_set.snapshotter]
 
     @contextmanager
     def running(self, timeout: float | None = None) -> Iterator["Jobs"]:
         """Starts the jobs; on exit stops them, waits for them, and raises the error of a failed source.
 
         Enters when the jobs of one source run, or after one attempt to start those of every source. timeout: seconds
-        after which the jobs are stopped; a job that then does not end, as its server does not answer, is abandoned.
-        The jobs are stopped, and Failure is raised, if Spark's Java process ends.
+        after which the jobs are stopped; a job that then does not end, because its server does not answer, is
+        abandoned. The jobs are stopped, and Failure is raised, if Spark's Java process ends.
         """
         timer = threading.Timer(timeout, self._time_out) if timeout is not None else None
         try:
@@ -118,13 +118,13 @@ class Jobs:
             if timer:
                 timer.cancel()
             self.request_stop()
-            self._join(None if timeout is None and self._java_failure is None else END_SECONDS)
+            self._join_supervisors(None if timeout is None and self._java_failure is None else END_SECONDS)
         if self._java_failure is not None:
             raise self._java_failure
         self.raise_failed()
 
-    def _join(self, seconds: float | None) -> None:
-        """Wait until the jobs have ended, for so many seconds at most (None: without a limit)."""
+    def _join_supervisors(self, seconds: float | None) -> None:
+        """Waits until the jobs have ended, up to `seconds` (None: without a limit)."""
         deadline = None if seconds is None else time.monotonic() + seconds
         for supervisor in self._supervisors:
             if not supervisor.join(None if deadline is None else max(0.0, deadline - time.monotonic())):
@@ -167,11 +167,15 @@ class Jobs:
         """After a stop before the targets were reached: logs what is missing and why. Raises Failure with that if the
         timeout has expired.
         """
-        left = [line for supervisor in self._supervisors for line in self._describe_missing(supervisor, targets)]
+        missing_lines = [
+            line for supervisor in self._supervisors for line in self._describe_missing(supervisor, targets)
+        ]
         if self._timed_out:
             fix = "Committed batches are kept; run the command again, or raise --timeout"
-            raise Failure("not caught up before the timeout", "; ".join(left) or "the last run of the models", fix)
-        for line in left:
+            raise Failure(
+                "not caught up before the timeout", "; ".join(missing_lines) or "the last run of the models", fix
+            )
+        for line in missing_lines:
             _log.warning("not caught up: %s", line)
 
     def catch_up_targets(self) -> dict[str, int]:
@@ -181,10 +185,10 @@ class Jobs:
         return targets
 
     def _add_targets(self, targets: dict[str, int]) -> None:
-        for name, opened in list(self._opened.items()):
+        for name, job_set in list(self._job_sets.items()):
             if name not in targets:
                 try:
-                    targets[name] = opened.source.watermark()
+                    targets[name] = job_set.source.watermark()
                 except Exception as error:
                     if not isinstance(error, TidemarkError) and source_kinds.as_unavailable(error, name) is None:
                         raise
@@ -196,14 +200,14 @@ class Jobs:
         Adds the targets of sources that were unreachable before. False if the lake does not answer.
         """
         try:
-            return self._have_reached(targets)
+            return self._have_jobs_reached(targets)
         except Exception as error:
             if known_error := source_kinds.as_unavailable(error, self._location):
                 self._repeats.occurred(f"{known_error} Retrying.", key=known_error.what)
                 return False
             raise
 
-    def _have_reached(self, targets: dict[str, int]) -> bool:
+    def _have_jobs_reached(self, targets: dict[str, int]) -> bool:
         self._add_targets(targets)
         return all(
             supervisor.is_failed
@@ -214,59 +218,65 @@ class Jobs:
     def _source_has_reached(self, source: str, target: int) -> bool:
         committed = self.committed_position(source)  # first: these events may have queued a table
         tables = list(self._lake.tables.read(source).values())
-        if self._pending_tables(source, tables):
+        if self._select_pending_tables(source, tables):
             return False
-        return committed is None or committed > max(target, self._past_registration(source, tables))
+        return committed is None or committed > max(target, self._find_position_past_registrations(source, tables))
 
-    def _pending_tables(self, source: str, tables: Iterable[SourceTable]) -> list[SourceTable]:
+    def _select_pending_tables(self, source: str, tables: Iterable[SourceTable]) -> list[SourceTable]:
         """The tables that a snapshotter here still has to read."""
-        snapshotter = self._opened[source].snapshotter if source in self._opened else None
+        snapshotter = self._job_sets[source].snapshotter if source in self._job_sets else None
         if snapshotter is None:
             return []
         return [table for table in tables if table.is_pending and table.table_id not in snapshotter.unreadable]
 
     def _describe_missing(self, supervisor: Supervisor, targets: Mapping[str, int]) -> list[str]:
-        """What of a source is missing in the lake and why, as lines."""
+        """Lines with what the lake lacks of a source, and why."""
         source, target = supervisor.name, targets.get(supervisor.name)
         if supervisor.error is not None:
-            return [f"source {source}: {_text(supervisor.error)}"]
+            return [f"source {source}: {_describe_error(supervisor.error)}"]
         if target is None:
-            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
-            return [f"source {source}: its jobs have not started{_waiting_for(holders)}"]
+            open_transactions = source_kinds.find_open_transactions(
+                self._settings.sources[source], self._settings.settings
+            )
+            return [f"source {source}: its jobs have not started{_describe_open_transactions(open_transactions)}"]
         lines = []
-        queued = self._pending_tables(source, self._lake.tables.read(source).values())
-        if queued:
-            holders = source_kinds.find_open_transactions(self._settings.sources[source], self._settings.settings)
-            names = ", ".join(sorted(table.table_name for table in queued))
-            lines.append(f"source {source}: snapshots not complete: {names}{_waiting_for(holders)}")
+        pending_tables = self._select_pending_tables(source, self._lake.tables.read(source).values())
+        if pending_tables:
+            open_transactions = source_kinds.find_open_transactions(
+                self._settings.sources[source], self._settings.settings
+            )
+            names = ", ".join(sorted(table.table_name for table in pending_tables))
+            lines.append(
+                f"source {source}: snapshots not complete: {names}{_describe_open_transactions(open_transactions)}"
+            )
         committed = self.committed_position(source)
         if committed is not None and committed <= target:
-            start, to = (
+            committed_text, target_text = (
                 source_kinds.format_position(self._settings.sources[source], position)
                 for position in (committed, target)
             )
-            lines.append(f"source {source}: committed up to {start} of {to}")
+            lines.append(f"source {source}: committed up to {committed_text} of {target_text}")
         return lines
 
-    def _past_registration(self, source: str, tables: Iterable[SourceTable]) -> int:
+    def _find_position_past_registrations(self, source: str, tables: Iterable[SourceTable]) -> int:
         """A position past the registration of complete snapshots.
 
         A run of the models that was in progress at their registration has not seen them, and the next run considers
         them only at a higher position.
         """
         revisions = {table.table_id: table.rev for table in tables}
-        known, position = self._registered.get(source, ({}, 0))
-        if revisions != known:
-            position = self._opened[source].source.watermark()
-            self._registered[source] = revisions, position
+        known_revisions, position = self._registrations.get(source, ({}, 0))
+        if revisions != known_revisions:
+            position = self._job_sets[source].source.watermark()
+            self._registrations[source] = revisions, position
         return position
 
     def committed_position(self, source: str) -> int | None:
         """The minimum position of a source's writers that run here; None if none runs here."""
-        return min((w.progress.position.position for w in self._writers(source)), default=None)
+        return min((writer.progress.position.position for writer in self._get_writers(source)), default=None)
 
-    def _writers(self, source: str) -> tuple[StreamWriter, ...]:
-        return self._opened[source].writers if source in self._opened else ()
+    def _get_writers(self, source: str) -> tuple[StreamWriter, ...]:
+        return self._job_sets[source].writers if source in self._job_sets else ()
 
     def _make_supervisor(self, source: Source) -> Supervisor:
         def explain(error: BaseException) -> Unavailable | None:
@@ -274,29 +284,29 @@ class Jobs:
 
         return Supervisor(source.name, lambda: self._open_jobs(source), explain, self._on_change)
 
-    def _open_jobs(self, described: Source) -> list[Job]:
+    def _open_jobs(self, config: Source) -> list[Job]:
         """Creates the jobs of a source from the stored state."""
-        self._lake.sources.upsert(described.name, described.snapshot_hold)
-        running = self._numbers if self._kinds[0] else ()
+        self._lake.sources.upsert(config.name, config.snapshot_hold)
+        writer_numbers = self._writer_numbers if self._kinds[0] else ()
         source = source_kinds.open_jobs(
-            self._lake, described, self._settings.settings, running=running, wait=self._stopping.wait
+            self._lake, config, self._settings.settings, running=writer_numbers, wait=self._stopping.wait
         )
         try:
-            opened, jobs = self._create_jobs(source)
+            job_set, jobs = self._create_jobs(source)
         except BaseException:
             source.release_resources()
             raise
-        self._opened[source.name] = opened
+        self._job_sets[source.name] = job_set
         return jobs
 
-    def _create_jobs(self, source: SourceJobs) -> tuple[_Opened, list[Job]]:
+    def _create_jobs(self, source: SourceJobs) -> tuple[_JobSet, list[Job]]:
         stream, snapshot = self._kinds
         jobs: list[Job] = []
         snapshotter = source.snapshotter() if snapshot else None
         writers = []
         for source_stream in source.streams if stream else ():
             position = source_stream.position
-            if self._numbers is None or position.writer in self._numbers:
+            if self._writer_numbers is None or position.writer in self._writer_numbers:
                 writer = source.writer(source_stream, CommitHooks(after_store=self._on_writer_stored), snapshotter)
                 writers.append(writer)
                 jobs.append(Job(f"stream {source.name} {position.writer}", writer.run, writer.stop))
@@ -304,18 +314,18 @@ class Jobs:
             jobs.append(Job(f"snapshot {source.name}", snapshotter.run, snapshotter.stop))
         else:
             source.release_resources()
-        return _Opened(source, tuple(writers), snapshotter), jobs
+        return _JobSet(source, tuple(writers), snapshotter), jobs
 
     def _on_writer_stored(self, batch: Batch) -> None:
         """Called in a writer's thread. The batch is visible once all other writers, including idle ones, reach it."""
         if batch.rows:
-            for writer in self._writers(batch.position.source):
+            for writer in self._get_writers(batch.position.source):
                 writer.request_position()
         self._on_stored(batch)
 
     def _on_change(self, supervisor: Supervisor) -> None:
         """Called in a supervisor's thread: its source has failed or recovered."""
-        message = None if supervisor.error is None else _text(supervisor.error)
+        message = None if supervisor.error is None else _describe_error(supervisor.error)
         try:
             self._lake.sources.store_error(supervisor.name, message)
         except Exception as failure:  # noqa: BLE001  # the lake may be what fails
@@ -353,10 +363,10 @@ class Jobs:
             self._on_over()
 
 
-def _text(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return str(error) if isinstance(error, TidemarkError) else describe_unexpected(error)
 
 
-def _waiting_for(holders: Iterable[str]) -> str:
-    open_transactions = ", ".join(holders)
-    return f", waiting for open transactions: {open_transactions}" if open_transactions else ""
+def _describe_open_transactions(transactions: Iterable[str]) -> str:
+    text = ", ".join(transactions)
+    return f", waiting for open transactions: {text}" if text else ""

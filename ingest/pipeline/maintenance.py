@@ -29,19 +29,19 @@ def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iter
     try:
         yield from purge_raw(lake.spark, settings.retention_seconds)
         yield from compact_raw(lake.spark, settings.compaction_min_files)
-        expired = lake.expire_snapshots(settings.iceberg_snapshot_retention_seconds)
-        folders = lake.remove_empty_folders()
+        expired_counts = lake.expire_snapshots(settings.iceberg_snapshot_retention_seconds)
+        folder_count = lake.remove_empty_folders()
     except (PySparkException, Py4JJavaError, OSError) as error:
         if known_error := unavailable(error, lake.location):
             raise known_error from error
         raise Failure(
             f"maintenance failed ({one_line(first_message_line(str(error)))[:500]})", "the raw tables"
         ) from error
-    if expired:
+    if expired_counts:
         age = f"{settings.iceberg_snapshot_retention_seconds:.0f} s"
-        yield f"{len(expired)} tables: {sum(expired.values())} Iceberg snapshots older than {age} expired"
-    if folders:
-        yield f"raw tables: {folders} empty folders removed"
+        yield f"{len(expired_counts)} tables: {sum(expired_counts.values())} Iceberg snapshots older than {age} expired"
+    if folder_count:
+        yield f"raw tables: {folder_count} empty folders removed"
 
 
 @retry_on_concurrent_publish

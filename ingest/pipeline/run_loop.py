@@ -1,8 +1,8 @@
 """The run loop: streams and snapshots in threads, and dbt in this process on what they commit.
 
-dbt runs one after another; each models what was committed during the run before it. The parsed project, Spark and
-its compiled code stay in memory between runs. The runs keep the project that they were started with until it is
-deployed (`apply`); with `reload` they take it again whenever its files have changed.
+The runs of dbt follow one another; each models what was committed during the run before it. The parsed project, Spark
+and its compiled code stay in memory between runs. The runs use the project as it was at the start until it is deployed
+again (`apply`); with `reload` they deploy it whenever its files have changed.
 """
 
 import logging
@@ -44,17 +44,17 @@ class DbtRun:
     @property
     def waiting(self) -> list[str]:
         """The waiting definitions and the reason, one line per reason."""
-        names: dict[str, list[str]] = {}
+        names_by_message: dict[str, list[str]] = {}
         for outcome in self.outcomes:
             if outcome.message.startswith("waiting for"):
-                names.setdefault(outcome.message, []).append(outcome.name)
-        return [f"{', '.join(named)}: {message}" for message, named in names.items()]
+                names_by_message.setdefault(outcome.message, []).append(outcome.name)
+        return [f"{', '.join(names)}: {message}" for message, names in names_by_message.items()]
 
     @property
     def changes(self) -> list[str]:
         """For each evaluated definition: why, and how many ops of each kind it wrote."""
-        evaluated = [(outcome.name, outcome.response.get("evaluation")) for outcome in self.outcomes]
-        return [f"{name}: {_describe(evaluation)}" for name, evaluation in evaluated if evaluation]
+        evaluations = [(outcome.name, outcome.response.get("evaluation")) for outcome in self.outcomes]
+        return [f"{name}: {_describe_evaluation(evaluation)}" for name, evaluation in evaluations if evaluation]
 
     @property
     def has_published(self) -> bool:
@@ -62,7 +62,7 @@ class DbtRun:
         return any(outcome.response.get("staged") for outcome in self.outcomes)
 
 
-def _describe(evaluation: Mapping[str, Any]) -> str:
+def _describe_evaluation(evaluation: Mapping[str, Any]) -> str:
     rows = f"{evaluation['rows']:,} rows evaluated, " if evaluation.get("rows") is not None else ""
     return f"{evaluation['why']}, {rows}PUT {evaluation['put']:,}, REMOVE {evaluation['removed']:,}"
 
@@ -78,13 +78,13 @@ class Pipeline:
         *,
         reload: bool = False,
         select: Sequence[str] = (),
-        then: Sequence[str] = (),
+        then_command: Sequence[str] = (),
     ) -> None:
-        """reload: take the project again whenever its files have changed. select: dbt's selectors of other nodes to
-        build in each run. then: a dbt command with its arguments, which runs after each release.
+        """reload: deploy the project whenever its files have changed. select: dbt's selectors of other nodes to
+        build in each run. then_command: a dbt command with its arguments, which runs after each release.
         """
         self._project = project
-        self._reloads, self._select, self._then = reload, select, then
+        self._reloads, self._select, self._then_command = reload, select, then_command
         self._apply_requested = threading.Event()
         self._settings = settings
         self._lake = lake
@@ -96,7 +96,7 @@ class Pipeline:
         self._has_news = threading.Event()
         self._awaits_position = True
         # By source and writer: the position of the last batch with rows.
-        self._committed: dict[tuple[str, int], int] = {}
+        self._committed_positions: dict[tuple[str, int], int] = {}
         # By source: the position when the last run began.
         self._run_positions: dict[str, int] = {}
         self._run_tables_version = (0, 0)
@@ -121,23 +121,23 @@ class Pipeline:
         """Runs dbt on what is committed so far."""
         self._runs += 1
         started = time.time()
-        tables = self._tables_version()
-        committed = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
+        tables_version = self._read_tables_version()
+        positions = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
         # Set before the run: a failed run is repeated after a pause, not with the next position.
-        self._run_positions, self._run_tables_version = committed, tables
+        self._run_positions, self._run_tables_version = positions, tables_version
         outcomes = self._run_dbt()
         run = DbtRun(started, time.time(), tuple(outcomes))
-        self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(committed)
+        self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(positions)
         return run
 
     @retry_on_concurrent_publish
     def _run_dbt(self) -> list[NodeResult]:
-        self._take_project()
+        self._update_project()
         outcomes = self._project.build(deployed=self._is_deployed, others=self._select)
         self._is_deployed = True
         return outcomes
 
-    def _take_project(self) -> None:
+    def _update_project(self) -> None:
         """Parses the project again if it is to be deployed. With `reload`, raises Failure if it can't be parsed."""
         project = self._project
         if self._reloads:
@@ -152,16 +152,16 @@ class Pipeline:
             _log.info("the dbt project is deployed as it is now")
             self._project, self._is_deployed = project, False
 
-    def _run_then(self, run: DbtRun) -> Failure | None:
+    def _run_then_command(self, run: DbtRun) -> Failure | None:
         """Runs the dbt command that follows a release; returns its failure. The next release runs it again."""
-        if not (self._then and run.has_published):
+        if not (self._then_command and run.has_published):
             return None
         try:
-            self._project.invoke(*self._then)
+            self._project.invoke(*self._then_command)
         except Failure as error:
             self._then_repeats.occurred(str(error), logging.ERROR)
             return error
-        self._then_repeats.over(f"`dbt {self._then[0]}` after a release works again")
+        self._then_repeats.over(f"`dbt {self._then_command[0]}` after a release works again")
         return None
 
     def maintain(self) -> None:
@@ -221,11 +221,11 @@ class Pipeline:
         A failed definition does not delay others, commits or maintenance. A later run evaluates it again.
         """
         failure: Failure | None = None
-        failure_of_then: Failure | None = None
+        then_failure: Failure | None = None
         try:
             run = self.model()
             on_run(run)
-            failure_of_then = self._run_then(run)
+            then_failure = self._run_then_command(run)
         except Failure as error:
             failure = error
         except Exception as error:
@@ -238,7 +238,7 @@ class Pipeline:
             self._on_failed_run(failure)
         if self._runs % MAINTENANCE_RUNS == 0:
             self.maintain()
-        return failure or failure_of_then
+        return failure or then_failure
 
     def _on_failed_run(self, failure: Failure) -> None:
         self._failed_runs += 1
@@ -260,25 +260,30 @@ class Pipeline:
         """
         position = batch.position
         if batch.rows:
-            self._committed[position.source, position.writer] = position.position + batch.has_events_past_position
-        unseen = max((p for (source, _), p in list(self._committed.items()) if source == position.source), default=0)
+            self._committed_positions[position.source, position.writer] = (
+                position.position + batch.has_events_past_position
+            )
+        last_committed = max(
+            (number for (source, _), number in list(self._committed_positions.items()) if source == position.source),
+            default=0,
+        )
         if (
-            unseen > self._run_positions.get(position.source, 0)
+            last_committed > self._run_positions.get(position.source, 0)
             or self._awaits_position
-            or self._tables_version() != self._run_tables_version
+            or self._read_tables_version() != self._run_tables_version
         ):
             self._has_news.set()
 
-    def _tables_version(self) -> tuple[int, int]:
+    def _read_tables_version(self) -> tuple[int, int]:
         """A value that changes with each update of raw.source_tables."""
         query = "select count(*) as registered, coalesce(sum(rev), 0) as revisions from raw.source_tables"
         row = self._lake.spark.sql(query).collect()[0]
         return row.registered, row.revisions
 
-    def _has_pending_snapshots(self, committed: Mapping[str, int]) -> bool:
-        """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `committed`."""
+    def _has_pending_snapshots(self, positions: Mapping[str, int]) -> bool:
+        """Whether a snapshot is pending, or the end of a snapshot or table is not yet below `positions`."""
         return any(
-            table.is_pending or max(table.complete_lsn or 0, table.ended_lsn or 0) >= at
-            for source, at in committed.items()
+            table.is_pending or max(table.complete_lsn or 0, table.ended_lsn or 0) >= position
+            for source, position in positions.items()
             for table in self._lake.tables.read(source).values()
         )

@@ -57,21 +57,21 @@ class Supervisor:
         explain: Callable[[BaseException], Unavailable | None],
         on_change: Callable[["Supervisor"], None],
     ) -> None:
-        """open_jobs: makes new jobs; called by the supervisor's thread for each attempt. explain: an error as
-        Unavailable, None if its cause is not the environment. on_change: called when `error` has changed, and when the
-        jobs have been opened.
+        """open_jobs: makes new jobs; called by the supervisor's thread for each attempt. explain: returns
+        an error as Unavailable, None if its cause is not the environment. on_change: called when `error` has changed,
+        and when the jobs have been opened.
         """
         self.name = name
         self.error: BaseException | None = None
         self.has_opened = False
         self.was_tried = False
-        self._open = open_jobs
+        self._open_jobs = open_jobs
         self._explain = explain
         self._on_change = on_change
         self._repeats = Repeats(_log)
         self._is_open = False
         self._steady_seconds = STEADY_SECONDS
-        self._failed_with = ""
+        self._last_failure_pattern = ""
         self._recovered_at: float | None = None
         self._stopping = threading.Event()
         self._jobs: Sequence[Job] = ()
@@ -98,41 +98,43 @@ class Supervisor:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        tries = 0
+        attempts = 0
         while not self._stopping.is_set():
-            began = time.monotonic()
+            started_at = time.monotonic()
             error = self._run_jobs()
             self.was_tried = True
             if error is None:
                 if self._is_open:
                     self._set_error(None)
                 return
-            tries = 1 if time.monotonic() - began >= self._steady_seconds else tries + 1
-            explained = self._explain(error)
-            self._adapt_steady_seconds(explained or error)
+            attempts = 1 if time.monotonic() - started_at >= self._steady_seconds else attempts + 1
+            known_error = self._explain(error)
+            self._adapt_steady_seconds(known_error or error)
             pause = MANUAL_ACTION_SECONDS
-            if explained is not None:
-                pause = backoff(tries, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
+            if known_error is not None:
+                pause = backoff(attempts, FIRST_SECONDS, LONGEST_SECONDS) * random.uniform(0.5, 1.0)  # noqa: S311
             if not self._stopping.is_set():
-                self._log_failure(explained or error)
-            self._set_error(explained or error)
+                self._log_failure(known_error or error)
+            self._set_error(known_error or error)
             self._stopping.wait(pause)
 
     def _adapt_steady_seconds(self, failure: BaseException) -> None:
         """Sets how long the jobs have to run after this failure to be considered recovered."""
-        kind = message_pattern(failure.what if isinstance(failure, TidemarkError) else describe_unexpected(failure))
+        failure_pattern = message_pattern(
+            failure.what if isinstance(failure, TidemarkError) else describe_unexpected(failure)
+        )
         if self._recovered_at is not None:
             is_soon = time.monotonic() - self._recovered_at < LONGEST_STEADY_SECONDS
-            is_same = is_soon and kind == self._failed_with
+            is_same = is_soon and failure_pattern == self._last_failure_pattern
             self._steady_seconds = min(2 * self._steady_seconds, LONGEST_STEADY_SECONDS) if is_same else STEADY_SECONDS
-        self._failed_with, self._recovered_at = kind, None
+        self._last_failure_pattern, self._recovered_at = failure_pattern, None
 
     def _run_jobs(self) -> BaseException | None:
         """Run the jobs until all have ended; the error of the first that failed, which ends the others."""
         self._is_open = False
         try:
-            self._jobs = self._open()
-        except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+            self._jobs = self._open_jobs()
+        except BaseException as error:  # noqa: BLE001  # any error fails the source
             is_cancelled = self._stopping.is_set() and not isinstance(error, TidemarkError)
             return None if is_cancelled else error
         self._is_open = self.has_opened = self.was_tried = True
@@ -142,20 +144,20 @@ class Supervisor:
         if self._stopping.is_set():
             self._stop_jobs()
         self._on_change(self)
-        return self._watch(outcomes)
+        return self._watch_jobs(outcomes)
 
-    def _watch(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
+    def _watch_jobs(self, outcomes: "Queue[BaseException | None]") -> BaseException | None:
         failure: BaseException | None = None
-        steady: float | None = self._steady_seconds
-        running = len(self._jobs)
-        while running:
+        steady_timeout: float | None = self._steady_seconds
+        running_count = len(self._jobs)
+        while running_count:
             try:
-                outcome = outcomes.get(timeout=steady)
+                outcome = outcomes.get(timeout=steady_timeout)
             except Empty:
-                steady = None
+                steady_timeout = None
                 self._set_error(None)
                 continue
-            running -= 1
+            running_count -= 1
             if outcome is not None and failure is None:
                 failure = outcome
                 self._stop_jobs()
@@ -175,18 +177,18 @@ class Supervisor:
             self._repeats.occurred(message, logging.ERROR, cause=None if isinstance(error, TidemarkError) else error)
 
     def _set_error(self, error: BaseException | None) -> None:
-        before, self.error = self.error, error
+        previous_error, self.error = self.error, error
         if error is None:
-            self._recovered_at = time.monotonic() if before is not None else self._recovered_at
+            self._recovered_at = time.monotonic() if previous_error is not None else self._recovered_at
             self._repeats.over(f"source {self.name}: its jobs run again")
-        if error is not before:
+        if error is not previous_error:
             self._on_change(self)
 
 
 def _run_job(job: Job, outcomes: "Queue[BaseException | None]") -> None:
     try:
         job.run()
-    except BaseException as error:  # noqa: BLE001  # whatever it is, the source has failed
+    except BaseException as error:  # noqa: BLE001  # any error fails the source
         outcomes.put(error)
     else:
         outcomes.put(None)

@@ -1,6 +1,6 @@
 """The dbt package `tidemark`: where its files are, how a project gets it, and whether their versions agree.
 
-A wheel has the files in `ingest/shipped`; a checkout has them in its root, which this module treats alike.
+A wheel has the files in `ingest/shipped`, a checkout in its root; this module treats both alike.
 """
 
 import shutil
@@ -27,19 +27,19 @@ def install_package(project: Path) -> Path:
 
     Returns the copy. Raises UsageError if something else is in its place.
     """
-    copy = project / COPY
-    if copy.exists() and _read_version(copy) is None:
-        raise UsageError("it is not the dbt package of Tidemark", str(copy), "Move it away")
-    shutil.rmtree(copy, ignore_errors=True)
+    package_copy = project / COPY
+    if package_copy.exists() and _read_version(package_copy) is None:
+        raise UsageError("it is not the dbt package of Tidemark", str(package_copy), "Move it away")
+    shutil.rmtree(package_copy, ignore_errors=True)
     for part in _PARTS:
-        source, target = ROOT / part, copy / part
+        source, target = ROOT / part, package_copy / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns(".*"))
         else:
             shutil.copy(source, target)
-    link_package(project, copy)
-    return copy
+    link_package(project, package_copy)
+    return package_copy
 
 
 def link_package(project: Path, package: Path) -> None:
@@ -55,18 +55,18 @@ def link_package(project: Path, package: Path) -> None:
 
 def find_package(project: Path) -> Path:
     """The package that a project has installed; without one, that of this command."""
-    installed = project / INSTALLED
-    return installed if installed.is_dir() else ROOT
+    installed_package = project / INSTALLED
+    return installed_package if installed_package.is_dir() else ROOT
 
 
 def check_version(project: Path) -> None:
     """Raises UsageError if the package that a project has installed is of another version than this command."""
-    installed, own = _read_version(project / INSTALLED), metadata.version(NAME)
-    if installed is not None and installed != own:
+    installed_version, own_version = _read_version(project / INSTALLED), metadata.version(NAME)
+    if installed_version is not None and installed_version != own_version:
         raise UsageError(
-            f"the dbt package {NAME} is version {installed}, this command is version {own}",
+            f"the dbt package {NAME} is version {installed_version}, this command is version {own_version}",
             str(INSTALLED),
-            f"Install Tidemark {installed}, or replace the package: tidemark init --package-only .",
+            f"Install Tidemark {installed_version}, or replace the package: tidemark init --package-only .",
         )
 
 

@@ -28,13 +28,13 @@ from ingest.lake.iceberg_commit import CONFLICT
 from ingest.project.dbt_package import check_version
 from ingest.project.run_selection import DEFINITIONS, select_nodes
 
-# dbt would print the errors that a Failure has in one line, with complete query plans. With these options it does not
-# write `logs/dbt.log` either, which would grow with each run.
+# Without these options dbt would print the errors that a Failure has in one line, with complete query plans. It would
+# also write `logs/dbt.log`, which would grow with each run.
 QUIET_OPTIONS = ("--quiet", "--log-level", "none")
 # dbt's default folders that are not the plural of the kind.
 _DEFAULT_FOLDERS = {"analysis": "analyses"}
 # The files that dbt reads in each invocation.
-_SETTINGS = (PROJECT_FILE, "packages.yml", "dependencies.yml", PROFILES_FILE)
+_SETTINGS_FILES = (PROJECT_FILE, "packages.yml", "dependencies.yml", PROFILES_FILE)
 # The length to which a message is cut: Spark's may contain a plan or a stack trace.
 MESSAGE_LENGTH = 500
 # dbt's status of a failed node.
@@ -46,15 +46,15 @@ _CONCURRENT_PUBLISH = re.compile(
     "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
-# `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model it may be an error of
-# its SQL.
-_DROPPED_MEANWHILE = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?!(?:raw|core)\b)\w+`?\.")
+# The message if `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model the
+# message may come from an error of the SQL.
+_TABLE_DROPPED = re.compile(r"TABLE_OR_VIEW_NOT_FOUND\] The table or view `?(?!(?:raw|core)\b)\w+`?\.")
 
 # An OSError of Python concerns dbt's files, because Java writes the lake's.
 _PYTHON_OS_ERROR = re.compile(r"\[Errno \d+\]")
 
 # This logger writes to the log file only.
-_details = logging.getLogger("dbt details")
+_file_log = logging.getLogger("dbt details")
 
 
 # A line of a Java stack trace, or py4j's heading above it.
@@ -87,47 +87,49 @@ class NodeResult:
 
 
 class Project:
-    """The project in `folder`, on a target of its profile (default: the profile's own).
+    """The project in `folder`, on a target of its profile (None: the profile's default).
 
     Raises Failure if dbt can't parse it, UsageError if its dbt package is of another version than this code.
     """
 
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
         self._target, self._folder = target, Path(folder)
-        self._frozen: Path | None = None
-        self._files = _file_versions(self._folder)
+        self._frozen_folder: Path | None = None
+        self._files = _read_file_versions(self._folder)
         self._options = dbt_options(target, folder)
         check_version(self._folder)
-        parsed = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
-        if not isinstance(parsed.result, Manifest):
+        parse_result = dbtRunner().invoke([*QUIET_OPTIONS, "parse", *self._options])
+        if not isinstance(parse_result.result, Manifest):
             what, where = "the dbt project can't be parsed", "dbt_project.yml"
-            raise _make_failure(str(parsed.exception), what, where, _error_line(parsed), lake=self._lake_location)
-        self.manifest = parsed.result
+            raise _make_failure(
+                str(parse_result.exception), what, where, _format_error(parse_result), lake=self._lake_location
+            )
+        self.manifest = parse_result.result
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
-        return self if _file_versions(self._folder) == self._files else self.parse_again()
+        return self if _read_file_versions(self._folder) == self._files else self.parse_again()
 
     def parse_again(self) -> "Project":
         """The project as its files are now. Raises Failure if it can't be parsed."""
         project = Project(self._target, self._folder)
-        if self._frozen:
-            project.freeze(self._frozen)
+        if self._frozen_folder:
+            project.freeze(self._frozen_folder)
         return project
 
     def freeze(self, folder: Path) -> None:
-        """Keeps the project's settings in `folder`: later invocations read them there, not in the edited files. They do
-        not read the other files, to which `folder` gets links.
+        """Copies the project's settings into `folder`: later invocations read the copies, not the edited files. The
+        project's other files, which the invocations do not read, are links in `folder`.
         """
         for path in self._folder.resolve().iterdir():
-            kept = folder / path.name
-            if path.name in _SETTINGS or not path.name.startswith("."):
-                kept.unlink(missing_ok=True)
-                if path.name in _SETTINGS:
-                    shutil.copy(path, kept)
+            target_path = folder / path.name
+            if path.name in _SETTINGS_FILES or not path.name.startswith("."):
+                target_path.unlink(missing_ok=True)
+                if path.name in _SETTINGS_FILES:
+                    shutil.copy(path, target_path)
                 else:
-                    kept.symlink_to(path)
-        self._frozen, self._options = folder, dbt_options(self._target, folder)
+                    target_path.symlink_to(path)
+        self._frozen_folder, self._options = folder, dbt_options(self._target, folder)
 
     def invoke(self, command: str, *arguments: str) -> list[NodeResult]:
         """Runs a dbt command, such as `build`. Raises Failure if a node or a hook fails."""
@@ -138,20 +140,25 @@ class Project:
 
     def try_invoke(self, command: str, *arguments: str) -> tuple[list[NodeResult], Failure | None]:
         """Runs a dbt command; returns the results of its nodes, and the Failure that `invoke` would raise."""
-        done = dbtRunner(manifest=self.manifest).invoke([*QUIET_OPTIONS, command, *arguments, *self._options])
-        results = done.result.results if isinstance(done.result, RunExecutionResult) else []
+        dbt_result = dbtRunner(manifest=self.manifest).invoke([*QUIET_OPTIONS, command, *arguments, *self._options])
+        results = dbt_result.result.results if isinstance(dbt_result.result, RunExecutionResult) else []
         failure = None
-        if failed := [result for result in results if str(result.status) in FAILED]:
+        if failed_results := [result for result in results if str(result.status) in FAILED]:
             errors = "; ".join(
-                f"{_node_path(result)}: {_shorten(first_message_line(str(result.message)))}" for result in failed
+                f"{_describe_node(result)}: {_shorten(first_message_line(str(result.message)))}"
+                for result in failed_results
             )
-            text = " ".join(str(result.message) for result in failed)
+            text = " ".join(str(result.message) for result in failed_results)
             hint = "Fix the error and run again; models that do not depend on it are published"
             failure = _make_failure(text, errors, f"dbt {command}", hint, lake=self._lake_location)
-        elif not done.success:
-            what = f"dbt did not finish ({_error_line(done)})"
+        elif not dbt_result.success:
+            problem = f"dbt did not finish ({_format_error(dbt_result)})"
             failure = _make_failure(
-                _error_text(done), what, f"dbt {command}", lake=self._lake_location, concurrent=_DROPPED_MEANWHILE
+                _get_error_text(dbt_result),
+                problem,
+                f"dbt {command}",
+                lake=self._lake_location,
+                concurrent=_TABLE_DROPPED,
             )
         return [_parse_result(result) for result in results], failure
 
@@ -179,12 +186,19 @@ class Project:
         Raises Failure or ConcurrentPublishError if it fails.
         """
         collector = _LogCollector()
-        called = [*QUIET_OPTIONS, "run-operation", f"tidemark.{macro}", "--args", json.dumps(arguments), *self._options]
-        done = dbtRunner(manifest=self.manifest, callbacks=[collector]).invoke(called)
-        if not done.success:
-            text = " ".join(collector.errors) or _error_text(done)
+        command = [
+            *QUIET_OPTIONS,
+            "run-operation",
+            f"tidemark.{macro}",
+            "--args",
+            json.dumps(arguments),
+            *self._options,
+        ]
+        dbt_result = dbtRunner(manifest=self.manifest, callbacks=[collector]).invoke(command)
+        if not dbt_result.success:
+            text = " ".join(collector.errors) or _get_error_text(dbt_result)
             raise _make_failure(
-                text, _shorten(text), f"macro {macro}", lake=self._lake_location, concurrent=_DROPPED_MEANWHILE
+                text, _shorten(text), f"macro {macro}", lake=self._lake_location, concurrent=_TABLE_DROPPED
             )
         return collector.lines
 
@@ -225,25 +239,25 @@ class _LogCollector:
             self.errors.append(event.info.msg)  # type: ignore[attr-defined]
 
 
-def _file_versions(folder: Path) -> frozenset[tuple[str, int, int]]:
+def _read_file_versions(folder: Path) -> frozenset[tuple[str, int, int]]:
     """Path, modification time and size of each file that dbt reads, to detect changes."""
-    paths = [folder / name for name in _SETTINGS]
-    for path in _dbt_folders(folder / PROJECT_FILE):
+    paths = [folder / name for name in _SETTINGS_FILES]
+    for path in _list_dbt_folders(folder / PROJECT_FILE):
         paths += (folder / path).rglob("*")
-    files = set()
+    versions = set()
     for file in paths:
         # Editors create hidden files, and replace the edited file.
         with suppress(FileNotFoundError):
             if file.is_file() and not file.name.startswith("."):
-                files.add((str(file), file.stat().st_mtime_ns, file.stat().st_size))
-    return frozenset(files)
+                versions.add((str(file), file.stat().st_mtime_ns, file.stat().st_size))
+    return frozenset(versions)
 
 
-def _dbt_folders(settings: Path) -> Iterator[str]:
+def _list_dbt_folders(settings_file: Path) -> Iterator[str]:
     """The folders that dbt reads, by its settings. dbt reports invalid settings itself."""
     content = None
     with suppress(OSError, UnicodeDecodeError, yaml.YAMLError):
-        content = yaml.safe_load(settings.read_text())
+        content = yaml.safe_load(settings_file.read_text())
     for kind in ("model", "macro", "seed", "test", "snapshot", "analysis"):
         paths = content.get(f"{kind}-paths") if isinstance(content, dict) else None
         yield from map(str, paths) if isinstance(paths, list) else [_DEFAULT_FOLDERS.get(kind, f"{kind}s")]
@@ -263,14 +277,14 @@ def _make_failure(
         return ConcurrentPublishError(what, where, "Run it again")
     if failure := unavailable_text(text, location):
         return failure
-    _details.error("%s: error of dbt", where, exc_info=(RuntimeError, RuntimeError(text), None))
+    _file_log.error("%s: error of dbt", where, exc_info=(RuntimeError, RuntimeError(text), None))
     return Failure(what, where, hint)
 
 
 def _parse_result(result: RunResult) -> NodeResult:
     config = getattr(result.node, "config", None)
     return NodeResult(
-        name=_node_name(result),
+        name=_get_node_name(result),
         kind=str(getattr(config, "materialized", "")),
         status=str(result.status),
         message=str(result.message),
@@ -279,21 +293,21 @@ def _parse_result(result: RunResult) -> NodeResult:
     )
 
 
-def _node_name(result: RunResult) -> str:
+def _get_node_name(result: RunResult) -> str:
     return str(getattr(result.node, "name", result.node.unique_id))
 
 
-def _node_path(result: RunResult) -> str:
+def _describe_node(result: RunResult) -> str:
     """Name and file of a node; for a hook, the project's file."""
-    return f"{_node_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
+    return f"{_get_node_name(result)} ({getattr(result.node, 'original_file_path', 'dbt_project.yml')})"
 
 
-def _error_text(result: dbtRunnerResult) -> str:
+def _get_error_text(result: dbtRunnerResult) -> str:
     return str(result.exception) if result.exception else "no error message"
 
 
-def _error_line(result: dbtRunnerResult) -> str:
-    return _shorten(_error_text(result))
+def _format_error(result: dbtRunnerResult) -> str:
+    return _shorten(_get_error_text(result))
 
 
 def _shorten(message: str) -> str:

@@ -39,28 +39,28 @@ def make_plan(spark: SparkSession, target: str | None = None, folder: Path | str
     project = Project(target, folder)
     project.compile_views()
     definitions = project.definitions
-    selected = [f"config.materialized:{kind}" for kind in DEFINITIONS]
-    outcomes, failure = project.try_invoke("run", "--select", *selected, "--vars", "{plan_only: true}")
-    failed = {outcome.name for outcome in outcomes if outcome.status in FAILED}
-    if failure and not (failed and failed.issubset(definitions)):
+    selectors = [f"config.materialized:{kind}" for kind in DEFINITIONS]
+    outcomes, failure = project.try_invoke("run", "--select", *selectors, "--vars", "{plan_only: true}")
+    failed_names = {outcome.name for outcome in outcomes if outcome.status in FAILED}
+    if failure and not (failed_names and failed_names.issubset(definitions)):
         raise failure
     steps = [_parse_step(outcome) for outcome in outcomes if outcome.name in definitions]
     steps += [
-        PlannedChange(name, "deleted", f"{why}; its tables stay until `tidemark prune`", 0)
-        for name, (why, _) in find_deleted(spark, project).items()
+        PlannedChange(name, "deleted", f"{reason}; its tables stay until `tidemark prune`", 0)
+        for name, (reason, _) in find_deleted(spark, project).items()
     ]
     return sorted(steps, key=lambda step: step.definition)
 
 
 def _parse_step(outcome: NodeResult) -> PlannedChange:
-    if "state" in (plan := outcome.response):
-        return PlannedChange(outcome.name, plan["state"], plan["reason"], plan["rows"])
-    why = (
+    if "state" in (response := outcome.response):
+        return PlannedChange(outcome.name, response["state"], response["reason"], response["rows"])
+    reason = (
         first_message_line(outcome.message)
         if outcome.status in FAILED
         else "a definition that it depends on is invalid"
     )
-    return PlannedChange(outcome.name, "invalid", one_line(why), 0)
+    return PlannedChange(outcome.name, "invalid", one_line(reason), 0)
 
 
 def prune_definitions(
@@ -71,16 +71,20 @@ def prune_definitions(
     Raises UsageError for a name that is not a deleted definition, before anything is dropped; Failure.
     """
     project = Project(target, folder)
-    deleted = find_deleted(spark, project)
+    deleted_definitions = find_deleted(spark, project)
     for name in names:
-        if name not in deleted:
-            known = f"Deleted definitions: {', '.join(deleted)}" if deleted else "There is no deleted definition"
-            raise UsageError("not a deleted definition", name, known)
-    prune_one = retry_on_concurrent_publish(project.run_operation)
-    chosen = sorted(set(names)) or list(deleted)
-    for name in chosen:
-        prune_one("prune", definition=name, schema=deleted[name][1])
-    return chosen
+        if name not in deleted_definitions:
+            hint = (
+                f"Deleted definitions: {', '.join(deleted_definitions)}"
+                if deleted_definitions
+                else "There is no deleted definition"
+            )
+            raise UsageError("not a deleted definition", name, hint)
+    prune_definition = retry_on_concurrent_publish(project.run_operation)
+    pruned_names = sorted(set(names)) or list(deleted_definitions)
+    for name in pruned_names:
+        prune_definition("prune", definition=name, schema=deleted_definitions[name][1])
+    return pruned_names
 
 
 def render_plan(steps: list[PlannedChange]) -> None:
@@ -89,8 +93,8 @@ def render_plan(steps: list[PlannedChange]) -> None:
     table.columns[3].justify = "right"
     colours = {"new": "green", "changed": "yellow", "waiting": "cyan", "deleted": "red", "invalid": "red"}
     for step in steps:
-        why = printable(step.reason)
-        table.add_row(step.definition, step.state, why, f"{step.rows:,}", style=colours.get(step.state))
+        reason = printable(step.reason)
+        table.add_row(step.definition, step.state, reason, f"{step.rows:,}", style=colours.get(step.state))
     Console(markup=False, emoji=False).print(table)
 
 
@@ -109,19 +113,24 @@ def find_deleted(spark: SparkSession, project: Project) -> dict[str, tuple[str, 
     schema of their tables.
     """
     definitions = project.definitions
-    deleted = {table.partition(".")[2]: table.partition(".")[0] for table in _unpublished_tables(spark, definitions)}
+    schemas = {
+        table.partition(".")[2]: table.partition(".")[0] for table in _find_unpublished_tables(spark, definitions)
+    }
     if spark.catalog.tableExists("core.model_watermarks"):
         tables = read_definition_tables(spark)
         rows = spark.sql("SELECT DISTINCT model FROM core.model_watermarks WHERE definition_hash IS NOT NULL").collect()
-        deleted |= {row.model: tables.get(row.model, "buckets").partition(".")[0] for row in rows}
-    others = {node.name for node in project.manifest.nodes.values()}
+        schemas |= {row.model: tables.get(row.model, "buckets").partition(".")[0] for row in rows}
+    model_names = {node.name for node in project.manifest.nodes.values()}
     return {
-        name: ("its model is no longer a definition" if name in others else "its model no longer exists", deleted[name])
-        for name in sorted(deleted.keys() - set(definitions))
+        name: (
+            "its model is no longer a definition" if name in model_names else "its model no longer exists",
+            schemas[name],
+        )
+        for name in sorted(schemas.keys() - set(definitions))
     }
 
 
-def _unpublished_tables(spark: SparkSession, definitions: Collection[str]) -> list[str]:
+def _find_unpublished_tables(spark: SparkSession, definitions: Collection[str]) -> list[str]:
     """The tables that have an op log and belong to no definition of the project."""
-    logged = (table for table in list_op_logs(spark) if table.partition(".")[2] not in definitions)
-    return [table for table in logged if _is_op_log(spark, f"{table}__ops")]
+    tables = (table for table in list_op_logs(spark) if table.partition(".")[2] not in definitions)
+    return [table for table in tables if _is_op_log(spark, f"{table}__ops")]

@@ -59,14 +59,16 @@ def range_chunks(table: SourceTable, snapshot_id: str, bounds: Iterable[Bounds])
     ]
 
 
-def key_chunks(table: SourceTable, first_chunk: int, not_before: int, rows: Iterable[tuple[int, str]]) -> list[Chunk]:
-    """Chunks, numbered from `first_chunk`, of rows given as (partition_id, row_key), to be read at `not_before` or
-    later.
+def key_chunks(
+    table: SourceTable, first_chunk: int, not_before: int, keyed_rows: Iterable[tuple[int, str]]
+) -> list[Chunk]:
+    """Chunks, numbered from `first_chunk`, of rows given as (partition_id, row_key), to be read at the LSN `not_before`
+    or later.
     """
     keys_of_partition: dict[int, list[str]] = {}
-    for partition_id, row_key in rows:
+    for partition_id, row_key in keyed_rows:
         keys_of_partition.setdefault(partition_id, []).append(row_key)
-    parts = [
+    key_groups = [
         (partition_id, tuple(keys[start : start + KEYS_PER_CHUNK]))
         for partition_id, keys in keys_of_partition.items()
         for start in range(0, len(keys), KEYS_PER_CHUNK)
@@ -83,5 +85,5 @@ def key_chunks(table: SourceTable, first_chunk: int, not_before: int, rows: Iter
             row_keys=keys,
             not_before=not_before,
         )
-        for number, (partition_id, keys) in enumerate(parts, first_chunk)
+        for number, (partition_id, keys) in enumerate(key_groups, first_chunk)
     ]

@@ -43,8 +43,8 @@ RESULTS = pa.schema(
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """How the reading of a chunk went: a file (path None without rows), its rows, its size in bytes and the LSN that it
-    was read at; or a problem, one of those above, and the source's message.
+    """The result of reading a chunk: a file (path None without rows), its rows, its size in bytes and the LSN of
+    the read; or a problem, one of those above, and the source's message.
     """
 
     snapshot_id: str
@@ -60,7 +60,7 @@ class ChunkResult:
 def read_share(
     module: str, secret: str, share: Sequence[Task], connect_timeout_seconds: float
 ) -> Iterator[pa.RecordBatch]:
-    """Read the tasks of one executor in order; gives the result of each, a row of `RESULTS`, as soon as it is read."""
+    """Reads the tasks of one executor in order; yields the result of each as a row of `RESULTS` at once."""
     read_chunk = importlib.import_module(module).read_chunk
     for task in share:
         yield pa.RecordBatch.from_pylist([asdict(read_chunk(secret, task, connect_timeout_seconds))], RESULTS)
@@ -79,15 +79,15 @@ class SnapshotRows:
             for name in SNAPSHOT_ROWS.names
             if name in values and name != "columns"
         }
-        self._repeated: dict[str, pa.Array] = {}
-        self._longest = -1
+        self._repeated_columns: dict[str, pa.Array] = {}
+        self._max_rows = -1
 
     def table(self, row_key: pa.Array, columns: pa.Array) -> pa.Table:
         """The rows with these keys and columns."""
         rows = len(row_key)
-        if rows > self._longest:
-            self._longest = rows
-            self._repeated = {name: pa.repeat(value, rows) for name, value in self._scalars.items()}
-        arrays = {name: array.slice(0, rows) for name, array in self._repeated.items()}
+        if rows > self._max_rows:
+            self._max_rows = rows
+            self._repeated_columns = {name: pa.repeat(value, rows) for name, value in self._scalars.items()}
+        arrays = {name: array.slice(0, rows) for name, array in self._repeated_columns.items()}
         arrays |= {"row_key": row_key, "columns": columns}
         return pa.Table.from_arrays([arrays[name] for name in SNAPSHOT_ROWS.names], schema=SNAPSHOT_ROWS)

@@ -49,20 +49,20 @@ class ChunkReader:
         self._secret = secret
         self._settings = settings
 
-    def read(self, weighed: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
+    def read(self, weighted_tasks: Sequence[tuple[int, Task]]) -> list[ChunkResult]:
         """The results of tasks, given with their estimated bytes. Raises Failure if the executors fail, Unavailable if
         they can't write.
         """
-        shares = balance_chunks(weighed, self._workers(sum(weight for weight, _ in weighed)))
+        shares = balance_chunks(weighted_tasks, self._count_workers(sum(weight for weight, _ in weighted_tasks)))
         if not shares:
             return []
-        read = _reader(self._module, self._secret, shares, self._settings.connect_timeout_seconds)
+        read_shares = _make_reader(self._module, self._secret, shares, self._settings.connect_timeout_seconds)
         share_numbers = self._spark.range(0, len(shares), 1, len(shares))
         try:
-            rows = share_numbers.mapInArrow(read, from_arrow_schema(RESULTS)).collect()
+            rows = share_numbers.mapInArrow(read_shares, from_arrow_schema(RESULTS)).collect()
         except (PySparkException, Py4JJavaError) as error:
-            if cause := unavailable(error, str(weighed[0][1]["folder"])):
-                raise cause from error
+            if known_error := unavailable(error, str(weighted_tasks[0][1]["folder"])):
+                raise known_error from error
             # A Python exception is below its traceback.
             lines = str(error).strip().splitlines()[-1:] if isinstance(error, PythonException) else [str(error)]
             raise Failure(
@@ -72,7 +72,7 @@ class ChunkReader:
             ) from error
         return [ChunkResult(**row.asDict()) for row in rows]
 
-    def _workers(self, weight: int) -> int:
+    def _count_workers(self, weight: int) -> int:
         """The number of chunks that are read in parallel. More than one batch of a local Spark leaves a core free for
         other statements, such as those of the stream and the one that renews the lease of the chunks.
         """
@@ -85,23 +85,23 @@ class ChunkReader:
 def balance_chunks(tasks: Iterable[tuple[int, T]], workers: int) -> list[list[T]]:
     """Tasks with their bytes, divided into at most `workers` shares of about the same size; none is empty."""
     shares: list[list[T]] = [[] for _ in range(workers)]
-    load = [0] * workers
-    for weight, task in sorted(tasks, key=lambda pair: -pair[0]):
-        least = load.index(min(load))
-        shares[least].append(task)
-        load[least] += weight + 1
+    loads = [0] * workers
+    for weight, task in sorted(tasks, key=lambda weighted_task: -weighted_task[0]):
+        smallest = loads.index(min(loads))
+        shares[smallest].append(task)
+        loads[smallest] += weight + 1
     return [share for share in shares if share]
 
 
-def _reader(
+def _make_reader(
     module: str, secret: str, shares: Sequence[Sequence[Task]], connect_timeout_seconds: float
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
     """The function for `mapInArrow`, from numbers of shares to results. It imports only what an executor needs."""
 
-    def read(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from ingest.snapshot.chunk_task import read_share
 
-        for batch in numbers:
+        for batch in batches:
             for number in batch["id"].to_pylist():
                 yield from read_share(module, secret, shares[number], connect_timeout_seconds)
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from ingest.lake import Chunk, SourceTable
 from ingest.lake.source_tables import DONE, RUNNING
 
-# Chunks of one group at most, so that a SQL statement about them keeps a readable size.
+# The maximum number of chunks of a group, so that a SQL statement about them keeps a readable size.
 GROUP_CHUNKS = 200
 
 
@@ -21,11 +21,11 @@ class RunningSnapshots:
     @classmethod
     def from_rows(cls, tables: Iterable[SourceTable], chunks: Iterable[Chunk]) -> "RunningSnapshots":
         """These tables with their chunks."""
-        by_id = {str(table.snapshot_id): table for table in tables}
-        grouped: dict[str, list[Chunk]] = {snapshot_id: [] for snapshot_id in by_id}
+        tables_by_id = {str(table.snapshot_id): table for table in tables}
+        chunks_by_id: dict[str, list[Chunk]] = {snapshot_id: [] for snapshot_id in tables_by_id}
         for chunk in chunks:
-            grouped[chunk.snapshot_id].append(chunk)
-        return cls(by_id, grouped)
+            chunks_by_id[chunk.snapshot_id].append(chunk)
+        return cls(tables_by_id, chunks_by_id)
 
     def pair(self, chunks: Iterable[Chunk]) -> list[tuple[SourceTable, Chunk]]:
         """Each chunk with its table."""
@@ -52,20 +52,26 @@ def select_chunks(
     is_read_whole: whether a table's chunks are all claimed at once, without a limit. Such a table waits while another
     process reads a part of it.
     """
-    selected: list[Chunk] = []
+    selected_chunks: list[Chunk] = []
     size = 0
     for snapshot_id, table in snapshots.tables.items():
-        free = [chunk for chunk in snapshots.chunks[snapshot_id] if chunk.is_claimable(now)]
+        free_chunks = [chunk for chunk in snapshots.chunks[snapshot_id] if chunk.is_claimable(now)]
         is_whole = is_read_whole(table)
-        if is_whole and any(c.state == RUNNING and c not in free for c in snapshots.chunks[snapshot_id]):
+        if is_whole and any(
+            chunk.state == RUNNING and chunk not in free_chunks for chunk in snapshots.chunks[snapshot_id]
+        ):
             continue
-        for chunk in free:
+        for chunk in free_chunks:
             chunk_size = estimated_bytes(table, chunk)
-            if not is_whole and selected and (size + chunk_size > max_bytes or len(selected) >= GROUP_CHUNKS):
+            if (
+                not is_whole
+                and selected_chunks
+                and (size + chunk_size > max_bytes or len(selected_chunks) >= GROUP_CHUNKS)
+            ):
                 break
-            selected.append(chunk)
+            selected_chunks.append(chunk)
             size += chunk_size
-    return selected
+    return selected_chunks
 
 
 def is_read_at_snapshot_lsn(table: SourceTable, chunks: Iterable[Chunk]) -> bool:

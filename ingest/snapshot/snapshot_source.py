@@ -25,11 +25,11 @@ class SnapshotPlan:
 
 @dataclass(frozen=True)
 class ChunkOutcome:
-    """How the reading of a claimed chunk went: the number of its rows, the LSN that they were read at, and their file
-    if there are any; or a problem.
+    """The result of reading a claimed chunk: the number of its rows, the LSN that they were read at, and their file if
+    there are any; or a problem.
 
-    must_restart: the table is no longer the one that the snapshot was begun of. is_unreadable: the table can't be read,
-    and a retry at once would not help. With a problem and neither, the chunk is read again.
+    must_restart: the table is no longer the one whose snapshot was begun. is_unreadable: the table can't be read,
+    and a retry at once would not help. If there is a problem and neither is set, the chunk is read again.
     """
 
     chunk: Chunk

@@ -56,7 +56,7 @@ from ingest.snapshot.snapshot_source import CatalogUnavailable, ChunkOutcome, Sn
 
 _log = logging.getLogger(__name__)
 
-# Rows with a missing value that are looked for at a time; the next ones follow when these are read.
+# The maximum number of rows with a missing value that are searched for at a time; the next follow when these are read.
 KEYS_AT_ONCE = 100_000
 # Seconds between two tries to read tables that could not be read: a permission may have been granted.
 RETRY_SECONDS = 60.0
@@ -109,9 +109,9 @@ class Snapshotter:
         self._hooks = hooks or SnapshotHooks()
         self._id = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         self._stream_waits = stream_waits
-        self._claims = 0
+        self._claim_count = 0
         # By snapshot_id and number of chunks: the position that the stream has to pass before rows are compared.
-        self._awaited: dict[tuple[str, int], int] = {}
+        self._awaited_positions: dict[tuple[str, int], int] = {}
         self._retry_at = time.monotonic() + RETRY_SECONDS
         self._queue_polled_at = 0.0
         self._repeats, self._problems = Repeats(_log), Repeats(_log)
@@ -119,125 +119,129 @@ class Snapshotter:
         self._wake = threading.Event()
 
     def stop(self) -> None:
-        """End after the chunks that are being read."""
+        """Ends the run after the chunks that are being read."""
         self._stop.set()
         self._wake.set()
         self._source.cancel()
 
     def wake(self) -> None:
-        """Look for queued tables now."""
+        """Makes the run look for queued tables now."""
         self._wake.set()
 
     def run(self, until_done: bool = False) -> None:
-        """Take queued snapshots until `stop`; until_done: or until all are taken that can be."""
+        """Takes queued snapshots until `stop`; until_done: or until every snapshot that can be taken is taken."""
         is_first = True
         try:
             while not self._stop.is_set():
                 self._wake.clear()
-                pending = self._poll(is_first)
+                pending_count = self._poll(is_first)
                 is_first = False
-                if until_done and pending == 0:
+                if until_done and pending_count == 0:
                     return
                 seconds = self._settings.catalog_poll_seconds
-                self._wake.wait(min(seconds, 1.0) if pending else seconds)
+                self._wake.wait(min(seconds, 1.0) if pending_count else seconds)
         finally:
             self._source.close()
 
     def _poll(self, is_first: bool) -> int:
-        """Sync the catalog, then take snapshots; the number of tables that are still pending."""
+        """Syncs the catalog, then takes snapshots; returns the number of tables that are still pending."""
         try:
             self._source.sync_catalog()
             is_first = False
-            pending = self._take_snapshots()
+            pending_count = self._take_snapshots()
         except SourceUnavailable as error:
             if is_first and not isinstance(error, CatalogUnavailable):
                 raise
             self._repeats.occurred(f"source {self._name}: the snapshotter waits: {error}", key=error.what)
             return 1
         self._repeats.over(f"source {self._name}: the snapshotter continues")
-        return pending
+        return pending_count
 
     def _take_snapshots(self) -> int:
-        """Read group after group until no chunk is free; the number of tables that are still pending."""
+        """Reads group after group until no chunk is free; returns the number of tables that are still pending."""
         self._queue_polled_at = time.monotonic()
-        group = self._begin_snapshots(self._queued_tables())
-        while not self._stop.is_set() and (group := group or self._next_group()):
+        group = self._begin_snapshots(self._read_queued_tables())
+        while not self._stop.is_set() and (group := group or self._claim_next_group()):
             if not self._read_group(group):
                 break  # the source can't be reached: no retry at once
             group = self._begin_more_snapshots()
-        pending = self._pending_tables()
-        if not pending:
+        pending_tables = self._read_pending_tables()
+        if not pending_tables:
             self._source.release_resources()
-        return len(pending)
+        return len(pending_tables)
 
-    def _next_group(self) -> Group:
-        """Complete the snapshots that are read, then claim chunks of the others."""
-        snapshots = self._running_snapshots()
+    def _claim_next_group(self) -> Group:
+        """Completes the snapshots whose chunks are all read, then claims chunks of the others."""
+        snapshots = self._read_running_snapshots()
         self._complete_snapshots(snapshots)
         return self._claim_chunks(snapshots)
 
     def _begin_more_snapshots(self) -> Group:
-        """Begin the snapshots of tables that were queued while others are read, every `catalog_poll_seconds`."""
+        """Begins the snapshots of tables that were queued while others are read, every `catalog_poll_seconds`."""
         if time.monotonic() - self._queue_polled_at < self._settings.catalog_poll_seconds:
             return []
         self._queue_polled_at = time.monotonic()
         self._source.sync_catalog()
-        return self._begin_snapshots(self._queued_tables(), patient=False)
+        return self._begin_snapshots(self._read_queued_tables(), patient=False)
 
-    def _queued_tables(self) -> list[SourceTable]:
+    def _read_queued_tables(self) -> list[SourceTable]:
         """The queued tables without those that can't be read; these are tried again every `RETRY_SECONDS`."""
         if time.monotonic() >= self._retry_at:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self.unreadable.clear()
-        pending = self._pending_tables()
-        self.unreadable |= {t.table_id: why for t in pending if (why := self._source.ineligibility_reason(t))}
-        return [t for t in pending if t.state == QUEUED and t.table_id not in self.unreadable]
+        pending_tables = self._read_pending_tables()
+        self.unreadable |= {
+            table.table_id: reason for table in pending_tables if (reason := self._source.ineligibility_reason(table))
+        }
+        return [table for table in pending_tables if table.state == QUEUED and table.table_id not in self.unreadable]
 
-    def _pending_tables(self) -> list[SourceTable]:
+    def _read_pending_tables(self) -> list[SourceTable]:
         tables = self._lake.tables.read(self._name).values()
-        pending = [t for t in tables if t.is_pending and t.table_id not in self.unreadable]
-        return sorted(pending, key=lambda table: table.table_name)
+        pending_tables = [table for table in tables if table.is_pending and table.table_id not in self.unreadable]
+        return sorted(pending_tables, key=lambda table: table.table_name)
 
-    def _begin_snapshots(self, queued: Sequence[SourceTable], *, patient: bool = True) -> Group:
-        """Plan snapshots of queued tables and set these to running; gives a first group of their chunks, claimed."""
-        plans = self._source.plan(queued, patient=patient) if queued else []
+    def _begin_snapshots(self, queued_tables: Sequence[SourceTable], *, patient: bool = True) -> Group:
+        """Plans snapshots of queued tables and sets these to running; returns their first chunks as a claimed group."""
+        plans = self._source.plan(queued_tables, patient=patient) if queued_tables else []
         if not plans:
             return []
-        tables = {table.table_id: table for table in queued}
-        begun = [begin_snapshot(tables[plan.table.table_id], plan) for plan in plans]
-        rows = [row for row, _ in begun]
-        snapshots = RunningSnapshots.from_rows(rows, chain.from_iterable(chunks for _, chunks in begun))
-        claimed = make_claimed(self._select_chunks(snapshots), self._new_owner(), self._settings.chunk_lease_seconds)
-        chunks = chain(*snapshots.chunks.values(), claimed)
-        planned = list({(chunk.snapshot_id, chunk.chunk): chunk for chunk in chunks}.values())
+        tables = {table.table_id: table for table in queued_tables}
+        new_snapshots = [begin_snapshot(tables[plan.table.table_id], plan) for plan in plans]
+        rows = [row for row, _ in new_snapshots]
+        snapshots = RunningSnapshots.from_rows(rows, chain.from_iterable(chunks for _, chunks in new_snapshots))
+        claimed_chunks = make_claimed(
+            self._select_chunks(snapshots), self._make_owner(), self._settings.chunk_lease_seconds
+        )
+        chunks = chain(*snapshots.chunks.values(), claimed_chunks)
+        planned_chunks = list({(chunk.snapshot_id, chunk.chunk): chunk for chunk in chunks}.values())
         # The chunks first: no process may see a running snapshot without its chunks.
-        if planned:
-            self._lake.chunks.insert(planned)
-        self._hooks.after_plan(planned)
+        if planned_chunks:
+            self._lake.chunks.insert(planned_chunks)
+        self._hooks.after_plan(planned_chunks)
         self._lake.tables.upsert(self._name, rows)
         # Compared by snapshot_id, not by row: a process that moves a table to another writer may have changed the row.
-        won = snapshots.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
-        self._lake.chunks.delete_snapshots(snapshots.tables.keys() - won)
+        won_ids = snapshots.tables.keys() & {table.snapshot_id for table in self._lake.tables.read(self._name).values()}
+        self._lake.chunks.delete_snapshots(snapshots.tables.keys() - won_ids)
         for snapshot_id, row in snapshots.tables.items():
-            if snapshot_id in won:
+            if snapshot_id in won_ids:
                 _log.info("snapshot of %s: %d chunks", row.table_name, len(snapshots.chunks[snapshot_id]))
-        return self._claimed_group(snapshots, [chunk for chunk in claimed if chunk.snapshot_id in won])
+        return self._make_group(snapshots, [chunk for chunk in claimed_chunks if chunk.snapshot_id in won_ids])
 
-    def _running_snapshots(self) -> RunningSnapshots:
-        tables = [table for table in self._pending_tables() if table.state == RUNNING]
+    def _read_running_snapshots(self) -> RunningSnapshots:
+        tables = [table for table in self._read_pending_tables() if table.state == RUNNING]
         return RunningSnapshots.from_rows(tables, self._lake.chunks.read(str(table.snapshot_id) for table in tables))
 
     def _claim_chunks(self, snapshots: RunningSnapshots) -> Group:
-        selected = self._select_chunks(snapshots)
-        if not selected:
+        selected_chunks = self._select_chunks(snapshots)
+        if not selected_chunks:
             return []
         seconds = self._settings.chunk_lease_seconds
-        return self._claimed_group(snapshots, self._lake.chunks.claim(selected, self._new_owner(), seconds))
+        return self._make_group(snapshots, self._lake.chunks.claim(selected_chunks, self._make_owner(), seconds))
 
-    def _claimed_group(self, snapshots: RunningSnapshots, claimed: Sequence[Chunk]) -> Group:
-        if claimed:
-            self._hooks.after_claim(claimed)
-        return snapshots.pair(claimed)
+    def _make_group(self, snapshots: RunningSnapshots, claimed_chunks: Sequence[Chunk]) -> Group:
+        if claimed_chunks:
+            self._hooks.after_claim(claimed_chunks)
+        return snapshots.pair(claimed_chunks)
 
     def _select_chunks(self, snapshots: RunningSnapshots) -> list[Chunk]:
         return select_chunks(
@@ -248,14 +252,14 @@ class Snapshotter:
             lambda table: self._stream_waits or self._source.requires_single_snapshot(table),
         )
 
-    def _new_owner(self) -> str:
+    def _make_owner(self) -> str:
         """A name for one claim, different from that of every other claim."""
-        self._claims += 1
-        return f"{self._id}:{self._claims}"
+        self._claim_count += 1
+        return f"{self._id}:{self._claim_count}"
 
     def _read_group(self, group: Group) -> bool:
-        """Read claimed chunks, commit their rows in one batch, mark the chunks done; false if every chunk has to be
-        retried, as when the source can't be reached.
+        """Reads claimed chunks, commits their rows in one batch and marks the chunks done. False if every chunk has to
+        be retried, as when the source can't be reached.
         """
         started_at = time.monotonic()
         folder = self._lake.commit_folder(SNAPSHOT_ROWS)
@@ -264,30 +268,35 @@ class Snapshotter:
             tables = {chunk.snapshot_id: table for table, chunk in group}
             self._report_problems(outcomes, tables)
             self._requeue_tables(outcomes, tables)
-            good = [outcome for outcome in outcomes if not outcome.problem]
-            self._hooks.before_commit([outcome.chunk for outcome in good])
-            self._lake.add(SNAPSHOT_ROWS, [outcome.file for outcome in good if outcome.file is not None])
-            self._hooks.after_commit([outcome.chunk for outcome in good])
-            done = lease.mark_done({(o.chunk.snapshot_id, o.chunk.chunk): ChunkStats(o.rows, o.read_lsn) for o in good})
-        rows = sum(chunk.row_count or 0 for chunk in done)
+            successes = [outcome for outcome in outcomes if not outcome.problem]
+            self._hooks.before_commit([outcome.chunk for outcome in successes])
+            self._lake.add(SNAPSHOT_ROWS, [outcome.file for outcome in successes if outcome.file is not None])
+            self._hooks.after_commit([outcome.chunk for outcome in successes])
+            done_chunks = lease.mark_done(
+                {
+                    (outcome.chunk.snapshot_id, outcome.chunk.chunk): ChunkStats(outcome.rows, outcome.read_lsn)
+                    for outcome in successes
+                }
+            )
+        rows = sum(chunk.row_count or 0 for chunk in done_chunks)
         self.rows += rows
         self._lake.run_housekeeping()
-        if done:
-            if len(good) == len(outcomes):
+        if done_chunks:
+            if len(successes) == len(outcomes):
                 self._problems.over(f"source {self._name}: chunks can be read again")
-            names = sorted({tables[chunk.snapshot_id].table_name for chunk in done})
-            subject = f"{len(names)} tables" if len(names) > 1 else names[0]
+            table_names = sorted({tables[chunk.snapshot_id].table_name for chunk in done_chunks})
+            subject = f"{len(table_names)} tables" if len(table_names) > 1 else table_names[0]
             _log.info("%d rows of %s in %.1f s", rows, subject, time.monotonic() - started_at)
         return not outcomes or any(outcome.is_settled for outcome in outcomes)
 
     def _report_problems(self, outcomes: Iterable[ChunkOutcome], tables: Mapping[str, SourceTable]) -> None:
-        """Log each problem, once for each table, and remember the tables that can't be read."""
-        restarting: set[str] = set()
+        """Logs each problem, once for each table, and remembers the tables that can't be read."""
+        restarted_ids: set[str] = set()
         for outcome in outcomes:
             table = tables[outcome.chunk.snapshot_id]
-            if outcome.must_restart and table.table_id not in restarting:
+            if outcome.must_restart and table.table_id not in restarted_ids:
                 _log.warning("restarting the snapshot of %s: %s", table.table_name, outcome.problem)
-                restarting.add(table.table_id)
+                restarted_ids.add(table.table_id)
             elif outcome.is_unreadable and table.table_id not in self.unreadable:
                 _log.error("%s can't be read: %s", table.table_name, outcome.problem)
                 self.unreadable[table.table_id] = outcome.problem
@@ -296,27 +305,34 @@ class Snapshotter:
                 self._problems.occurred(message, key=table.table_id)
 
     def _requeue_tables(self, outcomes: Iterable[ChunkOutcome], tables: Mapping[str, SourceTable]) -> None:
-        """Queue new snapshots of the tables that are no longer what their snapshot was begun of."""
-        problems: dict[str, str] = {}
+        """Queues new snapshots of the tables that were altered since their snapshot was begun."""
+        problem_by_snapshot: dict[str, str] = {}
         for outcome in outcomes:
             if outcome.must_restart:
-                problems.setdefault(outcome.chunk.snapshot_id, outcome.problem)
-        queued = [tables[key].with_snapshot_queued(problem) for key, problem in problems.items()]
-        self._lake.tables.upsert(self._name, queued)
+                problem_by_snapshot.setdefault(outcome.chunk.snapshot_id, outcome.problem)
+        queued_tables = [
+            tables[snapshot_id].with_snapshot_queued(problem) for snapshot_id, problem in problem_by_snapshot.items()
+        ]
+        self._lake.tables.upsert(self._name, queued_tables)
 
     def _complete_snapshots(self, snapshots: RunningSnapshots) -> None:
-        """Set tables to done whose rows are all read, unless they were queued or altered meanwhile."""
-        read = [(table, chunks) for table, chunks in snapshots.fully_read() if self._has_all_rows(table, chunks)]
-        if not read:
+        """Sets tables whose rows are all read to done, unless they were queued or altered in the meantime."""
+        complete_tables = [
+            (table, chunks) for table, chunks in snapshots.fully_read() if self._has_all_rows(table, chunks)
+        ]
+        if not complete_tables:
             return
         complete_lsn = self._source.watermark()
-        self._hooks.before_done([chunk for _, chunks in read for chunk in chunks])
+        self._hooks.before_done([chunk for _, chunks in complete_tables for chunk in chunks])
         # DDL that the log does not contain is looked for once more. It queues a table that was altered, and the
         # conditional update below does not change a row that was queued.
         self._source.sync_catalog()
-        for row in self._lake.tables.upsert(self._name, [complete_table(*pair, complete_lsn) for pair in read]):
+        for row in self._lake.tables.upsert(
+            self._name, [complete_table(*complete_pair, complete_lsn) for complete_pair in complete_tables]
+        ):
             _log.info("snapshot of %s is complete: %d rows", row.table_name, row.row_count)
-        # A run of the models that was past `complete_lsn` before admits the snapshot at the next position: make one.
+        # A run of the models that was already past `complete_lsn` admits the snapshot at the next position, which this
+        # call creates.
         self._source.watermark()
 
     def _has_all_rows(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
@@ -331,14 +347,14 @@ class Snapshotter:
             self._lake.tables.upsert(self._name, [table.with_snapshot_queued("it was read at different positions")])
             return False
         key = (str(table.snapshot_id), len(chunks))
-        if key not in self._awaited:
-            self._awaited[key] = self._source.watermark()
+        if key not in self._awaited_positions:
+            self._awaited_positions[key] = self._source.watermark()
             _log.info("snapshot of %s was read at different positions: waiting for the stream", table.table_name)
-        persisted = self._lake.persisted_position(self._name)
-        if persisted is None or persisted <= self._awaited[key]:
+        persisted_position = self._lake.persisted_position(self._name)
+        if persisted_position is None or persisted_position <= self._awaited_positions[key]:
             return False
-        rows = find_incomplete_rows(self._lake.spark, table, self._awaited[key], KEYS_AT_ONCE)
+        rows = find_incomplete_rows(self._lake.spark, table, self._awaited_positions[key], KEYS_AT_ONCE)
         if rows:
             _log.info("%d rows of %s are read again by key", len(rows), table.table_name)
-            self._lake.chunks.insert(key_chunks(table, len(chunks), self._awaited[key], rows))
+            self._lake.chunks.insert(key_chunks(table, len(chunks), self._awaited_positions[key], rows))
         return not rows

@@ -1,6 +1,6 @@
 """dbt's context while parsing, for sqlfluff's jinja templater.
 
-`execute` is false and no relation exists, as while dbt parses, so macros that would query Spark do not;
+`execute` is false and no relation exists, as while dbt parses: no macro queries Spark.
 `tidemark.NAME(...)` is the macro of that name in `macros/`.
 """
 
@@ -23,16 +23,16 @@ class _Package:
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         @pass_context
-        def call(context: Context, *arguments: Any, **named: Any) -> Any:
+        def call(context: Context, *arguments: Any, **options: Any) -> Any:
             # A macro of the same file is in the context unwrapped: its `return` would end the caller.
             macro = context.parent.get(name) or DbtMacroWrapper(context.resolve(name))
-            return macro(*arguments, **named)
+            return macro(*arguments, **options)
 
         return call
 
 
-def _relation(**named: Any) -> RelationEmulator:
-    return RelationEmulator(f"{named.get('schema', 'core')}.{named.get('identifier', 'table')}")
+def _make_relation(**options: Any) -> RelationEmulator:
+    return RelationEmulator(f"{options.get('schema', 'core')}.{options.get('identifier', 'table')}")
 
 
 def load_relation(relation: Any) -> None:
@@ -55,4 +55,4 @@ graph: dict[str, Any] = {}
 selected_resources: list[str] = []
 adapter = SimpleNamespace(run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
 modules = SimpleNamespace(re=re)
-api = SimpleNamespace(Relation=SimpleNamespace(create=_relation))
+api = SimpleNamespace(Relation=SimpleNamespace(create=_make_relation))

@@ -140,7 +140,7 @@ def test_the_models_of_a_project_run_as_before_and_those_of_tidemark_beside_them
         lake,
         Settings(sources={"shop": source}, settings=settings),
         with_package,
-        then=["build", "--select", "orders_by_country"],
+        then_command=["build", "--select", "orders_by_country"],
     )
     built = snapshots_of("acme_marts.country_names")
     with pipeline.running():

@@ -161,7 +161,7 @@ def test_a_name_with_control_characters_forges_no_log_record(capsys: pytest.Capt
     name = "t\n2026-01-01 00:00:00 INFO forged\x1b[2J"
     logging.getLogger("tidemark").error("can't read %s", name, exc_info=ValueError(name))
     with pytest.raises(SystemExit):
-        main._end(f"no table {name}", 1)
+        main._exit_with_error(f"no table {name}", 1)
     for text in (capsys.readouterr().err, log_files.LOG.read_text()):
         assert "\\n2026-01-01 00:00:00 INFO forged\\x1b[2J" in text
         assert "\x1b" not in text

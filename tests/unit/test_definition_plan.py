@@ -203,7 +203,7 @@ def test_a_source_is_needed_from_the_lowest_watermark_of_its_definitions() -> No
         mark("events", Point(2, 1)),
     ]
     run = RunState(RecordedLake({"from core.model_watermarks": marks}), ProjectGraph({"nodes": nodes}, ()))
-    assert run._lowest_watermarks({"shop": HERE}) == {"shop": 4}
+    assert run._find_lowest_watermarks({"shop": HERE}) == {"shop": 4}
 
 
 def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:

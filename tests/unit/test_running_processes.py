@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from ingest.cli.stop_signals import call_on_hangup
-from ingest.project.running_processes import registered, signal_processes
+from ingest.project.running_processes import register_process, signal_processes
 
 
 def test_only_a_running_process_is_signalled(tmp_path: Path) -> None:
@@ -17,7 +17,7 @@ def test_only_a_running_process_is_signalled(tmp_path: Path) -> None:
         killed = tmp_path / ".tidemark/run/1"
         killed.mkdir(parents=True)
         (killed / "lock").touch()
-        with registered(tmp_path) as folder:
+        with register_process(tmp_path) as folder:
             (folder / "dbt_packages").symlink_to(tmp_path)
             assert signal_processes(tmp_path) == [os.getpid()]
             assert called.wait(10)

@@ -15,8 +15,8 @@ _LOOKUP_KEYS = ("parameters", "bucket")
 
 @dataclass(frozen=True)
 class DefinitionSettings:
-    """What a definition's statements are rendered from. named_by: columns that name its buckets; of a lookup, the
-    buckets of the definition that it looks up.
+    """The values from which a definition's statements are rendered. named_by: the columns that name its buckets; of a
+    lookup, those that name the buckets of its definition.
     """
 
     name: str
@@ -35,22 +35,22 @@ def definition_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
 
 def bucket_settings(model: Node) -> DefinitionSettings:
     """The checked settings of a bucket model."""
-    given = meta(model)
-    _reject_unknown_keys(model, given, _BUCKET_KEYS)
-    evaluation = given.get("evaluation", "full")
+    settings = meta(model)
+    _reject_unknown_keys(model, settings, _BUCKET_KEYS)
+    evaluation = settings.get("evaluation", "full")
     if evaluation not in _EVALUATIONS:
         raise definition_error(model, f"meta.evaluation is '{evaluation}'", "Set it to 'incremental' or 'full'")
     _check_model(model)
-    if not _is_name_list(given.get("bucket_by")):
+    if not _is_name_list(settings.get("bucket_by")):
         fix = "List the columns that identify a bucket; [] makes one global bucket"
         raise definition_error(model, "meta.bucket_by is missing or not a list of names", fix)
-    if not _is_name(given.get("object_id")):
+    if not _is_name(settings.get("object_id")):
         fix = "Set it to the column with the id of the object"
         raise definition_error(model, "meta.object_id is missing or not a name", fix)
-    object_type = given.get("object_type", model["name"])
+    object_type = settings.get("object_type", model["name"])
     if not _is_name(object_type):
         raise definition_error(model, "meta.object_type is not a name", "Remove it: the default is the model's name")
-    unique_key = given.get("unique_key")
+    unique_key = settings.get("unique_key")
     if evaluation == "full" and not (unique_key and _is_name_list(unique_key)):
         fix = "List the columns that identify a row of the query, or set evaluation: 'incremental'"
         raise definition_error(model, "meta.unique_key is missing or not a list of names", fix)
@@ -59,10 +59,10 @@ def bucket_settings(model: Node) -> DefinitionSettings:
         raise definition_error(model, problem, "Remove it: the key is _row_key")
     return DefinitionSettings(
         name=model["alias"],
-        named_by=given["bucket_by"],
-        bucket_by=given["bucket_by"],
+        named_by=settings["bucket_by"],
+        bucket_by=settings["bucket_by"],
         object_type=str(object_type),
-        object_id=given["object_id"],
+        object_id=settings["object_id"],
         evaluation=evaluation,
         unique_key=unique_key or [],
     )
@@ -70,13 +70,13 @@ def bucket_settings(model: Node) -> DefinitionSettings:
 
 def lookup_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
     """The checked settings of a lookup, in the form of a bucket's."""
-    given = meta(model)
-    _reject_unknown_keys(model, given, _LOOKUP_KEYS)
+    settings = meta(model)
+    _reject_unknown_keys(model, settings, _LOOKUP_KEYS)
     _check_model(model)
-    if not _is_name_list(given.get("parameters")):
+    if not _is_name_list(settings.get("parameters")):
         fix = "List the columns that a request gives; [] is for all readers"
         raise definition_error(model, "meta.parameters is missing or not a list of names", fix)
-    definition = looked_up(model, graph)
+    definition = find_definition(model, graph)
     name = definition["name"]
     if definition["unique_id"] not in model["depends_on"]["nodes"]:
         fix = f"Add the line -- depends_on: {{{{ ref('{name}') }}}}, so that dbt runs the definition first"
@@ -87,15 +87,15 @@ def lookup_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
     return DefinitionSettings(
         name=model["alias"],
         named_by=bucket_settings(definition).bucket_by,
-        bucket_by=given["parameters"],
+        bucket_by=settings["parameters"],
         object_type="bucket",
         object_id="bucket_name",
         evaluation="full",
-        unique_key=[*given["parameters"], "bucket_name"],
+        unique_key=[*settings["parameters"], "bucket_name"],
     )
 
 
-def looked_up(lookup: Node, graph: ProjectGraph) -> Node:
+def find_definition(lookup: Node, graph: ProjectGraph) -> Node:
     """The definition whose buckets a lookup names."""
     name = meta(lookup).get("bucket")
     for node in graph.definitions():
@@ -106,22 +106,22 @@ def looked_up(lookup: Node, graph: ProjectGraph) -> Node:
 
 def check_lookup_columns(lookup: Node, graph: ProjectGraph, selected: list[str]) -> None:
     """Rejects a lookup whose query, with the columns `selected`, lacks a required column."""
-    definition = bucket_settings(looked_up(lookup, graph))
-    known = {name.lower() for name in selected}
+    definition = bucket_settings(find_definition(lookup, graph))
+    known_names = {name.lower() for name in selected}
     for name in [*meta(lookup)["parameters"], *definition.bucket_by]:
-        if name.lower() not in known:
+        if name.lower() not in known_names:
             raise definition_error(
                 lookup,
                 f"does not select '{name}'",
                 f"A lookup selects its parameters and the bucket_by of {definition.name}; "
-                f"this one selects {', '.join(sorted(known))}",
+                f"this one selects {', '.join(sorted(known_names))}",
             )
 
 
-def _reject_unknown_keys(model: Node, given: Collection[str], known: Collection[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise definition_error(model, f"meta has an unknown key '{key}'", f"Known are: {', '.join(known)}")
+def _reject_unknown_keys(model: Node, keys: Collection[str], known_keys: Collection[str]) -> None:
+    for key in keys:
+        if key not in known_keys:
+            raise definition_error(model, f"meta has an unknown key '{key}'", f"Known are: {', '.join(known_keys)}")
 
 
 def _check_model(model: Node) -> None:

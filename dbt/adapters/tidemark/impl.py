@@ -19,7 +19,7 @@ from dbt.adapters.tidemark.definition_settings import (
     bucket_settings,
     check_lookup_columns,
     definition_settings,
-    looked_up,
+    find_definition,
 )
 from dbt.adapters.tidemark.lake_statements import NoLake, identifier
 from dbt.adapters.tidemark.manifest import NodeResult, Publication, dropped_tables
@@ -58,7 +58,7 @@ class TidemarkAdapter(SparkAdapter):
 
     def __init__(self, config: Any, mp_context: Any) -> None:
         super().__init__(config, mp_context)
-        self._creation = Lock()
+        self._creation_lock = Lock()
         self._run: RunState | None = None
         self._releases: Releases | None = None
         self._hashes: DefinitionHashes | None = None
@@ -68,7 +68,7 @@ class TidemarkAdapter(SparkAdapter):
     @available.parse(lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
     def run(self, graph: Mapping[str, Any], selected: Sequence[str]) -> RunState:
         """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes."""
-        with self._creation:
+        with self._creation_lock:
             if self._run is None:
                 self._run = RunState(self, ProjectGraph(graph, selected))
                 self._releases = Releases(self._run, self.branch())
@@ -155,7 +155,7 @@ class TidemarkAdapter(SparkAdapter):
     @available.parse_none
     def looked_up_settings(self, lookup: Node) -> DefinitionSettings:
         """The settings of the definition whose buckets a lookup names."""
-        return bucket_settings(looked_up(lookup, self._started_run.graph))
+        return bucket_settings(find_definition(lookup, self._started_run.graph))
 
     @available.parse_none
     def check_lookup_columns(self, lookup: Node, selected: list[str]) -> None:
@@ -205,8 +205,8 @@ class TidemarkAdapter(SparkAdapter):
 
     def _is_aggregate(self, function: str) -> bool:
         """Whether Spark knows a function as an aggregate."""
-        described = self.select(f"describe function extended {identifier(function)}")
-        return any(".expressions.aggregate." in str(next(iter(row.values()))) for row in described)
+        rows = self.select(f"describe function extended {identifier(function)}")
+        return any(".expressions.aggregate." in str(next(iter(row.values()))) for row in rows)
 
     @available
     def response(
@@ -217,7 +217,7 @@ class TidemarkAdapter(SparkAdapter):
         staged: bool = False,
         evaluation: dict[str, Any] | None = None,
     ) -> ModelResponse:
-        """What dbt shows of a model, and its results pass on."""
+        """The response of a model: dbt shows its message, and its results contain it."""
         return ModelResponse(_message=message, rows_affected=rows_affected, staged=staged, evaluation=evaluation)
 
     @available
@@ -242,9 +242,9 @@ class TidemarkAdapter(SparkAdapter):
             for statement in statements:
                 self.select(statement)
             return
-        with executor(self.config) as threads:
+        with executor(self.config) as pool:
             futures = [
-                threads.submit_connected(self, "metadata", self.select, statement)  # type: ignore[no-untyped-call]
+                pool.submit_connected(self, "metadata", self.select, statement)  # type: ignore[no-untyped-call]
                 for statement in statements
             ]
         for future in futures:
@@ -265,12 +265,12 @@ class TidemarkAdapter(SparkAdapter):
         relation = self.get_relation("", schema, name)
         information = getattr(relation, "information", None) or ""
         columns = {}
-        in_tree = " |-- " in information
+        is_tree = " |-- " in information
         for line in information.splitlines():
-            found = _COLUMN_LINE.fullmatch(line)
-            if in_tree == line.startswith(" |-- ") and found:
-                columns[found[1]] = found[2]
-            elif not in_tree and not found:
+            match = _COLUMN_LINE.fullmatch(line)
+            if is_tree == line.startswith(" |-- ") and match:
+                columns[match[1]] = match[2]
+            elif not is_tree and not match:
                 break
         return columns
 

@@ -29,7 +29,7 @@ class LakeStatements(Protocol):
 
 
 class NoLake:
-    """While dbt parses the project there are no tables and no rows."""
+    """The statements while dbt parses the project: there are no tables and no rows."""
 
     def select(self, sql: str) -> list[dict[str, Any]]:  # noqa: ARG002
         """No rows."""
@@ -63,5 +63,5 @@ def identifier(name: str) -> str:
 
 
 def union_all(selects: Iterable[str]) -> str:
-    """One select of the rows of all."""
+    """One statement with the rows of all `selects`."""
     return " union all ".join(selects)

@@ -51,7 +51,7 @@ def manifest_rows(publications: Iterable[Publication], branches: Branches, branc
     rows = []
     for publication in publications:
         report = publication.report
-        for number, table in enumerate(publication.tables):
+        for index, table in enumerate(publication.tables):
             rows.append(
                 ManifestRow(
                     checkpoint_id=newest_checkpoint(report.positions),
@@ -59,11 +59,11 @@ def manifest_rows(publications: Iterable[Publication], branches: Branches, branc
                     table=table,
                     snapshot_id=branches.get(table, {}).get(branch),
                     branch=branch,
-                    positions={} if number else report.positions,
+                    positions={} if index else report.positions,
                     definition_hash=report.definition_hash,
                     columns=json.dumps(report.columns),
                     view_tables=json.dumps(report.view_tables) if report.view_tables else None,
-                    evaluation=json.dumps(report.evaluation) if report.evaluation and not number else None,
+                    evaluation=json.dumps(report.evaluation) if report.evaluation and not index else None,
                 )
             )
     return rows
@@ -75,10 +75,10 @@ def dropped_tables(definition: str, table: str, last_op: int | None = None) -> l
     They also record the last op of its log. Without `last_op` only the rows were dropped.
     """
     report = Report(positions={}, columns={})
-    dropped = [Publication(definition, (table,), report)]
+    publications = [Publication(definition, (table,), report)]
     if last_op is not None:
-        dropped.append(Publication(definition, (f"{table}__ops",), replace(report, columns={"last_op": last_op})))
-    return dropped
+        publications.append(Publication(definition, (f"{table}__ops",), replace(report, columns={"last_op": last_op})))
+    return publications
 
 
 def publishable_models(results: Iterable[NodeResult], run: RunState) -> list[Publication]:
@@ -86,31 +86,31 @@ def publishable_models(results: Iterable[NodeResult], run: RunState) -> list[Pub
     ancestors meet the same conditions.
     """
     results = list(results)
-    failed = _failed_nodes(results, run.graph)
+    failed_ids = _find_failed_nodes(results, run.graph)
     publications = []
     for result in results:
         node = run.graph.nodes.get(result.node.unique_id, {})
         report = run.reports.get(result.node.unique_id)
         if report is None or str(result.status) != "success" or not is_published(node):
             continue
-        if failed.isdisjoint(run.graph.ancestors(result.node.unique_id) | {result.node.unique_id}):
+        if failed_ids.isdisjoint(run.graph.ancestors(result.node.unique_id) | {result.node.unique_id}):
             publications.append(Publication(node["name"], tuple(model_tables(node)), report, result.node.unique_id))
     return publications
 
 
-def _failed_nodes(results: list[NodeResult], graph: ProjectGraph) -> set[str]:
+def _find_failed_nodes(results: list[NodeResult], graph: ProjectGraph) -> set[str]:
     """The models that failed, and the nodes whose tests failed or did not run."""
-    failed: set[str] = set()
+    failed_ids: set[str] = set()
     for result in results:
         if str(result.node.resource_type) == "model" and str(result.status) != "success":
-            failed.add(result.node.unique_id)
+            failed_ids.add(result.node.unique_id)
         elif is_test(result) and str(result.status) not in {"pass", "warn"}:
-            failed |= graph.tested(result.node.depends_on.nodes)
-    done = {result.node.unique_id for result in results}
-    for unique_id in graph.selected - done:
+            failed_ids |= graph.tested(result.node.depends_on.nodes)
+    finished_ids = {result.node.unique_id for result in results}
+    for unique_id in graph.selected - finished_ids:
         if unique_id.startswith("test."):
-            failed |= graph.tested(graph.nodes[unique_id]["depends_on"]["nodes"])
-    return failed
+            failed_ids |= graph.tested(graph.nodes[unique_id]["depends_on"]["nodes"])
+    return failed_ids
 
 
 def is_test(result: NodeResult) -> bool:
@@ -120,10 +120,10 @@ def is_test(result: NodeResult) -> bool:
 
 def has_advanced(publication: Publication, run: RunState) -> bool:
     """Whether a model has advanced past its watermark, or its definition has changed."""
-    report, marks = publication.report, run.watermarks.get(publication.name, {})
+    report, watermarks = publication.report, run.watermarks.get(publication.name, {})
     return any(
-        source not in marks
-        or marks[source].checkpoint_id != point.checkpoint_id
-        or marks[source].definition_hash != report.definition_hash
+        source not in watermarks
+        or watermarks[source].checkpoint_id != point.checkpoint_id
+        or watermarks[source].definition_hash != report.definition_hash
         for source, point in report.positions.items()
     )

@@ -1,7 +1,7 @@
-"""`core.model_states`: which models published nothing in this run, after all passed models are published.
+"""`core.model_states`: the models that published nothing in this run, written after the release.
 
-These are models that failed, or depend on a failure, and definitions that wait. Models that the run did not select keep
-their state. If no state has changed, nothing is written.
+These are models that failed, or depend on a failed node, and definitions that wait. Models that the run did not select
+keep their state. If no state has changed, nothing is written.
 """
 
 import re
@@ -18,7 +18,9 @@ _REASON_LENGTH = 500
 
 @dataclass(frozen=True)
 class ModelState:
-    """state: failed or waiting. since: microseconds since 1970; none for now."""
+    """The state of a model that published nothing. state: failed or waiting. since: microseconds since 1970; None for
+    now.
+    """
 
     state: str
     reason: str
@@ -33,49 +35,55 @@ class ModelState:
         )
 
 
-def record_states(results: Sequence[NodeResult], passed: Iterable[Publication], run: RunState) -> None:
-    """Writes the states of the models of a run whose `passed` models are published."""
+def record_states(results: Sequence[NodeResult], publications: Iterable[Publication], run: RunState) -> None:
+    """Writes the states of the models of a run whose `publications` are published."""
     if not run.lake.exists(_TABLE):
         return
     query = f"select model, state, reason, unix_micros(since) as since from {_TABLE}"
-    previous = {row["model"]: ModelState(row["state"], row["reason"], row["since"]) for row in run.lake.select(query)}
+    previous_states = {
+        row["model"]: ModelState(row["state"], row["reason"], row["since"]) for row in run.lake.select(query)
+    }
     models = names(node for node in run.graph.nodes.values() if node["resource_type"] == "model")
     run_models = {result.node.name for result in results if str(result.node.resource_type) == "model"}
-    states = {name: state for name, state in previous.items() if name in models and name not in run_models}
-    for name, state in unpublished_states(results, passed, run.graph).items():
-        before = previous.get(name)
-        states[name] = before if before is not None and state.same_as(before) else state
-    if states != previous:
+    states = {name: state for name, state in previous_states.items() if name in models and name not in run_models}
+    for name, state in unpublished_states(results, publications, run.graph).items():
+        previous_state = previous_states.get(name)
+        states[name] = previous_state if previous_state is not None and state.same_as(previous_state) else state
+    if states != previous_states:
         statement = run.lake.render("write_model_states", states=states) if states else f"delete from {_TABLE}"
         run.lake.select(statement)
 
 
 def unpublished_states(
-    results: Sequence[NodeResult], passed: Iterable[Publication], graph: ProjectGraph
+    results: Sequence[NodeResult], publications: Iterable[Publication], graph: ProjectGraph
 ) -> dict[str, ModelState]:
     """The states of Tidemark's models that should have published something and did not."""
-    published = {model.unique_id for model in passed}
+    published_ids = {publication.unique_id for publication in publications}
     states = {}
     for result in results:
         if not is_published(graph.nodes.get(result.node.unique_id, {})):
             continue
         message = str(result.message)
-        if result.node.unique_id not in published:
-            states[result.node.name] = ModelState("failed", _failure_reason(result, results, graph))
+        if result.node.unique_id not in published_ids:
+            states[result.node.name] = ModelState("failed", _find_failure_reason(result, results, graph))
         elif message.startswith("waiting for "):
             states[result.node.name] = ModelState("waiting", message)
     return states
 
 
-def _failure_reason(result: NodeResult, results: Iterable[NodeResult], graph: ProjectGraph) -> str:
+def _find_failure_reason(result: NodeResult, results: Iterable[NodeResult], graph: ProjectGraph) -> str:
     """The error of a failed model; if it is not published because of other nodes, the first of these with its error."""
     if _has_failed(result):
         return first_line(str(result.message))
     lineage = graph.ancestors(result.node.unique_id) | {result.node.unique_id}
-    for other in filter(_has_failed, results):
-        nodes = graph.tested(other.node.depends_on.nodes) if is_test(other) else {other.node.unique_id}
-        if nodes & lineage:
-            return f"{other.node.name}: {first_line(str(other.message))}"
+    for failed_result in filter(_has_failed, results):
+        affected_ids = (
+            graph.tested(failed_result.node.depends_on.nodes)
+            if is_test(failed_result)
+            else {failed_result.node.unique_id}
+        )
+        if affected_ids & lineage:
+            return f"{failed_result.node.name}: {first_line(str(failed_result.message))}"
     return "a dependency was not finished"
 
 

@@ -12,10 +12,11 @@ from dbt_common.exceptions import CompilationError
 Node = Mapping[str, Any]
 Inputs = list[dict[str, str]]
 
-# Models of `core` that no release names: by two of them all models are published, the third says what was not.
-_UNPUBLISHED = ("model_watermarks", "releases", "model_states")
-_CALLS_ROWS = re.compile(r"(?<![\w.])rows *\(")
-_SELECT_VIEWS = "Select from staging views, and views of them"
+# Models of `core` that no release names: two of them publish all models, the third has the models that published
+# nothing.
+_UNPUBLISHED_MODELS = ("model_watermarks", "releases", "model_states")
+_ROWS_CALL = re.compile(r"(?<![\w.])rows *\(")
+_SELECT_VIEWS_FIX = "Select from staging views, and views of them"
 
 
 def definition_error(model: Node, problem: str, fix: str) -> CompilationError:
@@ -46,7 +47,7 @@ def is_definition(node: Node) -> bool:
 def is_published(node: Node) -> bool:
     """Whether a node is a model whose tables are staged, and published by a release."""
     is_ledger = node.get("resource_type") == "model" and materialization(node) == "ledger"
-    return (is_ledger or is_definition(node)) and node["name"] not in _UNPUBLISHED
+    return (is_ledger or is_definition(node)) and node["name"] not in _UNPUBLISHED_MODELS
 
 
 def model_tables(node: Node) -> list[str]:
@@ -66,7 +67,7 @@ class ProjectGraph:
     def ancestors(self, unique_id: str) -> frozenset[str]:
         """All nodes that a node depends on, directly or not."""
         if unique_id not in self._ancestors:
-            parents = _parents(self.nodes.get(unique_id, {}))
+            parents = _list_parents(self.nodes.get(unique_id, {}))
             self._ancestors[unique_id] = frozenset(parents).union(*map(self.ancestors, parents))
         return self._ancestors[unique_id]
 
@@ -88,21 +89,21 @@ class ProjectGraph:
     def upstream(self, model: Node) -> list[Node]:
         """The nodes that a definition reads, sorted by id: views and the nodes between them, seeds.
 
-        Not the models of `core`, nor the definition that a lookup names.
+        Neither the models of `core` nor the definition that a lookup names are among them.
         """
-        upstream: dict[str, Node] = {}
-        to_visit = [model]
-        while to_visit:
-            node = to_visit.pop()
-            for unique_id in _parents(node):
+        upstream_nodes: dict[str, Node] = {}
+        nodes_to_visit = [model]
+        while nodes_to_visit:
+            node = nodes_to_visit.pop()
+            for unique_id in _list_parents(node):
                 parent = self.nodes.get(unique_id)
-                if parent is None or unique_id in upstream or materialization(parent) == "ledger":
+                if parent is None or unique_id in upstream_nodes or materialization(parent) == "ledger":
                     continue
                 if node is model and is_lookup(model) and parent["name"] == meta(model).get("bucket"):
                     continue
-                upstream[unique_id] = parent
-                to_visit.append(parent)
-        return [upstream[unique_id] for unique_id in sorted(upstream)]
+                upstream_nodes[unique_id] = parent
+                nodes_to_visit.append(parent)
+        return [upstream_nodes[unique_id] for unique_id in sorted(upstream_nodes)]
 
     def inputs(self, model: Node) -> Inputs:
         """The source tables below a definition, as {source, table}. Rejects inputs whose changes are not tracked."""
@@ -110,7 +111,7 @@ class ProjectGraph:
         for node in [model, *self.upstream(model)]:
             is_staging = materialization(node) == "view" and bool(meta(node).get("table"))
             if is_staging:
-                table = _shown_table(model, node)
+                table = _get_shown_table(model, node)
                 if table not in inputs:
                     inputs.append(table)
             elif (
@@ -118,9 +119,11 @@ class ProjectGraph:
                 and node["resource_type"] != "seed"
                 and materialization(node) not in {"view", "ephemeral"}
             ):
-                raise definition_error(model, f"reads '{node['name']}', whose changes are not tracked", _SELECT_VIEWS)
+                raise definition_error(
+                    model, f"reads '{node['name']}', whose changes are not tracked", _SELECT_VIEWS_FIX
+                )
             self._reject_direct_reads(model, node, is_staging=is_staging)
-        if not inputs and _CALLS_ROWS.search(model["raw_code"]):
+        if not inputs and _ROWS_CALL.search(model["raw_code"]):
             problem = "dbt does not know rows(...) without its package"
             raise definition_error(model, problem, "Write tidemark.rows(...)")
         if not inputs:
@@ -134,14 +137,14 @@ class ProjectGraph:
 
     def _reject_direct_reads(self, model: Node, node: Node, *, is_staging: bool) -> None:
         """Rejects a source or a model of `core` as an input; a staging view reads `row_state`."""
-        for unique_id in _parents(node):
+        for unique_id in _list_parents(node):
             parent = self.nodes.get(unique_id, {})
             is_ledger = materialization(parent) == "ledger"
             is_source = unique_id.startswith("source.")  # a staging view names its table as a source
             if (is_source and not is_staging) or (is_ledger and not (is_staging and parent["name"] == "row_state")):
-                reader = "reads " if node is model else f"reads '{node['name']}', which reads "
+                prefix = "reads " if node is model else f"reads '{node['name']}', which reads "
                 raise definition_error(
-                    model, f"{reader}{parent['name'] if is_ledger else unique_id} directly", _SELECT_VIEWS
+                    model, f"{prefix}{parent['name'] if is_ledger else unique_id} directly", _SELECT_VIEWS_FIX
                 )
 
     def view_tables(self, model: Node) -> dict[str, str]:
@@ -149,29 +152,29 @@ class ProjectGraph:
         views = [node for node in self.upstream(model) if meta(node).get("table")]
         return {view["name"]: f"{meta(view).get('source')}.{meta(view)['table']}" for view in views}
 
-    def check_view_tables(self, model: Node, published: Mapping[str, str]) -> None:
+    def check_view_tables(self, model: Node, published_tables: Mapping[str, str]) -> None:
         """Rejects a definition if a staging view below it shows another table than when the definition was published.
 
         Its rows would be replaced by those of the other table. To allow this, set `replaces` in the `meta` of the view.
         """
-        shown = self.view_tables(model)
+        shown_tables = self.view_tables(model)
         for view in self.upstream(model):
             name = view["name"]
-            before = published.get(name)
-            if name in shown and before not in (None, shown[name], meta(view).get("replaces")):
+            published_table = published_tables.get(name)
+            if name in shown_tables and published_table not in (None, shown_tables[name], meta(view).get("replaces")):
                 raise definition_error(
                     model,
-                    f"{name} shows {shown[name]}, but {before} when {model['name']} was published",
+                    f"{name} shows {shown_tables[name]}, but {published_table} when {model['name']} was published",
                     "Read a view of the intended table, or accept the other table: "
-                    f"set meta.replaces of the view to '{before}'",
+                    f"set meta.replaces of the view to '{published_table}'",
                 )
 
 
-def _parents(node: Node) -> list[str]:
+def _list_parents(node: Node) -> list[str]:
     return list(node.get("depends_on", {}).get("nodes", []))
 
 
-def _shown_table(model: Node, view: Node) -> dict[str, str]:
+def _get_shown_table(model: Node, view: Node) -> dict[str, str]:
     if not meta(view).get("source"):
         problem = f"reads '{view['name']}', which has meta.table, but no meta.source"
         raise definition_error(model, problem, "Set meta.source to its source in sources.yml")

@@ -2,7 +2,7 @@
 
 1. The manifest of the staged tables is appended to a branch of `core.releases` that begins where this run began, and
    fast-forwarded: this commit decides the run. If another run has published in the meantime, it is refused.
-2. Each table's main is fast-forwarded to its branch (`_apply`), several at once.
+2. Each table's main is fast-forwarded to its branch (`_apply_release`), several at once.
 3. The models' watermarks are written to `core.model_watermarks`, last.
 
 A kill before 1 has no effect. After a kill later, the next run begins with 2 and 3 (`finish_interrupted`).
@@ -39,7 +39,7 @@ SYSTEM_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class _Staged:
+class _StagedTable:
     """A table of a committed release. columns: JSON of the columns that its model selects."""
 
     model: str
@@ -58,53 +58,59 @@ class Releases:
     def publish(self, results: Iterable[NodeResult]) -> None:
         """The last step of a run: publishes the models that passed, with all that they depend on."""
         results = list(results)
-        passed = publishable_models(results, self._run)
-        self._drop_staged(results, {model.unique_id for model in passed})
-        changed = [model for model in passed if model.report.staged or has_advanced(model, self._run)]
-        if changed:
-            self.commit(changed, {model.report.seen for model in passed})
+        publications = publishable_models(results, self._run)
+        self._drop_staged(results, {publication.unique_id for publication in publications})
+        changed_publications = [
+            publication
+            for publication in publications
+            if publication.report.staged or has_advanced(publication, self._run)
+        ]
+        if changed_publications:
+            self.commit(changed_publications, {publication.report.seen for publication in publications})
         elif self._run.invalidated is not None:
             self.drop_branches([(RELEASES, self.branch)])
-        record_states(results, passed, self._run)
+        record_states(results, publications, self._run)
 
-    def commit(self, models: Sequence[Publication], seen: Collection[int]) -> None:
-        """Commits a release, and applies it. seen: the newest release that each model of the run knew.
+    def commit(self, publications: Sequence[Publication], seen_releases: Collection[int]) -> None:
+        """Commits a release, and applies it. seen_releases: the newest release that each model of the run knew.
 
         If there is a newer release, the run was computed from an outdated state and is refused. It is also refused if
         another process moved a table's main without a release: once committed, this release could not be applied.
         """
-        staged = [table for model in models for table in model.report.staged]
-        branches = self.branches([RELEASES, *staged])
-        rows = manifest_rows(models, branches, self.branch)
-        if diverged := self._diverged(((row.table, row.branch) for row in rows), branches):
+        staged_tables = [table for publication in publications for table in publication.report.staged]
+        branches = self.branches([RELEASES, *staged_tables])
+        rows = manifest_rows(publications, branches, self.branch)
+        if diverged_tables := self._find_diverged(((row.table, row.branch) for row in rows), branches):
             raise CompilationError(
-                f"Nothing was published ({', '.join(diverged)}): another process wrote to it during this run. "
+                f"Nothing was published ({', '.join(diverged_tables)}): another process wrote to it during this run. "
                 "Run it again."
             )
-        release_id = self._append(rows, branches.get(RELEASES, {}).get("main"), seen)
+        release_id = self._append_release(rows, branches.get(RELEASES, {}).get("main"), seen_releases)
         branches.setdefault(RELEASES, {})[self.branch] = 0
-        self._apply(release_id, [_Staged(row.model, row.table, row.branch, row.columns) for row in rows], branches)
+        self._apply_release(
+            release_id, [_StagedTable(row.model, row.table, row.branch, row.columns) for row in rows], branches
+        )
 
-    def invalidate(self, definition: str, table: str, dropped: Iterable[Publication] = ()) -> None:
+    def invalidate(self, definition: str, table: str, dropped_tables: Iterable[Publication] = ()) -> None:
         """Ends the validity of what a definition has published, before its tables are changed as no branch can stage.
 
         It makes a release of its own, so that older concurrent runs are refused. The definition's hash is `INVALIDATED`
         until a run has published it again. The watermark is written with this run's own release, or by the next run.
         """
         with self._run.invalidating:
-            published = self._run.published(definition)
+            watermark = self._run.published(definition)
             report = Report(
                 positions=self._run.published_positions(definition),
                 definition_hash=INVALIDATED,
-                view_tables=published.view_tables if published else {},
+                view_tables=watermark.view_tables if watermark else {},
             )
-            rows = manifest_rows([Publication(definition, (table,), report), *dropped], {}, self.branch)
+            rows = manifest_rows([Publication(definition, (table,), report), *dropped_tables], {}, self.branch)
             main = self.branches([RELEASES])[RELEASES].get("main")
-            self._run.invalidated = self._append(rows, main, {self._run.newest_release})
+            self._run.invalidated = self._append_release(rows, main, {self._run.newest_release})
 
     def finish_interrupted(self) -> None:
         """The first step of a run: finishes a release that was interrupted between its steps."""
-        self._assert_cache_fresh([RELEASES, WATERMARKS, *self._published_tables()])
+        self._assert_cache_fresh([RELEASES, WATERMARKS, *self._list_published_tables()])
         if not (self._lake.exists(RELEASES) and self._lake.exists(WATERMARKS)):
             return
         (row,) = self._lake.select(f"select coalesce(max(release_id), 0) as newest from {RELEASES}")
@@ -117,32 +123,32 @@ class Releases:
         )
         for release_id in dict.fromkeys(row["release_id"] for row in unfinished):
             rows = [row for row in unfinished if row["release_id"] == release_id and row["snapshot_id"] is not None]
-            staged = [_Staged(row["model"], row["table"], row["branch"], row["columns"]) for row in rows]
-            self._finish(release_id, staged)
+            staged_tables = [_StagedTable(row["model"], row["table"], row["branch"], row["columns"]) for row in rows]
+            self._finish_release(release_id, staged_tables)
 
-    def _finish(self, release_id: int, staged: Sequence["_Staged"]) -> None:
-        """Applies a committed release. A table that was dropped manually since is left out: its definition is evaluated
-        again.
+    def _finish_release(self, release_id: int, staged_tables: Sequence["_StagedTable"]) -> None:
+        """Applies a committed release. A table that was dropped manually since then is left out: its definition is
+        evaluated again.
         """
-        tables = [row.table for row in staged]
+        tables = [row.table for row in staged_tables]
         self._assert_cache_fresh(tables)
         branches = self.branches([RELEASES, *filter(self._lake.exists, tables)])
         self._run.read_watermarks_again()
         # If another process has finished the release, there may be branches of a later run: they must not be dropped.
         if self._run.newest_release >= release_id:
             return
-        diverged = self._diverged(((row.table, row.branch) for row in staged), branches)
-        fixes = [
+        diverged_tables = self._find_diverged(((row.table, row.branch) for row in staged_tables), branches)
+        statements = [
             f"call system.set_current_snapshot(table => '{row.table}', ref => '{row.branch}')"
-            for row in staged
-            if row.table in diverged
+            for row in staged_tables
+            if row.table in diverged_tables
         ]
-        if fixes:  # The release is not undone: other tables of it may already have been moved.
+        if statements:  # The release is not undone: other tables of it may already have been moved.
             raise CompilationError(
                 f"Release {release_id} can't be finished (core.releases): another process has moved main of its tables "
-                f"since. Restore the published snapshots with Spark, and run again: {'; '.join(fixes)}."
+                f"since. Restore the published snapshots with Spark, and run again: {'; '.join(statements)}."
             )
-        self._apply(release_id, staged, branches)
+        self._apply_release(release_id, staged_tables, branches)
 
     def maintain(self, model: str, table: str, statements: Sequence[str]) -> str:
         """Publishes the effect of statements on a table of a model, on the invocation's branch, as a run does.
@@ -151,48 +157,48 @@ class Releases:
         repeated. If a run has written the table in the meantime, the table is left to the next maintenance. Returns
         `published`, `overtaken`, or nothing if the statements changed nothing.
         """
-        base = self.branches([table])[table]["main"]
+        main_before = self.branches([table])[table]["main"]
         for statement in statements:
             self._lake.select(statement)
         self._run.read_watermarks_again()
         self.finish_interrupted()
         branches = self.branches([table])
-        mark = self._run.published(model)
-        is_overtaken = branches[table]["main"] != base
-        if branches[table].get(self.branch, base) == base or is_overtaken or mark is None:
+        watermark = self._run.published(model)
+        is_overtaken = branches[table]["main"] != main_before
+        if branches[table].get(self.branch, main_before) == main_before or is_overtaken or watermark is None:
             self.drop_branches([(table, self.branch)])
             return "overtaken" if is_overtaken else ""
         positions = self._run.published_positions(model)
-        report = Report(positions, [table], mark.definition_hash, mark.columns, mark.view_tables)
+        report = Report(positions, [table], watermark.definition_hash, watermark.columns, watermark.view_tables)
         self.commit([Publication(model, (table,), report)], {self._run.newest_release})
         return "published"
 
     # --- The steps of a release ---
 
-    def _append(self, rows: Sequence[ManifestRow], main: int | None, seen: Collection[int]) -> int:
+    def _append_release(self, rows: Sequence[ManifestRow], main: int | None, seen_releases: Collection[int]) -> int:
         """The commit of a release; returns its id.
 
         A run that invalidated definitions has made a release for each of them on the same branch, and continues after
         the last one. If another run made a release in between, Iceberg refuses to move main.
         """
-        newest = 0
+        newest_release = 0
         if main:
             (row,) = self._lake.select(f"select max(release_id) as newest from {RELEASES} version as of {main}")
-            newest = row["newest"] or 0
-        if len(seen) != 1 or newest not in {*seen, self._run.invalidated}:
+            newest_release = row["newest"] or 0
+        if len(seen_releases) != 1 or newest_release not in {*seen_releases, self._run.invalidated}:
             raise CompilationError(
-                f"Nothing was published (core.releases): another run published {newest} during this run, "
-                f"which is based on {', '.join(map(str, sorted(seen)))}. Run it again."
+                f"Nothing was published (core.releases): another run published {newest_release} during this run, "
+                f"which is based on {', '.join(map(str, sorted(seen_releases)))}. Run it again."
             )
         if main:
             self._lake.select(
                 f"alter table {self.qualified(RELEASES)} create branch if not exists {self.branch} as of version {main}"
             )
-        self._lake.select(self._lake.render("insert_release", rows=rows, release_id=newest + 1))
-        self._lake.select(self._fast_forward(RELEASES, self.branch))
-        return newest + 1
+        self._lake.select(self._lake.render("insert_release", rows=rows, release_id=newest_release + 1))
+        self._lake.select(self._make_fast_forward(RELEASES, self.branch))
+        return newest_release + 1
 
-    def _apply(self, release_id: int, staged: Sequence["_Staged"], branches: Branches) -> None:
+    def _apply_release(self, release_id: int, staged_tables: Sequence["_StagedTable"], branches: Branches) -> None:
         """Applies a committed release, by its tables and the branches of these.
 
         Applying it twice, or by two processes at once, changes nothing: a table without the branch has already been
@@ -200,20 +206,20 @@ class Releases:
         `core.releases` only this release's own branch is dropped: a run whose branch was dropped there would silently
         write to a recreated branch, which begins at the newest main.
         """
-        self._run.read_watermarks_again()  # those that another process has just written must not be lost
-        moved = [row for row in staged if row.branch in branches.get(row.table, {})]
-        self._lake.execute_all([self._fast_forward(row.table, row.branch) for row in moved])
-        for row in moved:
-            published, columns = self._run.published(row.model), json.loads(row.columns)
-            is_edited = columns != (published.columns if published else []) or self._has_more_columns(
+        self._run.read_watermarks_again()  # watermarks that another process has just written must not be lost
+        moved_tables = [row for row in staged_tables if row.branch in branches.get(row.table, {})]
+        self._lake.execute_all([self._make_fast_forward(row.table, row.branch) for row in moved_tables])
+        for row in moved_tables:
+            watermark, columns = self._run.published(row.model), json.loads(row.columns)
+            is_edited = columns != (watermark.columns if watermark else []) or self._has_more_columns(
                 row.table, columns
             )
             if is_edited and not row.table.endswith("__ops"):
                 self._drop_unpublished_columns(row.table, columns)
-        write = self._lake.render("write_watermarks", last_written=self._run.newest_release, release_id=release_id)
-        self._lake.select(write)
+        statement = self._lake.render("write_watermarks", last_written=self._run.newest_release, release_id=release_id)
+        self._lake.select(statement)
         self._run.read_watermarks_again()
-        own_branches = {row.branch for row in staged}
+        own_branches = {row.branch for row in staged_tables}
         self.drop_branches(
             (table, branch)
             for table, names in branches.items()
@@ -221,26 +227,27 @@ class Releases:
             if branch.startswith("run_") and (table != RELEASES or branch in own_branches)
         )
 
-    def _drop_staged(self, results: Iterable[NodeResult], published: Collection[str]) -> None:
+    def _drop_staged(self, results: Iterable[NodeResult], published_ids: Collection[str]) -> None:
         """Drops the staged changes of models that are not published."""
         nodes = [self._run.graph.nodes.get(result.node.unique_id, {}) for result in results]
-        dropped = [node for node in nodes if is_published(node) and node["unique_id"] not in published]
-        tables = [table for node in dropped for table in model_tables(node)]
+        unpublished_nodes = [node for node in nodes if is_published(node) and node["unique_id"] not in published_ids]
+        tables = [table for node in unpublished_nodes for table in model_tables(node)]
         self.drop_branches((table, self.branch) for table in tables if self._lake.exists(table))
 
     def _has_more_columns(self, table: str, columns: Collection[str]) -> bool:
         """Whether a definition's rows had more columns than it selects when the run began: an edit that was undone
-        before it was published leaves some. A table without columns is no definition, or an invalidated one.
+        before it was published leaves some. A table without columns belongs to no definition, or to an
+        invalidated one.
         """
         return len(columns) > 0 and len(self._lake.columns(table)) > len(columns) + len(SYSTEM_COLUMNS)
 
     def _drop_unpublished_columns(self, table: str, columns: Iterable[str]) -> None:
         """Drops the columns that a published definition does not select from its rows."""
-        kept = {name.lower() for name in (*columns, *SYSTEM_COLUMNS)}
+        published_columns = {name.lower() for name in (*columns, *SYSTEM_COLUMNS)}
         for row in self._lake.select(f"describe {table}"):
             if not row["col_name"] or row["col_name"].startswith("# "):
                 return
-            if row["col_name"].lower() not in kept:
+            if row["col_name"].lower() not in published_columns:
                 self._lake.select(f"alter table {table} drop column {identifier(row['col_name'])}")
 
     # --- Branches ---
@@ -256,33 +263,35 @@ class Releases:
             branches.setdefault(row["table_name"], {})[row["name"]] = row["snapshot_id"]
         return branches
 
-    def _diverged(self, staged: Iterable[tuple[str, str]], branches: Branches) -> list[str]:
+    def _find_diverged(self, table_branches: Iterable[tuple[str, str]], branches: Branches) -> list[str]:
         """The tables whose main is not an ancestor of the head of their branch: Iceberg would not fast-forward it.
 
         The snapshots that a run has just staged are among a table's newest; one with many commits has thousands.
         """
         heads = {
             table: branches[table][branch]
-            for table, branch in staged
+            for table, branch in table_branches
             if "main" in branches.get(table, {}) and branch in branches[table]
         }
-        newest = "(select snapshot_id, parent_id from {}.snapshots order by committed_at desc limit 100)"
-        rows = self._lake.select(union_all(newest.format(table) for table in heads)) if heads else []
+        snapshots_query = "(select snapshot_id, parent_id from {}.snapshots order by committed_at desc limit 100)"
+        rows = self._lake.select(union_all(snapshots_query.format(table) for table in heads)) if heads else []
         parents = {row["snapshot_id"]: row["parent_id"] for row in rows}
-        return [table for table, head in heads.items() if branches[table]["main"] not in _lineage(head, parents)]
+        return [table for table, head in heads.items() if branches[table]["main"] not in _find_lineage(head, parents)]
 
-    def _fast_forward(self, table: str, branch: str) -> str:
+    def _make_fast_forward(self, table: str, branch: str) -> str:
         """Moves a table's main to the head of a branch; Iceberg refuses it if main has moved in the meantime."""
         return f"call system.fast_forward('{self.qualified(table)}', 'main', '{branch}')"
 
-    def drop_branches(self, dropped: Iterable[tuple[str, str]]) -> None:
-        """Drops branches, as (table, branch), that exist; those of one table one by one: two would conflict."""
-        by_table: dict[str, list[str]] = {}
-        for table, branch in dropped:
-            drop = f"alter table {self.qualified(table)} drop branch if exists {branch}"
-            by_table.setdefault(table, []).append(drop)
-        for at_once in zip_longest(*by_table.values()):
-            self._lake.execute_all([drop for drop in at_once if drop])
+    def drop_branches(self, table_branches: Iterable[tuple[str, str]]) -> None:
+        """Drops branches, as (table, branch), that exist; those of one table one after another, because two statements
+        would conflict.
+        """
+        statements_by_table: dict[str, list[str]] = {}
+        for table, branch in table_branches:
+            statement = f"alter table {self.qualified(table)} drop branch if exists {branch}"
+            statements_by_table.setdefault(table, []).append(statement)
+        for statements in zip_longest(*statements_by_table.values()):
+            self._lake.execute_all([statement for statement in statements if statement])
 
     def qualified(self, table: str) -> str:
         """A table's name with its catalog: for `core.events` Iceberg looks for a catalog `core` first, and logs a
@@ -295,7 +304,7 @@ class Releases:
 
     # --- dbt's cache ---
 
-    def _published_tables(self) -> list[str]:
+    def _list_published_tables(self) -> list[str]:
         """The tables of all models of the project with a watermark."""
         models = [node for node in self._run.graph.nodes.values() if is_published(node)]
         return [table for node in models if node["name"] in self._run.watermarks for table in model_tables(node)]
@@ -307,12 +316,12 @@ class Releases:
         If a table is dropped while Spark lists the schema, dbt-spark takes Spark's error for a schema without tables;
         and another run may have created and published tables since. tables: those that must be listed if they exist.
         """
-        unlisted = [table for table in tables if not self._lake.exists(table)]
-        for schema in dict.fromkeys(table.partition(".")[0] for table in unlisted):
+        unlisted_tables = [table for table in tables if not self._lake.exists(table)]
+        for schema in dict.fromkeys(table.partition(".")[0] for table in unlisted_tables):
             if not self._lake.select(f"show databases like '{schema}'"):
                 continue
             for row in self._lake.select(f"show tables in {schema}"):
-                if f"{schema}.{row['tableName']}" in unlisted:
+                if f"{schema}.{row['tableName']}" in unlisted_tables:
                     raise CompilationError(
                         f"The tables of {schema} changed while dbt listed them ({row['tableName']}): "
                         "another process creates or drops tables. Run it again."
@@ -329,7 +338,7 @@ class Releases:
         return row["last_op"] or 0
 
     def check_schema(self, definition: Node) -> None:
-        """Rejects a definition that has published into another schema: its op ids would start again there."""
+        """Rejects a definition that has published into another schema: its op ids would restart there."""
         name = definition["name"]
         if name not in self._run.watermarks:
             return
@@ -343,7 +352,7 @@ class Releases:
             raise definition_error(definition, problem, "Set the schema back, or give the model another name")
 
 
-def _lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:
+def _find_lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:
     """A snapshot and those before it, as far as they are known."""
     lineage: set[int] = set()
     while head and head not in lineage:

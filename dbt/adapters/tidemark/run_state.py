@@ -1,4 +1,4 @@
-"""The state of one invocation of dbt, which all its nodes share: watermarks, positions, ranges, and what each reported.
+"""The state of one invocation of dbt, which all its nodes share: watermarks, positions, ranges and reports.
 
 dbt creates an adapter for each invocation, and the adapter creates one `RunState`. Jinja gets it by `tidemark.run()`.
 Positions are half-open: a record at a range's `upper` belongs to a later run.
@@ -78,7 +78,9 @@ class Report:
 
 @dataclass(frozen=True)
 class InputState:
-    """waiting: the newest snapshot of the table is not admitted. changed_at: the last checkpoint with a change."""
+    """The state of a source table. waiting: its newest snapshot is not admitted. changed_at: the last checkpoint with a
+    change.
+    """
 
     waiting: bool
     changed_at: int
@@ -90,7 +92,7 @@ class RunState:
     def __init__(self, lake: LakeStatements, graph: ProjectGraph) -> None:
         self.lake, self.graph = lake, graph
         self.reports: dict[str, Report] = {}
-        # One definition at a time invalidates what it has published; the release of the last one.
+        # One definition at a time invalidates what it has published; `invalidated` is the release of the last one.
         self.invalidating = threading.Lock()
         self.invalidated: int | None = None
         self._lock = threading.RLock()
@@ -106,43 +108,43 @@ class RunState:
         all models are published by, a run that does not select them could publish nothing, and would leave its staged
         rows.
         """
-        missing = [table for table in (RELEASES, WATERMARKS) if not self.lake.exists(table)]
-        if not missing or not any(self._reads_raw_tables(unique_id) for unique_id in self.graph.selected):
+        missing_tables = [table for table in (RELEASES, WATERMARKS) if not self.lake.exists(table)]
+        if not missing_tables or not any(self._reads_raw_tables(unique_id) for unique_id in self.graph.selected):
             return
         if not self.lake.exists("raw.snapshot_chunks"):
             raise CompilationError(
                 "Nothing was done: no job has written to this lake: raw.snapshot_chunks is missing. "
                 "Start with tidemark run, or with tidemark stream and tidemark snapshot."
             )
-        if not {_core_id(table.removeprefix("core.")) for table in missing} <= self.graph.selected:
+        if not {_make_core_id(table.removeprefix("core.")) for table in missing_tables} <= self.graph.selected:
             raise CompilationError(
                 "Nothing was done: no run has created core.releases and core.model_watermarks yet, by which all models "
                 "are published. Build all models first: dbt build."
             )
 
     def _reads_raw_tables(self, unique_id: str) -> bool:
-        checkpoints = _core_id("checkpoints")
+        checkpoints = _make_core_id("checkpoints")
         return unique_id == checkpoints or checkpoints in self.graph.ancestors(unique_id)
 
     # --- Watermarks ---
 
     @property
     def watermarks(self) -> Watermarks:
-        """By model and source, as at the start of the run; empty in a new lake."""
+        """The watermarks by model and source, as at the start of the run; empty in a new lake."""
         with self._lock:
             if self._watermarks is None:
                 self._watermarks = self._read_watermarks() if self.lake.exists(WATERMARKS) else {}
             return self._watermarks
 
     def read_watermarks_again(self) -> Watermarks:
-        """As they are now: another process may have written them."""
+        """Reads the current watermarks: another process may have written them."""
         with self._lock:
             self._watermarks = None
             return self.watermarks
 
     def _read_watermarks(self) -> Watermarks:
-        for table, added in _ADDED_COLUMNS.items():
-            self._add_missing_columns(table, added)
+        for table, added_columns in _ADDED_COLUMNS.items():
+            self._add_missing_columns(table, added_columns)
         watermarks: Watermarks = {}
         for row in self.lake.select(f"select {_WATERMARK_COLUMNS}, view_tables from {WATERMARKS}"):
             watermarks.setdefault(row["model"], {})[row["source"]] = Watermark(
@@ -155,24 +157,27 @@ class RunState:
             )
         return watermarks
 
-    def _add_missing_columns(self, table: str, added: Iterable[str]) -> None:
+    def _add_missing_columns(self, table: str, added_columns: Iterable[str]) -> None:
         """Adds the columns that a table of an earlier version lacks. dbt's cache is as old as the run."""
-        cached = self.lake.columns(table)
-        for name in added:
-            if cached and name not in cached:
-                described = {row["col_name"] for row in self.lake.select(f"describe {table}")}
-                if name not in described:
+        cached_columns = self.lake.columns(table)
+        for name in added_columns:
+            if cached_columns and name not in cached_columns:
+                existing_columns = {row["col_name"] for row in self.lake.select(f"describe {table}")}
+                if name not in existing_columns:
                     self.lake.select(f"alter table {table} add column {name} string")
 
     @property
     def newest_release(self) -> int:
         """The newest release whose watermarks are written; 0 before the first."""
-        return max((mark.release_id for marks in self.watermarks.values() for mark in marks.values()), default=0)
+        return max(
+            (watermark.release_id for by_source in self.watermarks.values() for watermark in by_source.values()),
+            default=0,
+        )
 
     def published_positions(self, model: str) -> Positions:
         """A model's positions by its watermarks alone."""
-        marks = self.watermarks.get(model, {})
-        return {source: Point(mark.checkpoint_id, mark.position) for source, mark in marks.items()}
+        watermarks = self.watermarks.get(model, {})
+        return {source: Point(watermark.checkpoint_id, watermark.position) for source, watermark in watermarks.items()}
 
     def published(self, model: str) -> Watermark | None:
         """One of a definition's watermarks: they differ in their positions only. None before its first release."""
@@ -186,38 +191,39 @@ class RunState:
         A model that the run does not select is at its watermark. A selected model is at the lowest position of its
         inputs: dbt builds it before the models after it, or skips these.
         """
-        if _core_id(model) not in self.graph.selected:
+        if _make_core_id(model) not in self.graph.selected:
             return self.published_positions(model)
         if model not in _CORE_INPUTS:
             return self._checkpoints if self._checkpoints is not None else self.published_positions("checkpoints")
-        lowest: Positions = {}
+        lowest_points: Positions = {}
         for core_input in _CORE_INPUTS[model]:
             for source, point in self.positions(core_input).items():
-                if source not in lowest or point.position < lowest[source].position:
-                    lowest[source] = point
-        return lowest
+                if source not in lowest_points or point.position < lowest_points[source].position:
+                    lowest_points[source] = point
+        return lowest_points
 
     def tested_positions(self, model: str) -> Mapping[str, Point | SourceRange]:
         """The checkpoints that a data test of a model of `core` checks.
 
-        In a run that selects the model: the newest one of each advanced source; in another, as `dbt test`: of all.
+        In a run that selects the model: the newest checkpoint of each advanced source. In another run, such as
+        `dbt test`: that of each source.
         """
-        selected = _core_id(model) in self.graph.selected
-        return self.advanced(model) if selected else self.positions(model)
+        is_selected = _make_core_id(model) in self.graph.selected
+        return self.advanced(model) if is_selected else self.positions(model)
 
     def stage_checkpoints(self, advanced: Mapping[str, int], checkpoint_id: int) -> None:
-        """Keeps the checkpoint that the model `checkpoints` stages for the models after it: {source: position}."""
-        staged = {source: Point(checkpoint_id, position) for source, position in advanced.items()}
-        self._checkpoints = {**self.published_positions("checkpoints"), **staged}
+        """Stores the checkpoint that the model `checkpoints` stages, for the models after it: {source: position}."""
+        staged_points = {source: Point(checkpoint_id, position) for source, position in advanced.items()}
+        self._checkpoints = {**self.published_positions("checkpoints"), **staged_points}
 
     def ranges(self, model: str) -> list[SourceRange]:
         """What this run processes in a model of `core`: a range for each source that is past the model's watermark."""
-        marks: Mapping[str, Point] = self.watermarks.get(model, {})
+        watermarks: Mapping[str, Point] = self.watermarks.get(model, {})
         start = Point(0, 0)
         return [
             SourceRange(source, point.checkpoint_id, mark.position, point.position, mark.checkpoint_id)
             for source, point in self.positions(model).items()
-            if point.position > (mark := marks.get(source, start)).position
+            if point.position > (mark := watermarks.get(source, start)).position
         ]
 
     def advanced(self, model: str) -> dict[str, SourceRange]:
@@ -238,36 +244,38 @@ class RunState:
         positions = self.positions("row_state")
         if not positions or not self.lake.exists("core.row_state"):
             return {}
-        query = self.lake.render("input_states_query", positions=positions, lowest=self._lowest_watermarks(positions))
+        query = self.lake.render(
+            "input_states_query", positions=positions, lowest=self._find_lowest_watermarks(positions)
+        )
         return {row["name"]: InputState(row["is_waiting"], row["changed_at"]) for row in self.lake.select(query)}
 
-    def _lowest_watermarks(self, sources: Iterable[str]) -> dict[str, int]:
+    def _find_lowest_watermarks(self, sources: Iterable[str]) -> dict[str, int]:
         """The checkpoint of each source that every published definition over it is past."""
         definitions = names(self.graph.definitions())
-        lowest: dict[str, int] = {}
+        lowest_ids: dict[str, int] = {}
         for model in definitions.intersection(self.watermarks):
             for source in self.watermarks[model].keys() & set(sources):
                 checkpoint_id = self.watermarks[model][source].checkpoint_id
-                lowest[source] = min(checkpoint_id, lowest.get(source, checkpoint_id))
-        return lowest
+                lowest_ids[source] = min(checkpoint_id, lowest_ids.get(source, checkpoint_id))
+        return lowest_ids
 
     # --- What nodes report ---
 
     def record(self, unique_id: str, **report: Any) -> None:
-        """Ends a materialization: keeps what `publish` needs of it, see `Report`."""
+        """Ends a materialization: stores its `Report` for `publish`."""
         self.reports[unique_id] = Report(**report, seen=self.newest_release)
 
     def add_scratch_view(self, name: str) -> None:
-        """Keeps the name of a view that this run must drop."""
+        """Stores the name of a view that this run must drop."""
         self._scratch_views.append(name)
 
     def take_scratch_views(self) -> list[str]:
-        """The kept names, the last one first; none the next time."""
-        taken, self._scratch_views = self._scratch_views[::-1], []
-        return taken
+        """The names of the views to drop, the last one first. A second call returns none."""
+        view_names, self._scratch_views = self._scratch_views[::-1], []
+        return view_names
 
 
-def _core_id(model: str) -> str:
+def _make_core_id(model: str) -> str:
     return f"model.tidemark.{model}"
 
 

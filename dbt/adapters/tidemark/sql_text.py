@@ -12,39 +12,44 @@ def tokens(sql: str) -> tuple[str, ...]:
     import sqlglot
     from sqlglot.errors import TokenError
 
-    found: list[str] = []
+    texts: list[str] = []
     end = -1
     try:
         for token in sqlglot.tokenize(sql, read="spark"):
             text = sql[token.start : token.end + 1]
-            if token.start == end and found[-1][-1] == text[0] in _QUOTES:  # a quote in a string, to Spark
-                found[-1] += text
+            if token.start == end and texts[-1][-1] == text[0] in _QUOTES:  # a quote in a string, to Spark
+                texts[-1] += text
             else:
-                found.append(text)
+                texts.append(text)
             end = token.end + 1
     except TokenError:
         return ()
-    return tuple(found)
+    return tuple(texts)
 
 
 def names_model(sql: str, name: str, schema: str) -> bool:
-    """Whether a query reads a definition, by `ref('name')` or `schema.name`; in a comment it does not."""
-    found = [token.strip("`'\"") for token in tokens(sql)]
-    for place, token in enumerate(found, 1):
-        rest = found[place:]
-        if token.lower() == schema.lower() and rest[:2] == [".", name]:
+    """Whether a query reads a definition, by `ref('name')` or `schema.name`; a comment is no read."""
+    token_texts = [token.strip("`'\"") for token in tokens(sql)]
+    for index, token in enumerate(token_texts, 1):
+        next_tokens = token_texts[index:]
+        if token.lower() == schema.lower() and next_tokens[:2] == [".", name]:
             return True
-        if token.lower() == "ref" and rest[:1] == ["("] and name in takewhile(lambda argument: argument != ")", rest):
+        if (
+            token.lower() == "ref"
+            and next_tokens[:1] == ["("]
+            and name in takewhile(lambda argument: argument != ")", next_tokens)
+        ):
             return True
     return False
 
 
 def normalized_sql(sql: str) -> str:
-    """SQL by which definitions are compared: a change of comments, white space or the last semicolons is no change.
+    """The form in which the SQL of definitions is compared, without comments, white space and the last semicolons.
 
-    A text that sqlglot can't divide counts as it is: then such a change evaluates the definition, and writes nothing.
+    A text that sqlglot can't divide is compared as it is: a change of its comments evaluates the definition, and writes
+    nothing.
     """
-    found = list(tokens(sql))
-    while found and found[-1] == ";":
-        found.pop()
-    return "\n".join(found) or sql
+    token_texts = list(tokens(sql))
+    while token_texts and token_texts[-1] == ";":
+        token_texts.pop()
+    return "\n".join(token_texts) or sql
