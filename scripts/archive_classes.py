@@ -7,15 +7,13 @@ Exit code 1 if Java wrote no archive.
 """
 
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from ingest.demo.environment import EXAMPLE
+from ingest.demo.environment import copy_example
 from ingest.lake import Lake
 from ingest.lake.spark_session import open_session
-from ingest.project.dbt_package import ROOT, link_package
 from ingest.project.dbt_project import Project
 
 # The statements of a merge, which the first build of an empty lake does not execute.
@@ -35,8 +33,7 @@ _SECONDS = 300
 
 def archive_classes(archive: Path, scratch: Path) -> bool:
     """Whether the archive was written. scratch: an empty folder, which needs some 10 MB."""
-    project = shutil.copytree(EXAMPLE, scratch / "project", ignore=shutil.ignore_patterns("logs", "target"))
-    link_package(project, ROOT)
+    project = copy_example(scratch / "project")
     os.environ.setdefault("TIDEMARK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     os.environ["TIDEMARK_LAKE"] = str(scratch / "lake")
     os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:ArchiveClassesAtExit={archive}"

@@ -48,7 +48,7 @@ def prepare_environment(folder: Path = Path(".tidemark/demo")) -> Iterator[Envir
     folder.mkdir(parents=True, exist_ok=True)
     with _lock_folder(folder):
         wipe_lake(lake)
-        project = _copy_example(folder / "project")
+        project = copy_example(folder / "project")
         with (
             PostgresServer(folder / "postgres", settings=_SETTINGS) as server,
             MongoServer(folder / "mongodb") as mongodb,
@@ -86,8 +86,8 @@ def read_sources(lake: Path) -> set[str]:
     return {name for file in files for name in pq.read_table(file, columns=["source"])[0].to_pylist()}
 
 
-def _copy_example(project: Path) -> Path:
-    """Copies the example, with the dbt package, so that the demo can edit a definition."""
+def copy_example(project: Path) -> Path:
+    """Copies the example, with the dbt package, to a folder where a definition can be edited; returns the folder."""
     shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(EXAMPLE, project, ignore=shutil.ignore_patterns("dbt_packages", "logs", "target"))
     install_package(project)
