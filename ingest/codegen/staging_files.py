@@ -15,12 +15,12 @@ from typing import Any
 import yaml
 
 from ingest.codegen.staging_record import Record
-from ingest.codegen.view_names import escape_jinja, quote_identifier
+from ingest.codegen.view_names import escape_jinja
+from ingest.codegen.view_sql import LINE, source_table_name
 from ingest.config.sources_file import matching_pattern
 from ingest.lake.sql_literals import literal
 
 FOLDER = Path("models/staging")
-LINE = 120  # sqlfluff's max_line_length
 # The tag of the data tests of keys.
 KEY_TAG = "tidemark_key"
 CHECKPOINT = "The checkpoint of the run that last changed the row."
@@ -108,39 +108,6 @@ def _compare_files(view: View, record: Record, folder: Path) -> Iterator[tuple[P
         yield path, current_text, text
 
 
-def file_header(source: str, model: str, table_name: str, names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The lines above a view's SQL: its table, its dbt source, and the rules that sqlfluff ignores. names: the names
-    of the view's columns.
-    """
-    # dbt parses a plain literal without Jinja and keeps backslashes as they are.
-    name = literal(table_name)
-    name += " ~ ''" if "\\" in name else ""
-    return [
-        f"{{{{ config(meta={{'source': {literal(source)}, 'table': {name}}}) }}}}",
-        *_list_sqlfluff_exceptions(names, body),
-        "",
-        f"-- depends_on: {{{{ source({literal(source)}, {literal(_make_source_table_name(source, model))}) }}}}",
-    ]
-
-
-def _make_source_table_name(source: str, model: str) -> str:
-    """The name of a view's table in its dbt source: the view's name without the source's name."""
-    return model.removeprefix(f"stg_{source}__")
-
-
-def _list_sqlfluff_exceptions(names: Iterable[str], body: Iterable[str]) -> list[str]:
-    """The comment that lets sqlfluff accept the source's names."""
-    names, lines = list(names), "\n".join(body).split("\n")
-    is_rule_needed = {
-        "CV10": any("\\'" in line for line in lines),
-        "LT05": any(len(line) > LINE for line in lines),
-        "RF05": any(not re.fullmatch(r"\w+", name) for name in names),
-        "RF06": any(quote_identifier(name) != name for name in names),
-    }
-    rules = ",".join(rule for rule, is_needed in is_rule_needed.items() if is_needed)
-    return [f"-- noqa: disable={rules}"] if rules else []
-
-
 @dataclass(frozen=True)
 class Description:
     """What the yml of a view says about a table. source, table_name: as in sources.yml. about: a sentence about the
@@ -189,7 +156,7 @@ def _make_source_yml(model: str, table: Description) -> dict[str, Any]:
     description = f"`{table.table_name}` of source `{table.source}`; its events are rows of `raw.wal_events`."
     loaded_at = f"select max(updated_at) from raw.stream_positions where source = {literal(table.source)}"
     return {
-        "name": _make_source_table_name(table.source, model),
+        "name": source_table_name(table.source, model),
         "identifier": "wal_events",
         "description": escape_jinja(" ".join(filter(None, [table.comment, description]))),
         "config": {"loaded_at_query": loaded_at, "freshness": _FRESHNESS},

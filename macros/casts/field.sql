@@ -4,9 +4,14 @@
   document, except for strings, which have no quotes.
 -#}
 {% macro field(name) -%}
-    {%- set result = namespace(sql="columns[" ~ tidemark.literal(name) ~ "]") -%}
-    {%- for part in varargs -%}
-        {%- set result.sql = "from_json(" ~ result.sql ~ ", 'map<string, string>')[" ~ tidemark.literal(part) ~ "]" -%}
+    {{ return(tidemark.nested_field("columns[" ~ tidemark.literal(name) ~ "]", *varargs)) }}
+{%- endmacro %}
+
+{#- A field of a nested document: `json` is the document's text, the other arguments are the path. -#}
+{% macro nested_field(json) -%}
+    {%- set result = namespace(sql=json) -%}
+    {%- for name in varargs -%}
+        {%- set result.sql = "from_json(" ~ result.sql ~ ", 'map<string, string>')[" ~ tidemark.literal(name) ~ "]" -%}
     {%- endfor -%}
     {{ return(result.sql) }}
 {%- endmacro %}

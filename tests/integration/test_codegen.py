@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ingest.cli.main import cli
 from ingest.codegen.staging_record import Record
+from ingest.codegen.view_sql import WIDE
 from ingest.codegen.view_trial import ViewTrial
 from ingest.commands.codegen import Codegen
 from ingest.common.errors import Failure, UsageError
@@ -188,6 +189,12 @@ WITHOUT_INPUT = {
 }
 
 
+ROW_STATE = (
+    "source string, table_name string, row_key string, checkpoint_id long, columns map<string, string>, "
+    "deleted boolean, multiplicity int"
+)
+
+
 @pytest.fixture
 def connection(database: Database) -> Iterator[Connection]:
     """A session with the settings of the jobs, in a database with other defaults for printing values."""
@@ -230,15 +237,13 @@ def create_views(spark: SparkSession, connection: Connection, source: PostgresSo
     """Creates each table's generated view over rows as COPY prints them; equal rows are counted."""
     tables = catalog_tables.read_tables(connection, source.selects)
     rows = [row for table in tables for row in _rows(connection, source.name, table)]
-    schema = "source string, table_name string, row_key string, checkpoint_id long, "
-    schema += "columns map<string,string>, deleted boolean, multiplicity int"
-    spark.createDataFrame(rows, schema).createOrReplaceTempView("row_state")
+    spark.createDataFrame(rows, ROW_STATE).createOrReplaceTempView("row_state")
     return [spark.sql(render_model(view.sql)) for view in staging_models(source, tables, domains(connection), Record())]
 
 
 def render_model(text: str) -> str:
     """The SQL of a generated model."""
-    macros = Macros("casts/field", "casts/postgres", "sql_helpers/literal")
+    macros = Macros("casts/by_position", "casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name, source=lambda *_: "")
 
@@ -257,6 +262,32 @@ def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTabl
         yield source, table.table_name, key, 7, columns, False, multiplicity
         yield source, table.table_name, f"{key} of a deleted row", 7, columns, True, 0
         yield "another", table.table_name, key, 7, columns, False, multiplicity
+
+
+def test_a_wide_view_reads_rows_with_other_keys_than_the_tables(
+    spark: SparkSession, connection: Connection, source: PostgresSource
+) -> None:
+    """Rows are from before columns were added and dropped, or have the table's keys in another order."""
+    names = [*(f"c{number}" for number in range(WIDE)), "C1", "now", "x y", "it's \\ `{{ it }}`", "a.b", "Größe"]
+    columns = sql.SQL(", ").join(sql.SQL("{} text").format(sql.Identifier(name)) for name in names)
+    connection.execute(sql.SQL("create table public.wide (id int primary key, {})").format(columns))
+    (table,) = catalog_tables.read_tables(connection, source.selects)
+    values = {"id": "1"} | {name: f"value of {name}" for name in names} | {"c7": None}
+    items = list(values.items())
+    maps: list[dict[str, str | None]] = [
+        values,
+        dict(items[:-3]),
+        dict([*items[:3], ("dropped", "x"), *items[3:]]),
+        dict(reversed(items)),
+        dict([*items[:5], *items[6:]]),
+        {"id": "6"},
+    ]
+    rows = [(source.name, "public.wide", str(number), 7, row, False, 1) for number, row in enumerate(maps)]
+    spark.createDataFrame(rows, ROW_STATE).createOrReplaceTempView("row_state")
+    (view,) = staging_models(source, [table], {}, Record())
+    assert "columns_by_position(names)" in view.sql
+    actual = spark.sql(render_model(view.sql)).orderBy("_row_key").drop("_row_key", "_checkpoint_id").collect()
+    assert [[*row] for row in actual] == [[int(row["id"] or 0), *(row.get(name) for name in names)] for row in maps]
 
 
 @pytest.mark.both_versions

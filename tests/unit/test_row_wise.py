@@ -3,6 +3,7 @@
 import pytest
 
 from dbt.adapters.tidemark.row_wise import CHANGED_ROWS, RowWiseCheck, UnreadableQuery
+from tests.unit.calling import Macros
 
 KEY = "checkpoint_id as _checkpoint_id"
 COLUMNS = "cast(columns['id'] as bigint) as id, columns['status'] as status, columns['now'] as `now`"
@@ -18,6 +19,10 @@ VIEWS = {
     "staging.young": "select _row_key, _checkpoint_id, id from staging.orders where date '2020-01-01' < date 'today'",
     "staging.summed": "select _row_key, _checkpoint_id, sum(id) as id from staging.orders group by 1, 2",
 }
+WIDE = Macros("casts/by_position", "sql_helpers/literal").with_ordered_values("core.row_state", ["id", "now"])
+VIEWS["staging.wide"] = (
+    f"select row_key as _row_key, {KEY}, get(ordered_values, 1) as `now` from {WIDE} where not deleted"
+)
 AGGREGATES = {"try_sum", "histogram_numeric"}
 
 
@@ -38,6 +43,7 @@ def problem(query: str) -> str:
         "select _row_key, word, 'rand(1)' as said from {notes} -- now()",
         "select _row_key, line from {orders} lateral view outer explode(array(1, 2)) lines as line",
         "select _row_key, exists(array(1), x -> x = id) as e, aggregate(array(1), 0, (a, x) -> a + x) f from {orders}",
+        "select _row_key, now from {wide} where now like 'a%'",
         "select _row_key, from_json(status, 'map<string, string>')['today'] as s from {orders}",
     ],
 )

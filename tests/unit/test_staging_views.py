@@ -18,6 +18,7 @@ from pydantic import SecretStr
 from ingest.codegen.staging_files import diff_views, write_views
 from ingest.codegen.staging_record import Record, parse_columns, read_record
 from ingest.codegen.view_names import column_names, escape_jinja, model_names, quote_identifier
+from ingest.codegen.view_sql import WIDE
 from ingest.config.sources_file import PostgresSource, is_selected
 from ingest.lake.source_tables import Column
 from ingest.sources.postgres import table_views
@@ -79,6 +80,17 @@ from {{ ref('row_state') }}
 where source = 'shop' and table_name = 'public.orders' and not deleted
 """
     )
+
+
+def test_a_wide_view_reads_columns_by_position() -> None:
+    columns = {"id": "bigint", "it's": "text", "day": "date"} | {f"c{number}": "text" for number in range(WIDE)}
+    text = staging_models(SHOP, [table("orders", columns)], {})["stg_shop__orders.sql"]
+    assert "\n{%- set names = [\n    'id',\n    'it\\'s',\n    'day',\n    'c0',\n" in text
+    assert f"    'c{WIDE - 1}',\n] %}}\n{{%- set columns = tidemark.columns_by_position(names) %}}\nselect\n" in text
+    assert "    cast({{ columns['id'] }} as bigint) as id,\n    {{ columns['it\\'s'] }} as `it's`,\n" in text
+    assert "    {{ tidemark.pg_date(columns['day']) }} as day,\n" in text
+    assert "\nfrom {{ tidemark.with_ordered_values(ref('row_state'), names) }}\nwhere source = " in text
+    assert [*parse_columns(text).values()] == [(name,) for name in columns]
 
 
 def test_a_view_without_unusual_types_omits_the_columns_map() -> None:

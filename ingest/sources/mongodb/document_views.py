@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ingest.codegen.staging_files import CHECKPOINT, Description, SourceViews, View, file_header, model_yml
+from ingest.codegen.staging_files import CHECKPOINT, Description, SourceViews, View, model_yml
 from ingest.codegen.staging_record import Record
 from ingest.codegen.view_names import FieldPath, column_names, escape_jinja, model_names, quote_identifier
+from ingest.codegen.view_sql import ColumnReader, ViewQuery, model_sql
 from ingest.common.errors import one_line
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource
-from ingest.lake.sql_literals import literal
 from ingest.sources.mongodb import collection_catalog, mongodb_connection, raw_cursor
 from ingest.sources.mongodb.bson import documents
 from ingest.sources.mongodb.bson.documents import Parsed
@@ -63,10 +63,9 @@ class Field:
     path: FieldPath
     kind: str
 
-    @property
-    def sql(self) -> str:
+    def sql(self, reader: ColumnReader) -> str:
         """The Jinja expression that reads the field."""
-        expression = f"tidemark.field({', '.join(map(literal, self.path))})"
+        expression = reader.argument(self.path)
         macro = _TEXT if self.kind == "string" else self.kind
         # A nested string is returned without quotes.
         return f"{{{{ {expression if macro == _TEXT and self.path[1:] else f'tidemark.bson_{macro}({expression})'} }}}}"
@@ -185,15 +184,10 @@ def _merged(kinds: set[str]) -> str:
 
 
 def _sql(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
+    reader = ColumnReader(list(dict.fromkeys(field.path[0] for field in columns.values())))
     selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
-    selected += [f"{field.sql} as {escape_jinja(quote_identifier(column))}" for column, field in columns.items()]
-    body = [
-        "select",
-        ",\n".join(f"    {item}" for item in selected),
-        "from {{ ref('row_state') }}",
-        f"where {escape_jinja(f'source = {literal(source)} and table_name = {literal(name)}')} and not deleted",
-    ]
-    return "\n".join([*file_header(source, model, name, columns, body), *body, ""])
+    selected += [f"{field.sql(reader)} as {escape_jinja(quote_identifier(name))}" for name, field in columns.items()]
+    return model_sql(model, ViewQuery(source, name, reader, columns, selected))
 
 
 def _yml(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingest.codegen.view_names import escape_jinja
-from ingest.lake.sql_literals import literal
+from ingest.codegen.view_sql import ColumnReader
 
 _MAX_PRECISION = 38
+_BY_NAME = ColumnReader(())
 
 # Types whose every value fits.
 _EXACT = {
@@ -43,21 +43,22 @@ class Cast:
     not_held: str = ""
 
 
-def cast(column: str, postgres_type: str, domains: Mapping[str, str]) -> Cast:
-    """What the map `columns` of `core.row_state` has of `column`, typed.
+def cast(column: str, postgres_type: str, domains: Mapping[str, str], reader: ColumnReader = _BY_NAME) -> Cast:
+    """What `core.row_state` has of `column`, typed.
 
-    postgres_type: as format_type writes it. domains: the type below each domain, written likewise.
+    postgres_type: as format_type writes it. domains: the type below each domain, written likewise. reader: how the view
+    reads its columns.
     """
     base = postgres_type
     while base in domains:
         base = domains[base]
     kind = re.sub(r"\(.*\)", "", base)
-    text = escape_jinja(f"columns[{literal(column)}]")
+    text = reader.text(column)
     if kind in _EXACT:
         return Cast(f"cast({text} as {_EXACT[kind]})")
     if kind in _MACROS:
         macro, not_held = _MACROS[kind]
-        return Cast(f"{{{{ tidemark.{macro}(tidemark.field({literal(column)})) }}}}", not_held)
+        return Cast(f"{{{{ tidemark.{macro}({reader.argument((column,))}) }}}}", not_held)
     if decimal := _decimal(base):
         return Cast(f"cast(nullif({text}, 'NaN') as {decimal})", "NaN")
     return Cast(text)

@@ -7,14 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ingest.codegen.staging_files import CHECKPOINT, Description, SourceViews, View, file_header, model_yml
+from ingest.codegen.staging_files import CHECKPOINT, Description, SourceViews, View, model_yml
 from ingest.codegen.staging_record import Record
 from ingest.codegen.view_names import column_names, escape_jinja, model_names, quote_identifier
+from ingest.codegen.view_sql import ColumnReader, ViewQuery, model_sql
 from ingest.common.errors import one_line
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake.source_tables import Column
-from ingest.lake.sql_literals import literal
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.postgres_connection import Connection, connect
@@ -40,6 +40,7 @@ class _View:
     source: str
     model: str
     table: CatalogTable
+    reader: ColumnReader
     names: Mapping[str, str]
     casts: Mapping[str, Cast]
     comments: Comments
@@ -87,9 +88,10 @@ def staging_models(
     for model, name in model_names(source.name, shorts, record.names).items():
         table = by_name[name]
         view_columns = column_names([(column.name,) for column in table.columns], record.columns(model))
-        casts = {c.name: cast(c.name, c.type, domains) for c in table.columns}
+        reader = ColumnReader([column.name for column in table.columns])
+        casts = {c.name: cast(c.name, c.type, domains, reader) for c in table.columns}
         names = {column: name_in_view for (column,), name_in_view in view_columns.items()}
-        view = _View(source.name, model, table, names, casts, comments or {})
+        view = _View(source.name, model, table, reader, names, casts, comments or {})
         models.append(View(model, name, _sql(view), _yml(view)))
     return models
 
@@ -99,7 +101,7 @@ def _short(table: CatalogTable) -> str:
 
 
 def _sql(view: _View) -> str:
-    name, keyless = literal(view.table.table_name), view.table.key_columns is None
+    keyless = view.table.key_columns is None
     row_key = "if(copy = 1, row_key, row_key || '#' || copy)" if keyless else "row_key"
     selected = [f"{row_key} as _row_key", "checkpoint_id as _checkpoint_id"]
     if view.keeps_text:
@@ -107,17 +109,9 @@ def _sql(view: _View) -> str:
     selected += [
         f"{view.casts[column].sql} as {escape_jinja(quote_identifier(to))}" for column, to in view.names.items()
     ]
-    of_table = f"source = {literal(view.source)} and table_name = {name}"
-    body = [
-        "select",
-        ",\n".join(f"    {item}" for item in selected),
-        "from {{ ref('row_state') }}",
-        *(["    lateral view explode(sequence(1, multiplicity)) as copy"] if keyless else []),
-        f"where {escape_jinja(of_table)} and not deleted",
-    ]
-    return "\n".join(
-        [*file_header(view.source, view.model, view.table.table_name, view.names.values(), body), *body, ""]
-    )
+    generator = "lateral view explode(sequence(1, multiplicity)) as copy" if keyless else ""
+    query = ViewQuery(view.source, view.table.table_name, view.reader, view.names.values(), selected, generator)
+    return model_sql(view.model, query)
 
 
 _TEXTS = "Each column's text as Postgres prints it, by name; also what Spark's types can't hold."
