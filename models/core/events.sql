@@ -5,16 +5,13 @@
 ) }}
 -- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('events') %}
-{%- set last_seq = tidemark.highest(this, 'seq') if ranges else 0 %}
+{%- set slices = tidemark.log_slices(source('raw', 'wal_events'), ranges) %}
 
 {%- if not ranges and tidemark.relation_exists(this) %}
 {{ empty_select() }}
 {%- else %}
 with ranges as (
-    select
-        *,
-        {{ last_seq }}L as last_seq
-    from ({{ tidemark.ranges_select(ranges) }}) as ranges
+    {{ tidemark.ranges_select(ranges) }}
 ),
 
 -- The completed ranges of each writer. Records outside of them, such as the committed half of a transaction whose slot
@@ -33,7 +30,7 @@ committed as (
     select /*+ broadcast(ranges) */
         records.*,
         ranges.checkpoint_id,
-        ranges.last_seq
+        {{ tidemark.slice_of(slices, 'records') }} as slice
     from {{ source('raw', 'wal_events') }} as records
     inner join ranges
         on
@@ -53,16 +50,17 @@ committed as (
 ordered as (
     select
         *,
-        dense_rank() over log as rank_in_log,
+        dense_rank() over log as rank_in_slice,
         lag(struct(commit_lsn, change_lsn, commit_index, writer)) over log
         <=> struct(commit_lsn, change_lsn, commit_index, writer) as is_replay
     from committed
-    window log as (partition by source order by commit_lsn, change_lsn, commit_index, writer)
+    window log as (partition by source, checkpoint_id, slice order by commit_lsn, change_lsn, commit_index, writer)
 )
 
 select
     source,
-    last_seq + rank_in_log as seq,
+    -- 26 bits for the checkpoint, 6 for the slice, 31 for the rank.
+    shiftleft(checkpoint_id, 37) + shiftleft(cast(slice as bigint), 31) + rank_in_slice as seq,
     writer,
     commit_lsn,
     commit_index,

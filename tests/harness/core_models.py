@@ -16,7 +16,7 @@ from tests.unit.calling import MACROS, Macros
 
 FILES = [
     str(file.relative_to(MACROS).with_suffix(""))
-    for folder in ("state", "sql_helpers", "row_state", "bucket", "ledger")
+    for folder in ("state", "sql_helpers", "events", "row_state", "bucket", "ledger")
     for file in sorted((MACROS / folder).glob("*.sql"))
     if "{% materialization" not in file.read_text()
 ]

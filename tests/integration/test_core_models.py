@@ -26,11 +26,14 @@ def raw_event(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, 
     return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
 
 
-def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(spark: SparkSession) -> None:
+@pytest.mark.parametrize("slices", [{}, {"shop": [(120, 112), (160, 157), (160, 158)]}], ids=["one slice", "four"])
+def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(
+    spark: SparkSession, slices: dict[str, list[tuple[int, int]]]
+) -> None:
     """Writer 1 covers [50, 180) of the log, writer 2 [150, 300); the run reads [100, 200)."""
     core = CoreModels(spark, "events")
     core.macros.ranges = lambda _: [{"source": "shop", "checkpoint_id": 3, "lower": 100, "upper": 200, "since": 2}]
-    core.macros.highest = lambda *_: 40
+    core.macros.log_slices = lambda *_: slices
     core.view(
         "stream_positions",
         "source string, writer int, start_position bigint, position bigint",
@@ -53,15 +56,17 @@ def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(spark: SparkS
         raw_event(1, 180, 0, 179, "at the end of what its writer has finished"),
         raw_event(2, 200, 0, 199, "at the end of the range"),
     )
-    events = [(row.seq, row.row_key) for row in sorted(core.select("events", "events"), key=lambda row: row.seq)]
-    assert events == [
-        (41, "at its begin"),
-        (42, "first"),
-        (43, "second"),
-        (44, "first of two writers' transaction"),
-        (45, "second of two writers' transaction"),
-        (46, "third of two writers' transaction"),
+    events = sorted(core.select("events", "events"), key=lambda row: row.seq)
+    assert [row.row_key for row in events] == [
+        "at its begin",
+        "first",
+        "second",
+        "first of two writers' transaction",
+        "second of two writers' transaction",
+        "third of two writers' transaction",
     ]
+    assert len({row.seq for row in events}) == len(events)
+    assert all(row.seq >> 37 == row.checkpoint_id == 3 for row in events)
 
 
 # Rows

@@ -22,6 +22,7 @@ from dbt.adapters.tidemark.definition_settings import (
     find_definition,
 )
 from dbt.adapters.tidemark.lake_statements import NoLake, identifier
+from dbt.adapters.tidemark.log_slices import SAMPLE, Place, slice_starts
 from dbt.adapters.tidemark.manifest import NodeResult, Publication, dropped_tables
 from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, materialization
 from dbt.adapters.tidemark.releases import SYSTEM_COLUMNS, Releases
@@ -144,6 +145,18 @@ class TidemarkAdapter(SparkAdapter):
     def last_op(self, definition: str, in_tables: int) -> int:
         """The last op of a definition, also of its dropped logs, see `Releases.last_op`."""
         return self._started_releases.last_op(definition, in_tables)
+
+    # --- Called by Jinja: events ---
+
+    @available
+    def log_sample(self) -> int:
+        """One record of so many has to be in the sample that `log_slices` takes."""
+        return SAMPLE
+
+    @available
+    def log_slices(self, sample: Iterable[Mapping[str, Any]]) -> dict[str, list[Place]]:
+        """The places at which the log of each source is divided into slices, see `slice_starts`."""
+        return slice_starts((row["source"], int(row["commit_lsn"]), int(row["change_lsn"])) for row in sample)
 
     # --- Called by Jinja: definitions ---
 

@@ -1,0 +1,29 @@
+"""Slices of the log, by which `core.events` numbers the records of a run in parallel. Pure."""
+
+from collections.abc import Iterable
+
+# One record of so many is sampled, and a slice has so many sampled records: about 200,000 in all.
+SAMPLE = 10_000
+_SAMPLED_OF_A_SLICE = 20
+# The numbers in models/core/events.sql have room for 64 slices.
+_MOST_SLICES = 64
+
+# A place in the log, (commit_lsn, change_lsn).
+Place = tuple[int, int]
+
+
+def slice_starts(sample: Iterable[tuple[str, int, int]]) -> dict[str, list[Place]]:
+    """The first place of each slice but the first, by source; without sources that have one slice.
+
+    sample: (source, commit_lsn, change_lsn) of the sampled records. Records with the same place are in one slice.
+    """
+    places_by_source: dict[str, list[Place]] = {}
+    for source, commit_lsn, change_lsn in sample:
+        places_by_source.setdefault(source, []).append((commit_lsn, change_lsn))
+    starts = {source: _divide(sorted(places)) for source, places in places_by_source.items()}
+    return {source: places for source, places in starts.items() if places}
+
+
+def _divide(places: list[Place]) -> list[Place]:
+    slices = min(len(places) // _SAMPLED_OF_A_SLICE, _MOST_SLICES)
+    return sorted({places[number * len(places) // slices] for number in range(1, slices)})

@@ -1,0 +1,34 @@
+{#-
+  The places at which the log of a run is divided into slices, by source; none for a run with few records. Without
+  slices, one task would sort all records of a source.
+-#}
+{% macro log_slices(wal_events, ranges) -%}
+    {%- set sample = [] -%}
+    {%- if execute and ranges -%}
+        {%- set sample = run_query(
+            'select source, commit_lsn, change_lsn from ' ~ wal_events ~ ' as records where ' ~ tidemark.in_ranges(ranges, 'records')
+            ~ ' and pmod(xxhash64(commit_lsn, change_lsn, commit_index), ' ~ adapter.log_sample() ~ ') = 0'
+        ) -%}
+    {%- endif -%}
+    {{ return(adapter.log_slices(sample)) }}
+{%- endmacro %}
+
+{#- The slice of a record, from 0: the number of later slices that begin at or before its place. -#}
+{% macro slice_of(slices, records) -%}
+    {%- if not slices -%}
+    0
+    {%- else -%}
+    case {{ records }}.source
+        {%- for source, starts in slices.items() %}
+        when '{{ source }}' then 0
+            {%- for commit_lsn, change_lsn in starts %}
+            + int(
+                {{ records }}.commit_lsn > {{ commit_lsn }}
+                or ({{ records }}.commit_lsn = {{ commit_lsn }} and {{ records }}.change_lsn >= {{ change_lsn }})
+            )
+            {%- endfor %}
+        {%- endfor %}
+        else 0
+    end
+    {%- endif -%}
+{%- endmacro %}
