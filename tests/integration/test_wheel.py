@@ -1,11 +1,14 @@
-"""A wheel in an empty environment is all that a new project needs, from `tidemark init` to an edited definition."""
+"""A wheel in an empty environment is all that the quickstart needs; its commands print what the page shows."""
 
-import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import sysconfig
+import textwrap
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +16,17 @@ import pytest
 from tests.conftest import Database
 from tests.harness.project_copy import ROOT
 
-DEFINITION = """
-{{ config(materialized='bucket', meta={'bucket_by': ['customer_id'], 'object_id': 'id', 'evaluation': 'incremental'}) }}
-select _row_key, id, customer_id, status from {{ tidemark.rows('stg_shop__orders') }}
-"""
-TABLES = """
-create table customers (id int primary key, name text); insert into customers values (42, 'Ada');
-create table products (sku text primary key); insert into products values ('x');
-create table orders (id int primary key, customer_id int, status text);
-insert into orders values (1, 42, 'new'), (2, 42, 'archived');
-"""
+PAGE = (ROOT / "docs/quickstart.md").read_text()
+# SQL that the page gives to psql, a definition, or commands with their output.
+STEP = re.compile(
+    r"<<'SQL'\n(?P<sql>.*?)^SQL$|^(?P<definition>    \{\{ config.*?)^(?! )|^```console\n(?P<session>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+# What differs between databases and runs: positions, durations, checkpoints, server and database, and so the width of a
+# column.
+VARIABLE = re.compile(r"\b0/[0-9A-F]+|[\d.]+ s\b|\"checkpoint_id\":\d+|\S+/\S+ +PostgreSQL \S+| {2,}")
+# The time before each line of the log.
+LOG_PREFIX = re.compile(r"^\d\d:\d\d:\d\d ")
 
 
 class Environment:
@@ -39,13 +43,15 @@ class Environment:
         (site_packages,) = self._folder.glob("lib/*/site-packages")
         (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
         kept = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "DBT_", "TIDEMARK_"))
+            name: value
+            for name, value in os.environ.items()
+            if name == "TIDEMARK_JAVA_OPTIONS" or not name.startswith(("PYTHON", "DBT_", "TIDEMARK_"))
         }
         self._variables = {**kept, "SHOP_DSN": dsn}
 
-    def run(self, folder: Path, *command: str) -> str:
-        """Runs a command of the environment; returns its output."""
-        done = subprocess.run(
+    def run(self, folder: Path, *command: str) -> tuple[str, str]:
+        """Runs a command of the environment; returns what it printed, and its log."""
+        result = subprocess.run(
             [self._folder / "bin/python", "-c", ENTRY_POINTS[command[0]], *command[1:]],
             cwd=folder,
             env={**self._variables, "PWD": str(folder)},  # as a shell sets it: the lake is in the project
@@ -53,8 +59,8 @@ class Environment:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-        return done.stdout
+        assert result.returncode == 0, f"{command}: {result.stdout}{result.stderr}"
+        return result.stdout, result.stderr
 
 
 ENTRY_POINTS = {
@@ -63,26 +69,43 @@ ENTRY_POINTS = {
 }
 
 
+def parse_session(session: str) -> Iterator[tuple[list[str], str]]:
+    """The commands of a console, each with its output."""
+    for part in session.removeprefix("$ ").split("\n$ "):
+        command, _, output = part.partition("\n")
+        yield shlex.split(command), output
+
+
+def normalize(output: str) -> list[str]:
+    """The lines of an output without what differs between databases and runs."""
+    return [VARIABLE.sub("*", line) for line in output.splitlines()]
+
+
 @pytest.fixture
 def environment(tmp_path: Path, database: Database) -> Environment:
     return Environment(tmp_path, database.dsn)
 
 
-def test_a_new_project_works_with_nothing_but_the_wheel(
+def test_the_quickstart_works_with_nothing_but_the_wheel(
     environment: Environment, tmp_path: Path, database: Database
 ) -> None:
-    database.execute(TABLES)
-    environment.run(tmp_path, "tidemark", "init", "shop")
-    shop = tmp_path / "shop"
-    environment.run(shop, "tidemark", "check")
-    environment.run(shop, "tidemark", "codegen")
-    assert len(list((shop / "models/staging").glob("stg_shop__*.sql"))) == 3
-    definition = shop / "models/buckets/customer_orders.sql"
-    definition.write_text(DEFINITION)
-    assert "shop.buckets.customer_orders" in environment.run(shop, "dbt", "--quiet", "ls").split()
-    environment.run(shop, "tidemark", "run", "--until-caught-up")
-    assert "PASS freshness of shop.orders" in environment.run(shop, "dbt", "source", "freshness")
-    definition.write_text(f"{DEFINITION}where status <> 'archived'\n")
-    environment.run(shop, "dbt", "build")
-    ops = [json.loads(line) for line in environment.run(shop, "tidemark", "ops", "customer_orders", "42").splitlines()]
-    assert [(op["op"], op["object_id"]) for op in ops] == [("PUT", "1"), ("PUT", "2"), ("REMOVE", "2")]
+    folder, definition = tmp_path, tmp_path / "shop/models/buckets/customer_orders.sql"
+    for step in STEP.finditer(PAGE):
+        if step["sql"]:
+            database.execute(step["sql"])
+        elif step["definition"]:
+            definition.write_text(textwrap.dedent(step["definition"]))
+        for command, expected in parse_session(step["session"]) if step["session"] else ():
+            if command[0] == "cd":
+                folder /= command[1]
+                continue
+            if command[1] == "plan":
+                definition.write_text("".join(definition.read_text().splitlines(keepends=True)[:-1]))
+            printed, log = environment.run(folder, *command)
+            if command[1] == "run":
+                lines = {LOG_PREFIX.sub("", line) for line in normalize(log)}
+                assert set(normalize(expected)) <= lines, log
+            else:
+                assert normalize(printed) == normalize(expected), command
+    assert "shop.buckets.customer_orders" in environment.run(folder, "dbt", "--quiet", "ls")[0].split()
+    assert "PASS freshness of shop.orders" in environment.run(folder, "dbt", "source", "freshness")[0]
