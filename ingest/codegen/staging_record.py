@@ -20,7 +20,8 @@ _JINJA = Environment(autoescape=False, extensions=["jinja2.ext.do"])  # for SQL,
 _STRING = r"'(?:[^'\\]|\\.)*'"
 # Where a view reads a column or field, and its alias: the last one in a line, so not the type of a cast.
 _ITEM = re.compile(
-    rf"columns\[(?P<column>{_STRING})\]"
+    rf"nested_field\(texts\[(?P<path_by_position>{_STRING}\](?:,\s*{_STRING})*)\)"
+    rf"|(?:columns|texts)\[(?P<column>{_STRING})\]"
     rf"|\bfield\((?P<path>{_STRING}(?:,\s*{_STRING})*)\)"
     rf"|{_STRING}"
     r"|\bas\s+(?P<name>`(?:[^`]|``)*`|[a-z_]\w*)(?=,|\s*\n\s*from\b)",
@@ -98,7 +99,7 @@ def parse_columns(text: str) -> dict[str, FieldPath]:
     paths: dict[str, FieldPath] = {}
     item_paths: set[FieldPath] = set()
     for item in _ITEM.finditer(text.replace(JINJA_BRACE, "{")):
-        if quoted_path := item["column"] or item["path"]:
+        if quoted_path := item["column"] or item["path"] or item["path_by_position"]:
             strings = re.findall(_STRING, quoted_path, re.DOTALL)
             item_paths.add(tuple(re.sub(r"\\(.)", r"\1", string[1:-1], flags=re.DOTALL) for string in strings))
         elif name := item["name"]:

@@ -8,7 +8,7 @@ from ingest.codegen.view_names import FieldPath, escape_jinja, quote_identifier
 from ingest.lake.sql_literals import literal
 
 LINE = 120  # sqlfluff's max_line_length
-# From this many columns on, a view reads them by position. By name, each takes time in proportion to their number.
+# From this many columns on, a view reads them by position: a look-up by name scans the keys of the row's map.
 WIDE = 50
 
 
@@ -25,16 +25,16 @@ class ColumnReader:
 
     def text(self, column: str) -> str:
         """A column's text, as SQL in the view's model."""
-        by_name = f"columns[{literal(column)}]"
-        return f"{{{{ {by_name} }}}}" if self.is_by_position else escape_jinja(by_name)
+        name = literal(column)
+        return f"{{{{ texts[{name}] }}}}" if self.is_by_position else escape_jinja(f"columns[{name}]")
 
     def argument(self, path: FieldPath) -> str:
         """The text of a column, or of a document's field by its path, as the argument of a macro."""
         if not self.is_by_position:
             return f"tidemark.field({', '.join(map(literal, path))})"
-        column = f"columns[{literal(path[0])}]"
-        nested = ", ".join([column, *map(literal, path[1:])])
-        return f"tidemark.nested_field({nested})" if path[1:] else column
+        text = f"texts[{literal(path[0])}]"
+        nested = ", ".join([text, *map(literal, path[1:])])
+        return f"tidemark.nested_field({nested})" if path[1:] else text
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def model_sql(model: str, query: ViewQuery) -> str:
     filters = f"source = {literal(query.source)} and table_name = {literal(query.table)}"
     reader, rows = query.reader, "ref('row_state')"
     if reader.is_by_position:
-        rows = f"tidemark.with_ordered_values({rows}, names)"
+        rows = f"tidemark.with_ordered_texts({rows}, names)"
     body = [
         *(_set_names(reader.columns) if reader.is_by_position else []),
         "select",
@@ -76,7 +76,7 @@ def source_table_name(source: str, model: str) -> str:
 def _set_names(columns: Iterable[str]) -> list[str]:
     """The lines that name the columns which the view reads by position."""
     names = "".join(f"    {literal(column)},\n" for column in columns)
-    return [f"{{%- set names = [\n{names}] %}}", "{%- set columns = tidemark.columns_by_position(names) %}"]
+    return [f"{{%- set names = [\n{names}] %}}", "{%- set texts = tidemark.texts_by_position(names) %}"]
 
 
 def _header(model: str, query: ViewQuery, body: Iterable[str]) -> list[str]:

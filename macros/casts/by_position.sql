@@ -4,30 +4,31 @@
 -#}
 
 {#- The SQL of each column's text, by the column's name. -#}
-{% macro columns_by_position(names) -%}
-    {%- set columns = {} -%}
+{% macro texts_by_position(names) -%}
+    {%- set texts = {} -%}
     {%- for name in names -%}
-        {%- do columns.update({name: "get(ordered_values, " ~ loop.index0 ~ ")"}) -%}
+        {%- do texts.update({name: "get(ordered_texts, " ~ loop.index0 ~ ")"}) -%}
     {%- endfor -%}
-    {{ return(columns) }}
+    {{ return(texts) }}
 {%- endmacro %}
 
 {#-
-  The rows of `row_state` with their texts in the order of `names`, as the array `ordered_values`. The map of most rows
-  has that order. Another map, such as one from before a column was dropped, is brought into it by a hash table.
+  The rows of `row_state` with their texts in the order of `names`, as the array `ordered_texts`. The map of most rows of
+  a table has that order, also if columns were added at its end. Another map is brought into it by a hash table. The names
+  are JSON, because the check of `evaluation: incremental` would take the text 'now' for a time.
 -#}
-{% macro with_ordered_values(row_state, names) -%}
+{% macro with_ordered_texts(row_state, names) -%}
     {%- set keys = "from_json(" ~ tidemark.literal(names | tojson) ~ ", 'array<string>')" -%}
     (
         select
             *,
             if(
-                map_keys(columns) = slice({{ keys }}, 1, cardinality(columns)),
+                slice(map_keys(columns), 1, {{ names | length }}) = slice({{ keys }}, 1, cardinality(columns)),
                 map_values(columns),
                 map_values(
                     map_zip_with(map_from_arrays({{ keys }}, {{ keys }}), columns, (key, same_key, value) -> value)
                 )
-            ) as ordered_values
+            ) as ordered_texts
         from {{ row_state }}
     )
 {%- endmacro %}

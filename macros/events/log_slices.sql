@@ -13,7 +13,7 @@
     {{ return(adapter.log_slices(sample)) }}
 {%- endmacro %}
 
-{#- The slice of a record, from 0: the number of later slices that begin at or before its place. -#}
+{#- The slice of a record, from 0: the number of the places in `slices` that are at or before its own. -#}
 {% macro slice_of(slices, records) -%}
     {%- if not slices -%}
     0

@@ -60,7 +60,7 @@ ordered as (
 select
     source,
     -- 26 bits for the checkpoint, 6 for the slice, 31 for the rank.
-    shiftleft(checkpoint_id, 37) + shiftleft(cast(slice as bigint), 31) + rank_in_slice as seq,
+    checkpoint_id * {{ 2 ** 37 }}L + slice * {{ 2 ** 31 }}L + rank_in_slice as seq,
     writer,
     commit_lsn,
     commit_index,

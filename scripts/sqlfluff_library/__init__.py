@@ -53,6 +53,10 @@ tidemark = _Package()
 execute = False
 graph: dict[str, Any] = {}
 selected_resources: list[str] = []
-adapter = SimpleNamespace(run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
+adapter = SimpleNamespace(
+    run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())),
+    log_sample=lambda: 1,
+    log_slices=lambda _: {},
+)
 modules = SimpleNamespace(re=re)
 api = SimpleNamespace(Relation=SimpleNamespace(create=_make_relation))

@@ -11,6 +11,7 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 
+from dbt.adapters.tidemark import impl, log_slices
 from ingest.commands import op_log
 from ingest.commands.bucket_lookup import find_grants
 from ingest.common.errors import Failure, UsageError
@@ -110,7 +111,12 @@ CHANGES = [
 
 
 @pytest.mark.parametrize("at_once", [3, 1])
-def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Database, at_once: int) -> None:
+def test_every_run_equals_the_source(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    """Each run numbers its events in slices, as a large run does."""
+    monkeypatch.setattr(impl, "SAMPLE", 1)
+    monkeypatch.setattr(log_slices, "_SAMPLES_PER_SLICE", 2)
     pipeline.sync()
     assert_equal(pipeline, database)
     for first in range(0, len(CHANGES), at_once):
@@ -118,6 +124,14 @@ def test_every_run_equals_the_source(pipeline: SourcePipeline, database: Databas
             database.execute(change)
         pipeline.sync()
         assert_equal(pipeline, database)
+    order = "row_number() over (order by {})"
+    by_seq, in_log = order.format("seq"), order.format("commit_lsn, change_lsn, commit_index, writer")
+    ((misplaced, last_slice),) = pipeline.rows(
+        f"select count_if(by_seq <> in_log), max(seq >> 31 & 63) from "
+        f"(select seq, {by_seq} as by_seq, {in_log} as in_log from core.events where source = '{pipeline.source.name}')"
+    )
+    assert misplaced == 0
+    assert last_slice > 0
 
 
 def test_a_change_of_no_selected_value_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:

@@ -99,7 +99,7 @@ def test_the_quickstart_works_with_nothing_but_the_wheel(
             if command[0] == "cd":
                 folder /= command[1]
                 continue
-            if command[1] == "plan":
+            if command[1] == "plan":  # the page says to remove the last line of the definition
                 definition.write_text("".join(definition.read_text().splitlines(keepends=True)[:-1]))
             printed, log = environment.run(folder, *command)
             if command[1] == "run":
@@ -109,3 +109,4 @@ def test_the_quickstart_works_with_nothing_but_the_wheel(
                 assert normalize(printed) == normalize(expected), command
     assert "shop.buckets.customer_orders" in environment.run(folder, "dbt", "--quiet", "ls")[0].split()
     assert "PASS freshness of shop.orders" in environment.run(folder, "dbt", "source", "freshness")[0]
+    environment.run(folder, "dbt", "build")

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from ingest.codegen.staging_files import write_views
 from ingest.codegen.staging_record import Record, parse_columns, read_record
+from ingest.codegen.view_sql import WIDE
 from ingest.config.sources_file import MongoSource
 from ingest.sources.mongodb import document_views
 from ingest.sources.mongodb.bson.documents import Parsed, parse
@@ -100,6 +101,20 @@ def test_names_in_use_stay_with_their_collections_and_fields(tmp_path: Path) -> 
     # A collection whose short name is another collection's long name.
     assert written({"y.t": {}, "y.y__t": {}})["y.t"] == "stg_shop__y__t"
     assert written(first) == {"x.t": "stg_shop__t"}
+
+
+def test_names_in_use_stay_with_the_fields_of_wide_documents(tmp_path: Path) -> None:
+    document = {"a": {"b": 1}} | {f"f{number}": number for number in range(WIDE)}
+    for fields_of_sample in (document, {"a_b": 2, **document}):
+        samples = {"x.t": [parse(encode(fields_of_sample))]}
+        views = document_views.staging_models(SHOP, samples, read_record(tmp_path))
+        write_views(views, read_record(tmp_path), lambda _: "", tmp_path, force=True)
+    text = (tmp_path / "stg_shop__t.sql").read_text()
+    assert "{{ tidemark.bson_long(tidemark.nested_field(texts['a'], 'b')) }} as a_b" in text
+    assert {name: path for name, path in parse_columns(text).items() if name.startswith("a_b")} == {
+        "a_b": ("a", "b"),
+        "a_b_2": ("a_b",),
+    }
 
 
 def test_documents_are_flattened_to_a_depth_and_stay_json_below() -> None:

@@ -86,10 +86,10 @@ def test_a_wide_view_reads_columns_by_position() -> None:
     columns = {"id": "bigint", "it's": "text", "day": "date"} | {f"c{number}": "text" for number in range(WIDE)}
     text = staging_models(SHOP, [table("orders", columns)], {})["stg_shop__orders.sql"]
     assert "\n{%- set names = [\n    'id',\n    'it\\'s',\n    'day',\n    'c0',\n" in text
-    assert f"    'c{WIDE - 1}',\n] %}}\n{{%- set columns = tidemark.columns_by_position(names) %}}\nselect\n" in text
-    assert "    cast({{ columns['id'] }} as bigint) as id,\n    {{ columns['it\\'s'] }} as `it's`,\n" in text
-    assert "    {{ tidemark.pg_date(columns['day']) }} as day,\n" in text
-    assert "\nfrom {{ tidemark.with_ordered_values(ref('row_state'), names) }}\nwhere source = " in text
+    assert f"    'c{WIDE - 1}',\n] %}}\n{{%- set texts = tidemark.texts_by_position(names) %}}\nselect\n" in text
+    assert "    cast({{ texts['id'] }} as bigint) as id,\n    {{ texts['it\\'s'] }} as `it's`,\n" in text
+    assert "    {{ tidemark.pg_date(texts['day']) }} as day,\n" in text
+    assert "\nfrom {{ tidemark.with_ordered_texts(ref('row_state'), names) }}\nwhere source = " in text
     assert [*parse_columns(text).values()] == [(name,) for name in columns]
 
 

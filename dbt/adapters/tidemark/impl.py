@@ -150,7 +150,7 @@ class TidemarkAdapter(SparkAdapter):
 
     @available
     def log_sample(self) -> int:
-        """One record of so many has to be in the sample that `log_slices` takes."""
+        """One record in this many is in the sample that `log_slices` takes."""
         return SAMPLE
 
     @available

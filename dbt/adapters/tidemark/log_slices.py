@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-# One record of so many is sampled, and a slice has so many sampled records: about 200,000 in all.
+# One record in this many is sampled. A slice has 20 sampled records, so about 200,000 records.
 SAMPLE = 10_000
-_SAMPLED_OF_A_SLICE = 20
-# The numbers in models/core/events.sql have room for 64 slices.
-_MOST_SLICES = 64
+_SAMPLES_PER_SLICE = 20
+# `seq` in models/core/events.sql has 6 bits for the slice.
+_MAX_SLICES = 64
 
 # A place in the log, (commit_lsn, change_lsn).
 Place = tuple[int, int]
@@ -25,5 +25,5 @@ def slice_starts(sample: Iterable[tuple[str, int, int]]) -> dict[str, list[Place
 
 
 def _divide(places: list[Place]) -> list[Place]:
-    slices = min(len(places) // _SAMPLED_OF_A_SLICE, _MOST_SLICES)
+    slices = min(len(places) // _SAMPLES_PER_SLICE, _MAX_SLICES)
     return sorted({places[number * len(places) // slices] for number in range(1, slices)})

@@ -186,7 +186,9 @@ def _merged(kinds: set[str]) -> str:
 def _sql(source: str, name: str, model: str, columns: Mapping[str, Field]) -> str:
     reader = ColumnReader(list(dict.fromkeys(field.path[0] for field in columns.values())))
     selected = ["row_key as _row_key", "checkpoint_id as _checkpoint_id", "columns as _columns"]
-    selected += [f"{field.sql(reader)} as {escape_jinja(quote_identifier(name))}" for name, field in columns.items()]
+    selected += [
+        f"{field.sql(reader)} as {escape_jinja(quote_identifier(column))}" for column, field in columns.items()
+    ]
     return model_sql(model, ViewQuery(source, name, reader, columns, selected))
 
 
