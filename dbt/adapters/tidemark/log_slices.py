@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable
 
-# One record in this many is sampled. A slice has 20 sampled records, so about 200,000 records.
+# One record in this many is sampled. A slice has at least 5 sampled records, so about 50,000 records: tasks share many
+# slices more equally than few.
 SAMPLE = 10_000
-_SAMPLES_PER_SLICE = 20
+_SAMPLES_PER_SLICE = 5
 # `seq` in models/core/events.sql has 6 bits for the slice.
 _MAX_SLICES = 64
 
