@@ -49,7 +49,7 @@ def changed(dsn: str, table: str, rows: int, folder: str) -> Iterator[Run]:
     """Runs over the generated view and a definition of all columns, each with a change of every row."""
     bench_project = BenchmarkProject(dsn, table, folder)
     staging = bench_project.project_folder / "models/staging"
-    (staging / f"stg_{table}.sql").unlink()
+    (staging / f"stg_{table}.sql").unlink()  # of the columns that other benchmarks have
     codegen = Codegen(lambda _: "", staging)
     codegen.write(bench_project.settings.sources[table], bench_project.settings.settings)
     meta = {"bucket_by": ["c0"], "object_type": "item", "object_id": "id", "evaluation": "incremental"}

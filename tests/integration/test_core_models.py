@@ -26,9 +26,16 @@ def raw_event(writer: int, commit_lsn: int, commit_index: int, change_lsn: int, 
     return ("shop", *place, "insert", name, None, 7, "public.t", "T", 1, None, False, {})
 
 
-@pytest.mark.parametrize("slices", [{}, {"shop": [(120, 112), (160, 157), (160, 158)]}], ids=["one slice", "four"])
+@pytest.mark.parametrize(
+    ("slices", "numbers"),
+    [
+        ({}, [(0, 1), (0, 2), (0, 3), (0, 4), (0, 5), (0, 6)]),
+        ({"shop": [(120, 112), (160, 157), (160, 158)]}, [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (3, 1)]),
+    ],
+    ids=["one slice", "four"],
+)
 def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(
-    spark: SparkSession, slices: dict[str, list[tuple[int, int]]]
+    spark: SparkSession, slices: dict[str, list[tuple[int, int]]], numbers: list[tuple[int, int]]
 ) -> None:
     """Writer 1 covers [50, 180) of the log, writer 2 [150, 300); the run reads [100, 200)."""
     core = CoreModels(spark, "events")
@@ -65,8 +72,8 @@ def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(
         "second of two writers' transaction",
         "third of two writers' transaction",
     ]
-    assert len({row.seq for row in events}) == len(events)
-    assert all(row.seq >> 37 == row.checkpoint_id == 3 for row in events)
+    assert [row.seq for row in events] == [(3 << 37) + (slice_ << 31) + rank for slice_, rank in numbers]
+    assert {row.checkpoint_id for row in events} == {3}
 
 
 # Rows

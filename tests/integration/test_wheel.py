@@ -1,5 +1,6 @@
 """A wheel in an empty environment is all that the quickstart needs; its commands print what the page shows."""
 
+import json
 import os
 import re
 import shlex
@@ -109,4 +110,10 @@ def test_the_quickstart_works_with_nothing_but_the_wheel(
                 assert normalize(printed) == normalize(expected), command
     assert "shop.buckets.customer_orders" in environment.run(folder, "dbt", "--quiet", "ls")[0].split()
     assert "PASS freshness of shop.orders" in environment.run(folder, "dbt", "source", "freshness")[0]
+    definition.write_text(f"{definition.read_text()}where id > 2\n")
     environment.run(folder, "dbt", "build")
+    ops = [
+        json.loads(line)
+        for line in environment.run(folder, "tidemark", "ops", "customer_orders", "42", "--after", "6")[0].splitlines()
+    ]
+    assert [(op["op"], op["object_id"]) for op in ops] == [("REMOVE", "2")]
