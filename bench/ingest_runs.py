@@ -1,11 +1,16 @@
 """Timed runs of Tidemark's ingest jobs, as the commands run them: from a position or from queued tables to the end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from bench.resource_usage import Run, stopwatch
+from ingest.config.sources_file import PostgresSource
+from ingest.lake import Lake
 from ingest.sources.interface.source_jobs import SourceJobs, Stream
+from ingest.sources.postgres.postgres_connection import connect
+from ingest.sources.postgres.slots.replication_slots import identify_server
+from ingest.sources.postgres.writers.postgres_writers import store_first_position
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.stream_feed import Feed
 
@@ -18,6 +23,14 @@ def run_snapshot(jobs: SourceJobs, rows: int) -> Run:
     assert snapshotter.rows == rows, f"{snapshotter.rows} of {rows} rows were committed"
     run.amount = rows
     return run
+
+
+def store_starts(lake: Lake, source: PostgresSource, starts: Mapping[int, int]) -> None:
+    """Stores the start of each writer's slot as its position: the writers resume, instead of creating the slots again."""
+    with connect(source.dsn.get_secret_value(), replication=True) as replication:
+        server = identify_server(replication)
+    for writer, start in starts.items():
+        store_first_position(lake, source, server, writer, start)
 
 
 def run_stream(

@@ -71,9 +71,10 @@ def tidemark(dsn: str, slot: str, until: int, rows: int, lake: str) -> Iterator[
     settings = JobSettings()
     for number in count():
         copy = f"ours_{number % 2}"
-        dataset.copy_slot(dsn, slot, copy)
+        start = dataset.copy_slot(dsn, slot, copy)
         options: dict[str, Any] = {"slot": copy, "publication": PUBLICATION, "tables": (f"public.stream_{slot}",)}
         source = PostgresSource(name=f"{slot}{number}", dsn=SecretStr(dsn), **options)
+        ingest_runs.store_starts(opened, source, {1: start})
         yield ingest_runs.run_stream(open_jobs(opened, source, settings), until, rows)
 
 

@@ -81,9 +81,11 @@ def streams(dsn: str, until: int, rows: int, writers: int, apart: bool, lake: st
             writers=writers,
             tables=tuple(f"public.{table}" for table in TABLES),
         )
+        starts = {}
         for writer in range(1, writers + 1):
             original = "one" if writers == 1 else source.publication_of(writer)
-            dataset.copy_slot(dsn, original, source.slot_of(writer))
+            starts[writer] = dataset.copy_slot(dsn, original, source.slot_of(writer))
+        ingest_runs.store_starts(opened, source, starts)
         jobs = open_jobs(opened, source, JobSettings())
         yield ingest_runs.run_stream(jobs, until, rows, *(_pause_during_commits() if apart else ()))
         for writer in range(1, writers + 1):
