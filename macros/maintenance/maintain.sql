@@ -32,7 +32,7 @@
     {%- set tables = [] -%}
     {%- set watermarks = tidemark.watermarks() -%}
     {%- set model_names = [] -%}
-    {%- for node in graph.nodes.values() if node.config.materialized in ['bucket', 'bucket_lookup', 'ledger'] -%}
+    {%- for unique_id, node in graph.nodes.items() if tidemark.run().graph.publishes(unique_id) -%}
         {%- do model_names.append(node.name) -%}
     {%- endfor -%}
     {%- if watermarks -%}

@@ -11,7 +11,7 @@
 } %}
 {%- set advanced = tidemark.advanced_sources(raw, watermarks) %}
 {%- if not advanced %}
-{{ empty_select(columns) }}
+{{ tidemark.nothing_new(columns) }}
 {%- else %}
 {%- do tidemark.run().stage_checkpoints(advanced, tidemark.newest_checkpoint(watermarks) + 1) %}
 select

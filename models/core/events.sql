@@ -7,8 +7,8 @@
 {%- set ranges = tidemark.ranges('events') %}
 {%- set slices = tidemark.log_slices(source('raw', 'wal_events'), ranges) %}
 
-{%- if not ranges and tidemark.relation_exists(this) %}
-{{ empty_select() }}
+{%- if is_incremental() and not ranges %}
+{{ tidemark.nothing_new() }}
 {%- else %}
 with ranges as (
     {{ tidemark.ranges_select(ranges) }}

@@ -1,6 +1,6 @@
 {{ config(staged=false) }}
 
-{{ empty_select({
+{{ tidemark.nothing_new({
     'model': 'string',
     'source': 'string',
     'checkpoint_id': 'bigint',

@@ -1,4 +1,4 @@
-{{ empty_select({
+{{ tidemark.nothing_new({
     'release_id': 'bigint',
     'checkpoint_id': 'bigint',
     'model': 'string',

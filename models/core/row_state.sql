@@ -1,20 +1,19 @@
 {{ config(
     partition_by=['source', 'table_name'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
-    supersedes=['table_id', 'row_key'],
-    post_hook='{% do tidemark.drop_key_chains() %}{% if tidemark.ranges("row_state") %}{% do tidemark.run().input_states %}{% endif %}',
+    unique_key=['table_id', 'row_key'],
+    post_hook='{% do tidemark.drop_key_chains() %}',
 ) }}
 -- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}
 {%- set scope = tidemark.tables_in_run(ref('tidemark', 'table_status'), ranges) %}
 {%- set profile = tidemark.record_profile(ref('tidemark', 'events'), scope, ranges) %}
-{%- set exists = tidemark.relation_exists(this) %}
-{%- set counts = profile.keyless and exists %}
+{%- set counts = profile.keyless and is_incremental() %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'snapshot_chunks')} %}
 {%- set kept = tidemark.kept_records(ref('tidemark', 'events'), snapshots, scope, profile) %}
 {%- if profile.moved %}{% set chains = tidemark.cache_key_chains(kept) %}{% endif %}
-{%- if exists and not profile.tables %}
-{{ empty_select() }}
+{%- if is_incremental() and not profile.tables %}
+{{ tidemark.nothing_new() }}
 {%- else %}
 with
 {{ kept }},
@@ -79,7 +78,7 @@ changed as (
             and not scope.is_admitted
     {%- endif %}
 
-    {%- if profile.sweeps and exists %}
+    {%- if profile.sweeps and is_incremental() %}
     {#- A truncate, an admitted snapshot and an ended generation delete rows without a record of their own. #}
 
     union all
@@ -102,7 +101,7 @@ select
     changed.place.commit_index,
     changed.checkpoint_id
 from changed
-{%- if profile.admitted and exists %}
+{%- if profile.admitted and is_incremental() %}
 {#- A snapshot row that equals the existing row is not a change; nor is a row whose last record was already folded. #}
 left anti join {{ tidemark.rows_in_tables(this, profile.admitted) }} as before
     on

@@ -2,7 +2,7 @@
 -- depends_on: {{ ref('tidemark', 'events') }}
 {%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}
-{{ empty_select() }}
+{{ tidemark.nothing_new() }}
 {%- else %}
 select
     source,

@@ -2,7 +2,7 @@
 -- depends_on: {{ ref('tidemark', 'row_state') }}
 {%- set tested = tidemark.tested_positions('row_state') %}
 {%- if not tested %}
-{{ empty_select() }}
+{{ tidemark.nothing_new() }}
 {%- else %}
 select row_key
 from {{ ref('tidemark', 'row_state') }}

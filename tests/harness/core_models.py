@@ -16,7 +16,7 @@ from tests.unit.calling import MACROS, Macros
 
 FILES = [
     str(file.relative_to(MACROS).with_suffix(""))
-    for folder in ("state", "sql_helpers", "events", "row_state", "bucket", "ledger")
+    for folder in ("state", "sql_helpers", "events", "row_state", "bucket", "incremental")
     for file in sorted((MACROS / folder).glob("*.sql"))
     if "{% materialization" not in file.read_text()
 ]
@@ -39,6 +39,7 @@ class CoreModels:
             execute=True,
             adapter=SimpleNamespace(columns_at_start=lambda _: {}),
             target=SimpleNamespace(schema="core"),
+            model=SimpleNamespace(unique_id="model.tidemark.tested"),
         )
         run = RunState(NoLake(), ProjectGraph({}, ()))
         self.macros.run = lambda: run
@@ -56,7 +57,7 @@ class CoreModels:
                 config=lambda **_: "",
                 ref=lambda _, name: name,
                 source=lambda _, name: name,
-                empty_select=self.macros.empty_select,
+                is_incremental=lambda: self.macros.relation_exists(this),
                 this=this,
             )
         )

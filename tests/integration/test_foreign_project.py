@@ -34,6 +34,10 @@ snapshots: {acme: {+file_format: iceberg}}
 """,
     "seeds/countries.csv": "code,name\nnl,Netherlands\nbe,Belgium\n",
     "models/marts/country_names.sql": "select upper(code) as code, name from {{ ref('countries') }}",
+    "models/marts/merged_countries.sql": """
+{{ config(materialized='incremental', incremental_strategy='merge', unique_key='code') }}
+select code, name, {{ is_incremental() }} as is_merged from {{ ref('countries') }}
+""",
     # A model of the package has the same name.
     "models/events.sql": "select code, length(name) as letters from {{ ref('countries') }}",
     "snapshots/countries_history.sql": """
@@ -71,7 +75,7 @@ select country, count(*) as orders from {{ ref('country_orders') }} group by cou
 """,
 }
 ADDED_NAMES = [Path(name).stem for name in ADDED]
-OWN = {"countries", "country_names", "events", "countries_history"}
+OWN = {"countries", "country_names", "merged_countries", "events", "countries_history"}
 
 
 @pytest.fixture
@@ -155,6 +159,8 @@ def test_the_models_of_a_project_run_as_before_and_those_of_tidemark_beside_them
         jobs.wait(until_caught_up=True)
     everything = statuses(with_package, "build", "--exclude", "resource_type:unit_test")
     assert own.items() <= everything.items()
+    merged = spark.table("acme_marts.merged_countries").collect()
+    assert sorted((row.code, row.is_merged) for row in merged) == [("be", True), ("nl", True)]
     assert {"country_orders", "row_state", "orders_by_country"} <= set(everything)
     assert spark.table("acme_marts.orders_by_country").count() == 2
     assert {step.definition: step.state for step in make_plan(spark, folder=acme)} == {"country_orders": "unchanged"}

@@ -28,6 +28,12 @@ def node(name: str, *parents: str, materialized: str = "view", meta: dict[str, A
     return {**given, **other}
 
 
+def core_model(name: str) -> Any:
+    """A model of `core` in dbt's graph."""
+    config = {"materialized": "incremental", "incremental_strategy": "ledger", "meta": {}}
+    return node(name, config=config)
+
+
 def bucket(**meta: Any) -> Any:
     return node("orders", materialized="bucket", meta={**META, **meta})
 
@@ -107,7 +113,7 @@ STAGING = {"source": "shop", "table": "public.orders"}
 
 def test_inputs_are_the_tables_below_the_views() -> None:
     stg, view = node("stg", "row_state", meta=STAGING), node("view", "stg")
-    core = node("row_state", materialized="ledger")
+    core = core_model("row_state")
     graph = graph_of(core, stg, view)
     definition = node("orders", "view", "stg", materialized="bucket")
     assert graph.inputs(definition) == [STAGING]
@@ -120,7 +126,7 @@ def test_inputs_are_the_tables_below_the_views() -> None:
         ([], "reads no staging view"),
         ([node("view", meta={"table": "public.orders"})], "which has meta.table, but no meta.source"),
         ([node("view", materialized="table")], "reads 'view', whose changes are not tracked"),
-        ([node("view", "row_state"), node("row_state", materialized="ledger")], "which reads row_state directly"),
+        ([node("view", "row_state"), core_model("row_state")], "which reads row_state directly"),
         (
             [node("view", depends_on={"nodes": ["source.shop.raw.t"]})],
             "reads 'view', which reads source.shop.raw.t directly",

@@ -153,7 +153,7 @@ def node(name: str, *parents: str, kind: str = "model") -> dict[str, Any]:
         "resource_type": kind,
         "schema": "core",
         "alias": name,
-        "config": {"materialized": "ledger"},
+        "config": {"materialized": "incremental", "incremental_strategy": "ledger"},
         "depends_on": {"nodes": list(parents)},
     }
 

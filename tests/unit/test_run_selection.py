@@ -20,7 +20,7 @@ def node(name: str, *parents: str, kind: str = "model", package: str = "acme", *
 
 
 NODES = {
-    "events": node("events", "source.raw", package="tidemark", materialized="ledger"),
+    "events": node("events", "source.raw", package="tidemark", materialized="incremental"),
     "staging": node("staging", "events", materialized="view", meta={"source": "shop", "table": "public.t"}),
     "codes": node("codes", kind="seed", materialized="seed"),
     "cleaned": node("cleaned", "staging", "codes", materialized="view"),

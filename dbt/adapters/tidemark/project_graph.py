@@ -44,10 +44,15 @@ def is_definition(node: Node) -> bool:
     return node.get("resource_type") == "model" and materialization(node) in {"bucket", "bucket_lookup"}
 
 
+def is_ledger(node: Node) -> bool:
+    """Whether a node is a model of `core`: an incremental model of the strategy `ledger`."""
+    strategy = node.get("config", {}).get("incremental_strategy")
+    return node.get("resource_type") == "model" and materialization(node) == "incremental" and strategy == "ledger"
+
+
 def is_published(node: Node) -> bool:
     """Whether a node is a model whose tables are staged, and published by a release."""
-    is_ledger = node.get("resource_type") == "model" and materialization(node) == "ledger"
-    return (is_ledger or is_definition(node)) and node["name"] not in _UNPUBLISHED_MODELS
+    return (is_ledger(node) or is_definition(node)) and node["name"] not in _UNPUBLISHED_MODELS
 
 
 def model_tables(node: Node) -> list[str]:
@@ -97,7 +102,7 @@ class ProjectGraph:
             node = nodes_to_visit.pop()
             for unique_id in _list_parents(node):
                 parent = self.nodes.get(unique_id)
-                if parent is None or unique_id in upstream_nodes or materialization(parent) == "ledger":
+                if parent is None or unique_id in upstream_nodes or is_ledger(parent):
                     continue
                 if node is model and is_lookup(model) and parent["name"] == meta(model).get("bucket"):
                     continue
@@ -139,12 +144,12 @@ class ProjectGraph:
         """Rejects a source or a model of `core` as an input; a staging view reads `row_state`."""
         for unique_id in _list_parents(node):
             parent = self.nodes.get(unique_id, {})
-            is_ledger = materialization(parent) == "ledger"
+            reads_core = is_ledger(parent)
             is_source = unique_id.startswith("source.")  # a staging view names its table as a source
-            if (is_source and not is_staging) or (is_ledger and not (is_staging and parent["name"] == "row_state")):
+            if (is_source and not is_staging) or (reads_core and not (is_staging and parent["name"] == "row_state")):
                 prefix = "reads " if node is model else f"reads '{node['name']}', which reads "
                 raise definition_error(
-                    model, f"{prefix}{parent['name'] if is_ledger else unique_id} directly", _SELECT_VIEWS_FIX
+                    model, f"{prefix}{parent['name'] if reads_core else unique_id} directly", _SELECT_VIEWS_FIX
                 )
 
     def view_tables(self, model: Node) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 from dbt_common.exceptions import CompilationError
 
 from dbt.adapters.tidemark.lake_statements import LakeStatements
-from dbt.adapters.tidemark.project_graph import ProjectGraph, names
+from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, names
 
 WATERMARKS = "core.model_watermarks"
 RELEASES = "core.releases"
@@ -99,6 +99,7 @@ class RunState:
         self._watermarks: Watermarks | None = None
         self._checkpoints: Positions | None = None
         self._input_states: dict[str, InputState] | None = None
+        self._skipped_ids: set[str] = set()
         self._scratch_views: list[str] = []
 
     def assert_lake_initialized(self) -> None:
@@ -264,6 +265,14 @@ class RunState:
     def record(self, unique_id: str, **report: Any) -> None:
         """Ends a materialization: stores its `Report` for `publish`."""
         self.reports[unique_id] = Report(**report, seen=self.newest_release)
+
+    def skip(self, unique_id: str) -> None:
+        """Stores that a node's query returns no rows in this run, so that it is not executed."""
+        self._skipped_ids.add(unique_id)
+
+    def has_new_rows(self, model: Node) -> bool:
+        """Whether a model of `core` appends rows in this run: one of its sources has advanced."""
+        return bool(self.advanced(model["name"])) and model["unique_id"] not in self._skipped_ids
 
     def add_scratch_view(self, name: str) -> None:
         """Stores the name of a view that this run must drop."""

@@ -1,8 +1,8 @@
-{#- The statement that creates a model's table with the columns of a select. -#}
-{% macro create_ledger(relation, select_sql) -%}
+{#- The statement that creates a ledger's empty table, with the columns of a select. -#}
+{% macro create_ledger_table(relation, select_sql) -%}
     create table {{ relation }}
     {{ tidemark.iceberg_table(config.get('staged', true), partition_cols(label='partitioned by'), config.get('tblproperties', {})) }}
-    as {{ select_sql }}
+    as select * from ({{ select_sql }}) where false
 {%- endmacro %}
 
 {#- The properties of Tidemark's tables. Writes are staged by default (`write.wap.enabled`: a run's writes go to its
