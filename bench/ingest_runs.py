@@ -26,7 +26,7 @@ def run_snapshot(jobs: SourceJobs, rows: int) -> Run:
 
 
 def store_starts(lake: Lake, source: PostgresSource, starts: Mapping[int, int]) -> None:
-    """Stores the start of each writer's slot as its position: the writers resume, instead of creating the slots again."""
+    """Stores the start of each writer's slot as its position, so that the writers resume at it."""
     with connect(source.dsn.get_secret_value(), replication=True) as replication:
         server = identify_server(replication)
     for writer, start in starts.items():

@@ -163,9 +163,7 @@ def _find_macro_errors(path: Path) -> Iterator[tuple[str, str]]:
     for call in get_environment(None, capture_macros=True).parse(text).find_all(nodes.Call):
         if not isinstance(call.node, nodes.Getattr):
             continue
-        if call.node.attr == "raise_definition_error":
-            yield _format_what(_get_jinja_text(call.args[1])), _format_fix(_get_jinja_text(call.args[2]))
-        elif call.node.attr == "raise_compiler_error" and "macro raise_definition_error" not in text:
+        if call.node.attr == "raise_compiler_error":
             what, _, fix = _get_jinja_text(call.args[0]).partition(". ")
             yield _format_what(what), _format_fix(fix)
 

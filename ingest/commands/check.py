@@ -153,7 +153,7 @@ def _check_definitions(
 
 
 def _parse_refusal(model: ModelNode, line: str) -> Finding:
-    """The error of a definition: the parts of a message of the macro `raise_definition_error`, else the whole line."""
+    """The error of a definition: the parts of a message of `definition_error`, else the whole line."""
     parts = re.fullmatch(r"(.+?) \((\S+)\)\. (.+)", line)
     if parts:
         return Finding("error", parts[1], parts[2], parts[3])

@@ -6,14 +6,13 @@
       inputs changed ─────────► evaluate (incremental: changed rows; full: all) ─┐
       definition changed ─────► evaluate all ────────────────────────────────────┤
                                                                                  ▼
-              append the differences to the rows ► append them to the log ► delete superseded rows
+              append the differences to the rows ► append them to the log, and delete superseded rows
 
-  The first statement evaluates the query; the others read what it wrote. All of it is staged.
+  The first statement evaluates the query; the others read what it wrote, at the same time. All of it is staged.
 -#}
 {% macro materialize_bucket(sql, pre_hooks, post_hooks) -%}
     {%- set settings = adapter.definition_settings(model) -%}
-    {%- set is_there = tidemark.is_bucket_table(this) and tidemark.relation_exists(tidemark.ops_relation(this)) -%}
-    {%- set plan = adapter.plan_definition(model, sql, settings, is_there=is_there, full_refresh=should_full_refresh()) -%}
+    {%- set plan = adapter.plan_definition(model, sql, settings, full_refresh=should_full_refresh()) -%}
     {%- set definition = plan.definition -%}
 
     {%- if var('plan_only', false) -%}
@@ -24,26 +23,22 @@
     {{ run_hooks(pre_hooks) }}
     {%- set counts = {'put': 0, 'removed': 0} -%}
     {%- set staged = [] -%}
-    {%- if plan.evaluates and not plan.is_published -%}{%- do tidemark.check_views(model) -%}{%- endif -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.watermarks()) -%}
-        {%- set columns = tidemark.bucket_columns(sql, settings, model, plan) -%}
-        {%- set change = tidemark.prepare_bucket_tables(this, sql, settings, columns, plan) -%}
+        {%- set columns = adapter.bucket_columns(model, sql, settings, plan) -%}
+        {%- set change = adapter.prepare_bucket_tables(model, sql, settings, columns, plan) -%}
     {%- endif -%}
     {%- if plan.evaluates -%}
-        {%- set last_op = adapter.last_op(definition.name, tidemark.highest(tidemark.ops_relation(this), 'op_id')) -%}
+        {%- set last_op = adapter.last_op(model) -%}
         {%- call statement('rows') -%}
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
         {%- endcall -%}
         {%- set counts = tidemark.count_differences(this, last_op, plan.positions) -%}
         {%- if counts.put + counts.removed -%}
-            {%- call statement('ops') -%}
-                {{ tidemark.insert_ops(this, columns, last_op, plan.positions) }}
-            {%- endcall -%}
+            {%- set statements = [tidemark.insert_ops(this, columns, last_op, plan.positions)] -%}
             {%- if not change.is_new -%}
-                {%- call statement('superseded') -%}
-                    {{ tidemark.delete_superseded_rows(this, last_op, plan.positions) }}
-                {%- endcall -%}
+                {%- do statements.append(tidemark.delete_superseded_rows(this, last_op, plan.positions)) -%}
             {%- endif -%}
+            {%- do adapter.execute_all(statements) -%}
             {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
         {%- elif plan.is_published -%}
             {%- do adapter.drop_branch(this | string) -%}

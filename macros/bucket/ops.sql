@@ -1,3 +1,8 @@
+{#- The op log of a definition. -#}
+{% macro ops_relation(relation) -%}
+    {{ return(api.Relation.create(schema=relation.schema, identifier=relation.identifier ~ '__ops')) }}
+{%- endmacro %}
+
 {#- The rows of a definition that this run appended, as a predicate: those of its checkpoint with an op id after
     `last_op`, and the markers. -#}
 {% macro rows_of_this_run(last_op, positions) -%}

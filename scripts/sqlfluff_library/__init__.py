@@ -4,7 +4,6 @@
 `tidemark.NAME(...)` is the macro of that name in `macros/`.
 """
 
-import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -53,10 +52,10 @@ tidemark = _Package()
 execute = False
 graph: dict[str, Any] = {}
 selected_resources: list[str] = []
+model = SimpleNamespace(unique_id="model.tidemark.linted")
 adapter = SimpleNamespace(
     run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())),
     log_sample=lambda: 1,
     log_slices=lambda _: {},
 )
-modules = SimpleNamespace(re=re)
 api = SimpleNamespace(Relation=SimpleNamespace(create=_make_relation))

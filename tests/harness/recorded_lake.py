@@ -28,6 +28,12 @@ class RecordedLake:
     def render(self, macro: str, **_: Any) -> str:
         return macro
 
+    def create(self, _: str, statement: str) -> None:
+        self.select(statement)
+
+    def drop(self, table: str) -> None:
+        self.select(f"drop table {table}")
+
     def exists(self, table: str) -> bool:
         return self.tables is None or table in self.tables
 

@@ -54,7 +54,7 @@ def read(ops: list[Op], bucket: str, reader: BucketClient | None = None) -> Buck
 
 
 def compact(spark: SparkSession, ops: list[Op]) -> list[Op]:
-    text = (ROOT / "macros/maintenance/compact_log.sql").read_text()
+    text = (ROOT / "macros/maintenance/compacted_log.sql").read_text()
     macros: Any = Environment(autoescape=False, extensions=["jinja2.ext.do"]).from_string(text).module
     spark.createDataFrame([tuple(op.values()) for op in ops], SCHEMA).createOrReplaceTempView("log_to_compact")
     rows = spark.sql(macros.compacted_log("log_to_compact")).collect()

@@ -61,7 +61,9 @@ def definitions(pipeline: SourcePipeline) -> tuple[str, str]:
 
 def compact(pipeline: SourcePipeline, definition: str, share: float = 0.01) -> list[str]:
     return pipeline.project.run_operation(
-        "compact_log", model=definition, log_table=f"buckets.{definition}__ops", superseded_share=share
+        "maintenance_step",
+        step="compact_log",
+        arguments={"model": definition, "log_table": f"buckets.{definition}__ops", "superseded_share": share},
     )
 
 
@@ -287,7 +289,7 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
     of_source = f"source = '{pipeline.source.name}'"
     tombstones = f"select count(*) from core.row_state where {of_source} and deleted"
     # Too young.
-    pipeline.project.run_operation("purge_tombstones", keep_seconds=3600)
+    pipeline.project.run_operation("maintenance_step", step="purge_tombstones", arguments={"keep_seconds": 3600})
     assert pipeline.rows(tombstones) == [(1,)]
     # A definition that is not past it: its data test fails.
     by_customer, _ = definitions(pipeline)
@@ -299,21 +301,21 @@ def test_no_row_is_purged_that_a_reader_may_still_request(
     pipeline.ingest()
     with pytest.raises(Failure, match=test):
         pipeline.model()
-    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("maintenance_step", step="purge_tombstones", arguments={"keep_seconds": 0})
     assert pipeline.rows(f"select row_key from core.row_state where {of_source} and deleted") == [('["2"]',)]
     database.execute("update orders set total = 1 where id = 3")
     pipeline.sync()
     # A snapshot of its table is pending.
     jobs = PostgresJobs(pipeline.lake, pipeline.source, settings)
     jobs.queue("public.orders")
-    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("maintenance_step", step="purge_tombstones", arguments={"keep_seconds": 0})
     assert pipeline.rows(tombstones) == [(1,)]
     logged = f"select count(*) from raw.wal_events where {of_source}"
     before = pipeline.rows(logged)
     list(purge_raw(pipeline.spark, 0))
     assert pipeline.rows(logged) == before
     pipeline.sync()
-    pipeline.project.run_operation("purge_tombstones", keep_seconds=0)
+    pipeline.project.run_operation("maintenance_step", step="purge_tombstones", arguments={"keep_seconds": 0})
     assert pipeline.rows(tombstones) == [(0,)]
     assert_equal(pipeline, database)
     jobs.close()
@@ -349,7 +351,7 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     assert "core.releases" not in maintain(0, 3600)
     pipeline.spark.conf.unset("spark.wap.branch")
     old = f"update core.{{}} set {{}} = date'2020-01-01' where {{}} < {pinned}"
-    pipeline.spark.sql(old.format("publications", "published_at", "release_id"))
+    pipeline.spark.sql(old.format("releases", "published_at", "release_id"))
     assert "superseded rows purged" in maintain(3600)
     # One row per table, and the rows of the dropped tables.
     condition = f"{superseded} and model = '{by_customer}'"
@@ -357,7 +359,8 @@ def test_superseded_releases_and_checkpoints_are_purged_when_old(pipeline: Sourc
     assert [published(pipeline, pinned), published(pipeline, pinned + 1)] == moments
 
     def purge() -> None:
-        pipeline.project.run_operation("purge_releases", keep_seconds=0, superseded_share=0.01)
+        arguments = {"keep_seconds": 0, "superseded_share": 0.01}
+        pipeline.project.run_operation("maintenance_step", step="purge_releases", arguments=arguments)
 
     database.execute("update orders set total = 9 where id = 5")
     pipeline.ingest()
@@ -381,7 +384,8 @@ def test_branches_of_overtaken_runs_are_dropped(pipeline: SourcePipeline, databa
     by_customer, _ = definitions(pipeline)
 
     def count_branches(keep_seconds: float) -> int:
-        pipeline.project.run_operation("purge_releases", keep_seconds=keep_seconds, superseded_share=1)
+        arguments = {"keep_seconds": keep_seconds, "superseded_share": 1}
+        pipeline.project.run_operation("maintenance_step", step="purge_releases", arguments=arguments)
         return len(pipeline.rows("select name from core.releases.refs where name <> 'main'"))
 
     pipeline.sync()

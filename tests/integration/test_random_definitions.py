@@ -88,7 +88,9 @@ def run_some_maintenance(draw: random.Random, pipeline: SourcePipeline, definiti
     """Some of the work of `tidemark maintain` on all tables of this source, killed now and then."""
 
     def work() -> None:
-        operation = pipeline.project.run_operation
+        def operation(step: str, **arguments: object) -> None:
+            pipeline.project.run_operation("maintenance_step", step=step, arguments=arguments)
+
         for name in sorted(definitions.known):
             model = definitions.table_name(name)
             table, log = f"buckets.{model}", f"buckets.{model}__ops"

@@ -60,7 +60,9 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         else:
             log_table = f"buckets.{definition}__ops"
             assert pipeline.project.run_operation(
-                "compact_log", model=definition, log_table=log_table, superseded_share=0.01
+                "maintenance_step",
+                step="compact_log",
+                arguments={"model": definition, "log_table": log_table, "superseded_share": 0.01},
             )
         before = docs.Bucket()
         docs.read_with_spark(pipeline.spark, pinned, definition, name, before)

@@ -1,8 +1,6 @@
 """The project's macros as Python functions, without dbt."""
 
-import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from ingest.codegen import view_trial
@@ -16,4 +14,4 @@ class Macros(view_trial.Macros):
     def __init__(self, *files: str, **context: Any) -> None:
         """files: paths below `macros`, without suffix. context: what the macros use of dbt."""
         paths = [MACROS / f"{file}.sql" for file in files]
-        super().__init__(paths, **{"modules": SimpleNamespace(re=re)} | context)
+        super().__init__(paths, **context)

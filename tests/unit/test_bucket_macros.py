@@ -6,42 +6,6 @@ import pytest
 
 from tests.unit.calling import Macros
 
-MACROS = Macros("bucket/bucket_columns")
-
-
-@pytest.mark.parametrize(
-    ("kind", "is_storable"),
-    [
-        ("bigint", True),
-        ("timestamp_ntz", True),
-        ("variant", True),
-        ("array<struct<time:timestamp,interval:int,void:string>>", True),
-        ("void", False),
-        ("array<void>", False),
-        ("interval day to second", False),
-        ("map<string,interval year to month>", False),
-        ("time(6)", False),
-        ("struct<a:time(6)>", False),
-        ("struct<a b:int>", False),
-        ("struct<a,b:int>", False),
-        ("struct<a>b:int>", False),
-        ("struct<é:int>", False),
-        ("struct<array<int>x:int>", False),
-        ("struct<xarray<int>:int>", False),
-        ("struct<a:b:int>", False),
-        ("struct<1:int>", False),
-        ("struct<1l:int>", False),
-        ("struct<>", False),
-        ("map<string,struct<>>", False),
-        ("struct<a:int,A:int>", False),
-        ("struct<a:int,a:int>", False),
-        ("array<struct<a:struct<b:decimal(9,2),c:int,B:int>>>", False),
-        ("struct<a:struct<a:int>,b:struct<a:int,b:map<string,array<int>>>,c:decimal(9,2)>", True),
-    ],
-)
-def test_a_type_that_no_table_can_have_is_reported(kind: str, is_storable: bool) -> None:
-    assert MACROS._is_storable(kind) == is_storable
-
 
 @pytest.mark.parametrize(
     ("columns", "are_numbers"),

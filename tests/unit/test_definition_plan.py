@@ -6,6 +6,7 @@ import pytest
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, Definition, DefinitionHashes, make_plan
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
+from dbt.adapters.tidemark.maintenance import Maintenance
 from dbt.adapters.tidemark.project_graph import ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
 from dbt.adapters.tidemark.run_state import Point, RunState
@@ -207,13 +208,12 @@ def test_a_source_is_needed_from_the_lowest_watermark_of_its_definitions() -> No
 
 
 def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:
-    macros: Any = Macros("maintenance/purge_tombstones")
-    ledger = {"shop": {"checkpoint_id": 9, "definition_hash": None}}
-    macros.watermarks = lambda: {
-        "row_state": ledger,
-        "events": {"shop": {"checkpoint_id": 2, "definition_hash": None}},
-        "orders": {"shop": {"checkpoint_id": 6, "definition_hash": "x"}},
-        "late": {"shop": {"checkpoint_id": 4, "definition_hash": "x"}},
-    }
-    macros.old_checkpoints = lambda _: {"shop": 8}
-    assert macros._passed_checkpoints(60) == {"shop": 4}
+    old_checkpoints: Any = {"from core.checkpoints": [{"source": "shop", "checkpoint_id": 8}]}
+    run = run_with(
+        mark("row_state", Point(9, 1), definition_hash=None),
+        mark("events", Point(2, 1), definition_hash=None),
+        mark("orders", Point(6, 1)),
+        mark("late", Point(4, 1)),
+        **old_checkpoints,
+    )
+    assert Maintenance(run, Releases(run, "run_1"))._find_passed_checkpoints(60) == {"shop": 4}

@@ -1,32 +1,35 @@
 """The adapter: what Jinja calls by `adapter.<name>(...)`, and the statements of the adapter's logic."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
 from dbt.adapters.base.meta import available
+from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt_common.invocation import get_invocation_id
 from dbt_common.utils.executor import executor
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes, make_plan
+from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
 from dbt.adapters.tidemark.connections import TidemarkConnectionManager
+from dbt.adapters.tidemark.definition_columns import DefinitionColumns
 from dbt.adapters.tidemark.definition_settings import (
     DefinitionSettings,
     bucket_settings,
-    check_lookup_columns,
     definition_settings,
     find_definition,
 )
-from dbt.adapters.tidemark.lake_statements import NoLake, identifier
+from dbt.adapters.tidemark.lake_statements import Column, NoLake
 from dbt.adapters.tidemark.log_slices import SAMPLE, Place, slice_starts
-from dbt.adapters.tidemark.manifest import NodeResult, Publication, dropped_tables
-from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, materialization
-from dbt.adapters.tidemark.releases import SYSTEM_COLUMNS, Releases
-from dbt.adapters.tidemark.run_state import Report, RunState
+from dbt.adapters.tidemark.maintenance import Maintenance
+from dbt.adapters.tidemark.manifest import NodeResult
+from dbt.adapters.tidemark.project_graph import Node, ProjectGraph
+from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.run_state import RunState
 
 # The package with the statements that are macros.
 _PACKAGE = "tidemark"
@@ -62,6 +65,7 @@ class TidemarkAdapter(SparkAdapter):
         self._creation_lock = Lock()
         self._run: RunState | None = None
         self._releases: Releases | None = None
+        self._tables: BucketTables | None = None
         self._hashes: DefinitionHashes | None = None
 
     # --- Called by Jinja: the run ---
@@ -72,14 +76,10 @@ class TidemarkAdapter(SparkAdapter):
         with self._creation_lock:
             if self._run is None:
                 self._run = RunState(self, ProjectGraph(graph, selected))
-                self._releases = Releases(self._run, self.branch())
+                self._releases = Releases(self._run, _make_branch_name())
+                self._tables = BucketTables(self._run, self._releases)
                 self._hashes = DefinitionHashes(self._run)
         return self._run
-
-    @available
-    def branch(self) -> str:
-        """The Iceberg branch on which this invocation stages: `spark.wap.branch` in profiles.yml has the same name."""
-        return f"run_{get_invocation_id().replace('-', '')}"
 
     @available.parse_none
     def publish(self, results: Iterable[NodeResult]) -> None:
@@ -91,60 +91,16 @@ class TidemarkAdapter(SparkAdapter):
         """Finishes a release that was interrupted between its steps, on-run-start."""
         self._started_releases.finish_interrupted()
 
-    @available.parse_none
-    def publish_maintenance(self, model: str, table: str, statements: Sequence[str]) -> str:
-        """Publishes the effect of statements on a table, see `Releases.maintain`."""
-        return self._started_releases.maintain(model, table, statements)
+    @available.parse(lambda *_: [])
+    def maintain(self, step: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """A step of `Maintenance`; yields a line for each table that it changed."""
+        lines: Iterator[str] = getattr(Maintenance(self._started_run, self._started_releases), step)(**arguments)
+        return lines
 
     @available.parse_none
-    def invalidate_published(
-        self, definition: str, table: str, last_op: int | None = None, *, dropped: bool = False
-    ) -> None:
-        """Ends the validity of what a definition has published.
-
-        dropped: its rows are dropped after it; with last_op, its log too.
-        """
-        tables = dropped_tables(definition, table, last_op) if dropped else []
-        self._started_releases.invalidate(definition, table, tables)
-
-    @available.parse_none
-    def release_dropped(self, definition: str, table: str, last_op: int) -> None:
-        """A release of the dropped tables of a deleted definition: a concurrent run that staged changes is refused.
-
-        It has the watermark of `checkpoints`; any other model's would do.
-        """
-        run = self._started_run
-        report = Report(positions=run.published_positions("checkpoints"))
-        models = [
-            Publication("checkpoints", ("core.checkpoints",), report),
-            *dropped_tables(definition, table, last_op),
-        ]
-        self._started_releases.commit(models, {run.newest_release})
-
-    @available.parse(lambda *_: {})
-    def table_branches(self, tables: Sequence[str]) -> dict[str, dict[str, int]]:
-        """The branches of tables, with the snapshots at their heads."""
-        return self._started_releases.branches(tables)
-
-    @available.parse_none
-    def drop_branch(self, table: str, branch: str | None = None) -> None:
-        """Drops a branch of a table, by default this invocation's, if it exists."""
-        self._started_releases.drop_branches([(table, branch or self.branch())])
-
-    @available.parse(lambda table: table)
-    def qualified_name(self, table: str) -> str:
-        """A table's name with its catalog."""
-        return self._started_releases.qualified(table)
-
-    @available
-    def system_columns(self) -> list[str]:
-        """The columns that every definition's rows have in addition to those of its query."""
-        return list(SYSTEM_COLUMNS)
-
-    @available.parse(lambda *_: 0)
-    def last_op(self, definition: str, in_tables: int) -> int:
-        """The last op of a definition, also of its dropped logs, see `Releases.last_op`."""
-        return self._started_releases.last_op(definition, in_tables)
+    def drop_branch(self, table: str) -> None:
+        """Drops this invocation's branch of a table, if it exists."""
+        self._started_releases.drop_branches([(table, self._started_releases.branch)])
 
     # --- Called by Jinja: events ---
 
@@ -171,16 +127,10 @@ class TidemarkAdapter(SparkAdapter):
         return bucket_settings(find_definition(lookup, self._started_run.graph))
 
     @available.parse_none
-    def check_lookup_columns(self, lookup: Node, selected: list[str]) -> None:
-        """Rejects a lookup whose query lacks a required column."""
-        check_lookup_columns(lookup, self._started_run.graph, selected)
-
-    @available.parse_none
-    def plan_definition(
-        self, model: Node, sql: str, settings: DefinitionSettings, *, is_there: bool, full_refresh: bool
-    ) -> BucketPlan:
+    def plan_definition(self, model: Node, sql: str, settings: DefinitionSettings, *, full_refresh: bool) -> BucketPlan:
         """What this run does with a definition, see `BucketPlan`."""
         assert self._hashes is not None
+        is_there = self._started_tables.exist(model)
         if not is_there:
             self._started_releases.check_schema(model)
         definition = self._hashes.describe(model, sql, settings)
@@ -188,38 +138,33 @@ class TidemarkAdapter(SparkAdapter):
         self._started_run.graph.check_view_tables(model, plan.published_view_tables)
         return plan
 
-    @available.parse_none
-    def deployed_sql(self, view: Node) -> str:
-        """The query of a view as it is deployed in the lake."""
+    @available.parse(lambda *_: [])
+    def bucket_columns(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> list[Column]:
+        """The checked columns of a definition, see `DefinitionColumns`."""
         assert self._hashes is not None
-        return self._hashes.deployed_sql(view)
+        return DefinitionColumns(self._started_run, self._hashes).read(model, sql, settings, plan)
 
     @available.parse_none
-    def check_row_wise(self, model: Node, sql: str) -> None:
-        """Rejects `evaluation: incremental` if a changed row can change more than its own output."""
-        from dbt.adapters.tidemark.row_wise import RowWiseCheck, UnreadableQuery
+    def prepare_bucket_tables(
+        self, model: Node, sql: str, settings: DefinitionSettings, columns: Sequence[Column], plan: BucketPlan
+    ) -> TableChange:
+        """Creates or alters the tables of a definition, see `BucketTables`."""
+        return self._started_tables.prepare(model, sql, settings, columns, plan)
 
-        upstream = self._started_run.graph.upstream(model)
-        views = {
-            f"{node['schema']}.{node['alias']}": self.deployed_sql(node)
-            for node in upstream
-            if materialization(node) == "view"
-        }
-        fix = "Set evaluation: 'full', or select from one rows(...) with projections and filters only"
-        check = RowWiseCheck(views, self._is_aggregate)
-        try:
-            problem = check.problem(sql)
-        except UnreadableQuery as error:
-            problem = f"evaluation: 'incremental' of a query that can't be checked: {error}"
-        if check.lacks_checkpoint:
-            fix = "Select _checkpoint_id in it and in the views below it"
-        if problem:
-            raise definition_error(model, problem, fix)
+    @available.parse(lambda *_: 0)
+    def last_op(self, model: Node) -> int:
+        """The last op id of a definition, also of its dropped logs."""
+        return self._started_tables.last_op(model)
 
-    def _is_aggregate(self, function: str) -> bool:
-        """Whether Spark knows a function as an aggregate."""
-        rows = self.select(f"describe function extended {identifier(function)}")
-        return any(".expressions.aggregate." in str(next(iter(row.values()))) for row in rows)
+    @available.parse_none
+    def retire_replaced_buckets(self) -> None:
+        """Retires the tables of definitions whose models are now of another kind, on-run-start."""
+        self._started_tables.retire_replaced()
+
+    @available.parse_none
+    def prune(self, definition: str, schema: str) -> None:
+        """Drops what is left of a definition whose model was deleted."""
+        self._started_tables.prune(definition, schema)
 
     @available
     def response(
@@ -249,6 +194,7 @@ class TidemarkAdapter(SparkAdapter):
         """The rows of a statement, by column name."""
         return self.connections.select(sql)
 
+    @available.parse_none
     def execute_all(self, statements: Sequence[str]) -> None:
         """Executes statements on different tables in parallel. Raises the first error after the last."""
         if len(statements) <= 1:
@@ -267,16 +213,31 @@ class TidemarkAdapter(SparkAdapter):
         """A statement that is a macro of this package."""
         return str(self.execute_macro(macro, project=_PACKAGE, kwargs=arguments))
 
+    def create(self, table: str, statement: str) -> None:
+        """Executes the statement that creates a table, and adds the table to dbt's cache."""
+        self.select(statement)
+        schema, _, name = table.partition(".")
+        self.cache_added(self.Relation.create(schema=schema, identifier=name))
+
+    def drop(self, table: str) -> None:
+        """Drops a table with its files, or else the view of that name, if it exists.
+
+        dbt does not know the views of an Iceberg catalog.
+        """
+        relation = self._find_relation(table)
+        if relation is None:
+            self.select(f"drop view if exists {table}")
+        else:
+            self.select(f"drop table if exists {table} purge")
+            self.cache_dropped(relation)
+
     def exists(self, table: str) -> bool:
         """Whether dbt's cache has a table."""
-        schema, _, name = table.partition(".")
-        return self.get_relation("", schema, name) is not None
+        return self._find_relation(table) is not None
 
     def columns(self, table: str) -> dict[str, str]:
         """The types of a table's columns by name, as dbt listed them at the start of the run."""
-        schema, _, name = table.partition(".")
-        relation = self.get_relation("", schema, name)
-        information = getattr(relation, "information", None) or ""
+        information = getattr(self._find_relation(table), "information", None) or ""
         columns = {}
         is_tree = " |-- " in information
         for line in information.splitlines():
@@ -287,6 +248,10 @@ class TidemarkAdapter(SparkAdapter):
                 break
         return columns
 
+    def _find_relation(self, table: str) -> BaseRelation | None:
+        schema, _, name = table.partition(".")
+        return self.get_relation("", schema, name)
+
     @property
     def _started_run(self) -> RunState:
         assert self._run is not None, "tidemark.run() comes first"
@@ -296,3 +261,13 @@ class TidemarkAdapter(SparkAdapter):
     def _started_releases(self) -> Releases:
         assert self._releases is not None, "tidemark.run() comes first"
         return self._releases
+
+    @property
+    def _started_tables(self) -> BucketTables:
+        assert self._tables is not None, "tidemark.run() comes first"
+        return self._tables
+
+
+def _make_branch_name() -> str:
+    """The Iceberg branch on which this invocation stages: `spark.wap.branch` in profiles.yml has the same name."""
+    return f"run_{get_invocation_id().replace('-', '')}"

@@ -1,6 +1,7 @@
 """What the adapter's logic needs of Spark and dbt: the statements, and names of tables."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 
@@ -17,6 +18,14 @@ class LakeStatements(Protocol):
 
     def render(self, macro: str, **arguments: Any) -> str:
         """A statement that is a macro of this package."""
+        ...
+
+    def create(self, table: str, statement: str) -> None:
+        """Executes the statement that creates a table, and adds the table to dbt's cache."""
+        ...
+
+    def drop(self, table: str) -> None:
+        """Drops a table with its files, or else the view of that name, if it exists."""
         ...
 
     def exists(self, table: str) -> bool:
@@ -42,6 +51,12 @@ class NoLake:
         """No statement."""
         return ""
 
+    def create(self, table: str, statement: str) -> None:
+        """Creates nothing."""
+
+    def drop(self, table: str) -> None:
+        """Drops nothing."""
+
     def exists(self, table: str) -> bool:  # noqa: ARG002
         """No table exists."""
         return False
@@ -49,6 +64,24 @@ class NoLake:
     def columns(self, table: str) -> dict[str, str]:  # noqa: ARG002
         """No columns."""
         return {}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table or query. type: Spark's; empty where only the name is known."""
+
+    name: str
+    type: str = ""
+
+
+def describe(lake: LakeStatements, what: str) -> list[Column]:
+    """The columns of a table, a view, or a query (`query <sql>`). Spark may list a table's partitions after them."""
+    columns = []
+    for row in lake.select(f"describe {what}"):
+        if not row["col_name"] or row["col_name"].startswith("# "):
+            break
+        columns.append(Column(row["col_name"], row["data_type"]))
+    return columns
 
 
 def literal(text: str) -> str:

@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 from dbt_common.exceptions import CompilationError
 
-from dbt.adapters.tidemark.lake_statements import identifier, literal, union_all
+from dbt.adapters.tidemark.lake_statements import describe, identifier, literal, union_all
 from dbt.adapters.tidemark.manifest import (
     Branches,
     ManifestRow,
@@ -173,6 +173,15 @@ class Releases:
         self.commit([Publication(model, (table,), report)], {self._run.newest_release})
         return "published"
 
+    def change_manifest(self, statement: str) -> None:
+        """Executes a statement that changes rows of `core.releases`, and moves main as a release does: of two processes
+        the later is refused.
+        """
+        self._lake.select(f"alter table {self.qualified(RELEASES)} create branch {self.branch}")
+        self._lake.select(statement)
+        self._lake.select(self._make_fast_forward(RELEASES, self.branch))
+        self.drop_branches([(RELEASES, self.branch)])
+
     # --- The steps of a release ---
 
     def _append_release(self, rows: Sequence[ManifestRow], main: int | None, seen_releases: Collection[int]) -> int:
@@ -244,11 +253,9 @@ class Releases:
     def _drop_unpublished_columns(self, table: str, columns: Iterable[str]) -> None:
         """Drops the columns that a published definition does not select from its rows."""
         published_columns = {name.lower() for name in (*columns, *SYSTEM_COLUMNS)}
-        for row in self._lake.select(f"describe {table}"):
-            if not row["col_name"] or row["col_name"].startswith("# "):
-                return
-            if row["col_name"].lower() not in published_columns:
-                self._lake.select(f"alter table {table} drop column {identifier(row['col_name'])}")
+        for column in describe(self._lake, table):
+            if column.name.lower() not in published_columns:
+                self._lake.select(f"alter table {table} drop column {identifier(column.name)}")
 
     # --- Branches ---
 

@@ -23,9 +23,7 @@ _CORE_INPUTS = {
     "table_status": ("checkpoints",),
     "row_state": ("events", "table_status"),
 }
-_WATERMARK_COLUMNS = "model, source, checkpoint_id, position, release_id, definition_hash, columns"
-# Columns that lakes of earlier versions lack.
-_ADDED_COLUMNS = {WATERMARKS: ("view_tables",), RELEASES: ("view_tables", "evaluation")}
+_WATERMARK_COLUMNS = "model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables"
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,8 @@ class RunState:
             return self.watermarks
 
     def _read_watermarks(self) -> Watermarks:
-        for table, added_columns in _ADDED_COLUMNS.items():
-            self._add_missing_columns(table, added_columns)
         watermarks: Watermarks = {}
-        for row in self.lake.select(f"select {_WATERMARK_COLUMNS}, view_tables from {WATERMARKS}"):
+        for row in self.lake.select(f"select {_WATERMARK_COLUMNS} from {WATERMARKS}"):
             watermarks.setdefault(row["model"], {})[row["source"]] = Watermark(
                 checkpoint_id=row["checkpoint_id"],
                 position=row["position"],
@@ -157,15 +153,6 @@ class RunState:
                 view_tables=json.loads(row["view_tables"] or "{}"),
             )
         return watermarks
-
-    def _add_missing_columns(self, table: str, added_columns: Iterable[str]) -> None:
-        """Adds the columns that a table of an earlier version lacks. dbt's cache is as old as the run."""
-        cached_columns = self.lake.columns(table)
-        for name in added_columns:
-            if cached_columns and name not in cached_columns:
-                existing_columns = {row["col_name"] for row in self.lake.select(f"describe {table}")}
-                if name not in existing_columns:
-                    self.lake.select(f"alter table {table} add column {name} string")
 
     @property
     def newest_release(self) -> int:

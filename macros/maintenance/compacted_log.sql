@@ -1,22 +1,3 @@
-{#- Compacts a definition's op log, if at least `superseded_share` of its ops are PUTs whose rows were removed or
-    replaced. -#}
-{% macro compact_log(model, log_table, superseded_share) -%}
-    {%- set query -%}
-        select
-            (select count(*) from {{ log_table }}) as ops,
-            (select count(*) from {{ log_table }} where op = 'PUT') as puts,
-            (select count(*) from {{ log_table[:-5] }}) as live_rows
-    {%- endset -%}
-    {%- set counts = run_query(query)[0] -%}
-    {%- set superseded = counts['puts'] | int - counts['live_rows'] | int -%}
-    {%- if superseded > 0 and superseded >= superseded_share * (counts['ops'] | int) -%}
-        {%- do tidemark.publish_maintenance(
-            model, log_table, ['insert overwrite ' ~ log_table ~ ' ' ~ tidemark.compacted_log(log_table)],
-            'compacted, ' ~ superseded ~ ' of ' ~ counts['ops'] ~ ' ops were superseded PUTs'
-        ) -%}
-    {%- endif -%}
-{%- endmacro %}
-
 {#-
   A compacted log. An op that a later op of its object supersedes becomes a MOVE. All ops before a bucket's first live
   PUT are replaced by one CLEAR, with the op id of the last of them. MOVE and CLEAR have the checksums of the ops that

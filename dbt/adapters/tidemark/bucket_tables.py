@@ -1,0 +1,194 @@
+"""The tables of definitions, `<name>` and `<name>__ops`: created, altered and dropped, as no branch can stage.
+
+Columns belong to a table, not to a branch. So before a column is dropped, what the definition has published is
+invalidated (`Releases.invalidate`), and readers and concurrent runs notice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dbt.adapters.tidemark.bucket_plan import BucketPlan
+from dbt.adapters.tidemark.column_types import is_wider
+from dbt.adapters.tidemark.definition_settings import DefinitionSettings
+from dbt.adapters.tidemark.lake_statements import Column, describe, identifier, literal
+from dbt.adapters.tidemark.manifest import Publication, dropped_tables
+from dbt.adapters.tidemark.project_graph import Node, is_published, materialization, model_tables
+from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.run_state import WATERMARKS, Report, RunState
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What became of a definition's tables. is_new: no row was published. rewritten: the type of a column changed, so
+    that all rows are written again.
+    """
+
+    is_new: bool = False
+    rewritten: bool = False
+
+
+class BucketTables:
+    """The tables of the definitions of one invocation."""
+
+    def __init__(self, run: RunState, releases: Releases) -> None:
+        self._run, self._lake, self._releases = run, run.lake, releases
+
+    def exist(self, model: Node) -> bool:
+        """Whether both tables of a definition exist: they are only valid together."""
+        rows_table, ops_table = model_tables(model)
+        return self._is_bucket_table(rows_table) and self._lake.exists(ops_table)
+
+    def last_op(self, model: Node) -> int:
+        """The last op id of a definition, also of its dropped logs."""
+        return self._releases.last_op(model["name"], self._find_highest(model_tables(model)[1], "op_id"))
+
+    def prepare(
+        self, model: Node, sql: str, settings: DefinitionSettings, columns: Sequence[Column], plan: BucketPlan
+    ) -> TableChange:
+        """Creates a definition's tables, or adds the columns that a changed definition needs.
+
+        Columns that it no longer needs are dropped when it is published. Before a column is dropped because its type
+        changed, the query is evaluated without writing: it may fail.
+        """
+        if not plan.is_there:
+            self._create(model, columns)
+            return TableChange(is_new=True)
+        if plan.is_published:
+            return TableChange()
+        table = model_tables(model)[0]
+        if plan.is_invalidated:
+            self._set_staged(table, staged=True)
+        is_new = "main" not in self._releases.branches([table]).get(table, {})
+        rewritten_columns = self._add_columns(table, columns)
+        if rewritten_columns and not is_new:
+            statement = self._lake.render("dry_run_evaluation", sql=sql, settings=settings, columns=columns, plan=plan)
+            self._lake.select(statement)
+            self._releases.invalidate(model["name"], table)
+        for old_name, column in rewritten_columns:
+            self._lake.select(f"alter table {table} drop column {identifier(old_name)}")
+            self._lake.select(f"alter table {table} add column {identifier(column.name)} {column.type}")
+        return TableChange(is_new=is_new, rewritten=bool(rewritten_columns) or plan.is_invalidated)
+
+    def _add_columns(self, table: str, columns: Sequence[Column]) -> list[tuple[str, Column]]:
+        """Adds, renames and widens columns; returns those that have to be replaced, with their present names."""
+        existing_columns = {column.name.lower(): column for column in describe(self._lake, table)}
+        names = {column.name.lower() for column in columns}
+        replaced_columns = []
+        for column in columns:
+            interim_name = _make_interim_name(column.name).lower()
+            old = existing_columns.get(column.name.lower())
+            if old is None and interim_name not in names:
+                old = existing_columns.get(interim_name)
+            if old is None:
+                self._lake.select(f"alter table {table} add column {identifier(column.name)} {column.type}")
+            elif old.type == column.type or is_wider(column.type, old.type):
+                self._rename(table, old.name, column.name)
+                if old.type != column.type:
+                    self._lake.select(f"alter table {table} alter column {identifier(column.name)} type {column.type}")
+            else:
+                replaced_columns.append((old.name, column))
+        return replaced_columns
+
+    def _rename(self, table: str, old_name: str, new_name: str) -> None:
+        """Spark does not rename a column to a name that differs only by upper and lower case: this takes two steps."""
+        interim_name = _make_interim_name(new_name)
+        rename = f"alter table {table} rename column"
+        if old_name not in {new_name, interim_name}:
+            self._lake.select(f"{rename} {identifier(old_name)} to {identifier(interim_name)}")
+        if old_name != new_name:
+            self._lake.select(f"{rename} {identifier(interim_name)} to {identifier(new_name)}")
+
+    def _create(self, model: Node, columns: Sequence[Column]) -> None:
+        """Creates both tables of a definition, and drops what is left of them.
+
+        If the definition was published, one or both were dropped, or the rows were replaced by another kind of model.
+        If it was not, a killed run with another version of the definition may have created one.
+        """
+        rows_table, ops_table = model_tables(model)
+        if model["name"] in self._run.watermarks:
+            tables = dropped_tables(model["name"], rows_table, self._find_last_op(rows_table))
+            self._releases.invalidate(model["name"], rows_table, tables)
+        self._lake.drop(rows_table)
+        self._lake.drop(ops_table)
+        statement = self._lake.render("create_rows_table", table=rows_table, columns=columns)
+        self._lake.create(rows_table, statement)
+        self._lake.create(ops_table, self._lake.render("create_ops_table", table=ops_table))
+
+    def retire_replaced(self) -> None:
+        """Retires the tables of definitions whose models are now of another kind, if this run builds these models.
+
+        dbt replaces a table by a table or view, but keeps the table's properties: the new rows would be staged on the
+        run's branch and never published. Other kinds would append to the old rows. Concurrent runs that have staged
+        changes of the definition are refused. The log stays until it is pruned.
+        """
+        for unique_id in sorted(self._run.graph.selected):
+            node = self._run.graph.nodes.get(unique_id, {})
+            if node.get("resource_type") != "model" or is_published(node):
+                continue
+            name, (table,) = node["alias"], model_tables(node)
+            if not (self._is_bucket_table(table) and self._is_staged(table)):
+                continue
+            was_published = name in self._run.watermarks
+            if was_published:
+                self._releases.invalidate(name, table, dropped_tables(name, table))
+            if was_published and materialization(node) in {"table", "view"}:
+                self._set_staged(table, staged=False)
+            else:
+                self._lake.drop(table)
+
+    def prune(self, definition: str, schema: str) -> None:
+        """Drops the tables and the watermarks of a definition whose model was deleted. The rows are kept if they now
+        belong to another kind of model.
+
+        It begins with a release, so that a concurrent run that has staged changes of the definition is refused. A
+        definition that was never published has no readers, and needs no release. The watermarks are deleted last: after
+        a kill the definition is still listed as deleted.
+        """
+        self._releases.finish_interrupted()
+        table = f"{schema}.{definition}"
+        was_published = definition in self._run.watermarks
+        if was_published:
+            # The release has the watermark of `checkpoints`; any other model's would do.
+            report = Report(positions=self._run.published_positions("checkpoints"))
+            tables = dropped_tables(definition, table, self._find_last_op(table))
+            publications = [Publication("checkpoints", ("core.checkpoints",), report), *tables]
+            self._releases.commit(publications, {self._run.newest_release})
+        if self._is_bucket_table(table):
+            self._lake.drop(table)
+        self._lake.drop(f"{table}__ops")
+        if was_published:
+            self._lake.select(f"delete from {WATERMARKS} where model = {literal(definition)}")
+
+    def _find_last_op(self, table: str) -> int:
+        """The last op that a definition's tables contain; either may be missing."""
+        in_rows = self._find_highest(table, "_op_id") if self._is_bucket_table(table) else 0
+        return max(in_rows, self._find_highest(f"{table}__ops", "op_id"))
+
+    def _find_highest(self, table: str, column: str) -> int:
+        """The highest value of a BIGINT column, 0 for an empty or missing table. Iceberg answers from its metadata."""
+        if not self._lake.exists(table):
+            return 0
+        (row,) = self._lake.select(f"select max({column}) as highest from {table}")
+        return row["highest"] or 0
+
+    def _is_bucket_table(self, table: str) -> bool:
+        """Whether a relation is a definition's table, by the columns in dbt's cache: a model of another kind may have
+        replaced it. dbt knows no columns of a table that this run has created.
+        """
+        columns = self._lake.columns(table)
+        return self._lake.exists(table) and (not columns or "_op_id" in columns)
+
+    def _is_staged(self, table: str) -> bool:
+        """Whether writes to a table go to the run's branch. A model that selects from a bucket may have all of its
+        columns, but is not staged.
+        """
+        (row,) = self._lake.select(f"show tblproperties {table} ('write.wap.enabled')")
+        return bool(row["value"] == "true")
+
+    def _set_staged(self, table: str, *, staged: bool) -> None:
+        value = str(staged).lower()
+        self._lake.select(f"alter table {table} set tblproperties ('write.wap.enabled' = '{value}')")
+
+
+def _make_interim_name(name: str) -> str:
+    return f"{name}__renamed"

@@ -1,0 +1,167 @@
+"""The columns of definitions: types, names, and the tables that they change."""
+
+from typing import Any
+
+import pytest
+from dbt_common.exceptions import CompilationError
+
+from dbt.adapters.tidemark import column_types
+from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
+from dbt.adapters.tidemark.definition_columns import check_columns
+from dbt.adapters.tidemark.definition_settings import DefinitionSettings
+from dbt.adapters.tidemark.lake_statements import Column
+from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.run_state import RunState
+from tests.harness.recorded_lake import RecordedLake
+
+MODEL: dict[str, Any] = {
+    "unique_id": "model.shop.orders",
+    "name": "orders",
+    "alias": "orders",
+    "schema": "buckets",
+    "resource_type": "model",
+    "original_file_path": "models/orders.sql",
+    "config": {"materialized": "bucket"},
+}
+SETTINGS = DefinitionSettings("orders", ["customer"], ["customer"], "order", "id", "incremental", [])
+KEY, ID, CUSTOMER = Column("_row_key", "string"), Column("id", "int"), Column("Customer", "string")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("bigint", True),
+        ("timestamp_ntz", True),
+        ("variant", True),
+        ("array<struct<time:timestamp,interval:int,void:string>>", True),
+        ("void", False),
+        ("array<void>", False),
+        ("interval day to second", False),
+        ("map<string,interval year to month>", False),
+        ("time(6)", False),
+        ("struct<a:time(6)>", False),
+        ("struct<a b:int>", False),
+        ("struct<a,b:int>", False),
+        ("struct<a>b:int>", False),
+        ("struct<é:int>", False),
+        ("struct<array<int>x:int>", False),
+        ("struct<xarray<int>:int>", False),
+        ("struct<a:b:int>", False),
+        ("struct<1:int>", False),
+        ("struct<1l:int>", False),
+        ("struct<>", False),
+        ("map<string,struct<>>", False),
+        ("struct<a:int,A:int>", False),
+        ("struct<a:int,a:int>", False),
+        ("array<struct<a:struct<b:decimal(9,2),c:int,B:int>>>", False),
+        ("struct<a:struct<a:int>,b:struct<a:int,b:map<string,array<int>>>,c:decimal(9,2)>", True),
+    ],
+)
+def test_a_type_that_no_table_can_have_is_reported(kind: str, expected: bool) -> None:
+    assert column_types.is_storable(kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("smallint", "int"),
+        ("struct<smallint:tinyint>", "struct<smallint:int>"),
+        ("array<string collate UTF8_LCASE>", "array<string>"),
+        ("decimal(9,2)", "decimal(9,2)"),
+    ],
+)
+def test_iceberg_stores_small_integers_as_int_and_no_collations(kind: str, expected: str) -> None:
+    assert column_types.storage_type(kind) == expected
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        ("bigint", "int", True),
+        ("int", "bigint", False),
+        ("double", "float", False),
+        ("decimal(10,2)", "decimal(9,2)", True),
+        ("decimal(9,2)", "decimal(10,2)", False),
+        ("decimal(10,3)", "decimal(9,2)", False),
+    ],
+)
+def test_a_type_is_widened_in_place_if_its_values_are_written_alike(new: str, old: str, expected: bool) -> None:
+    assert column_types.is_wider(new, old) is expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ([KEY, ID, CUSTOMER, Column("ID", "int")], "selects two columns named 'ID'"),
+        ([KEY, ID, CUSTOMER, Column("_Op_Id", "int")], "selects a column named '_Op_Id'"),
+        ([KEY, ID, CUSTOMER, Column("_pos", "int")], "selects a column named '_pos'"),
+        ([KEY, ID, CUSTOMER, Column("x", "void")], "selects 'x' as void"),
+        ([KEY, CUSTOMER], "meta names a column 'id' that the query does not select"),
+        ([ID, CUSTOMER], "meta names a column '_row_key' that the query does not select"),
+        ([KEY, Column("id", "map<string,int>"), CUSTOMER], "the column 'id', whose type map<string,int> is no text"),
+    ],
+)
+def test_a_column_that_a_bucket_cannot_have_is_refused(columns: list[Column], problem: str) -> None:
+    with pytest.raises(CompilationError, match="models/orders.sql") as error:
+        check_columns(MODEL, SETTINGS, columns)
+    assert problem in str(error.value)
+
+
+def test_names_in_meta_match_columns_in_any_case() -> None:
+    check_columns(MODEL, SETTINGS, [KEY, ID, CUSTOMER])
+
+
+def prepare(columns: list[Column], existing: list[Column], **plan: bool) -> tuple[TableChange, list[str]]:
+    """What becomes of a published definition's tables, and the statements that change them."""
+    rows = [{"col_name": column.name, "data_type": column.type} for column in existing]
+    head = [{"table_name": "buckets.orders", "name": "main", "snapshot_id": 1}]
+    lake = RecordedLake({"describe buckets.orders": rows, "buckets.orders.refs": head}, {"buckets.orders"})
+    run = RunState(lake, ProjectGraph({}, ()))
+    given = {"is_there": True, "is_published": False, "is_invalidated": False, **plan}
+    tables = BucketTables(run, Releases(run, "run_1"))
+    tables._releases.invalidate = lambda *_: lake.select("invalidate")  # type: ignore[method-assign,assignment]
+    change = tables.prepare(MODEL, "select", SETTINGS, columns, SimplePlan(**given))  # type: ignore[arg-type]
+    return change, [text for text in lake.changes if not text.startswith("describe")]
+
+
+class SimplePlan:
+    """The attributes of a plan on which its tables depend."""
+
+    def __init__(self, **given: bool) -> None:
+        self.__dict__.update(given)
+
+
+def test_columns_are_added_renamed_and_widened_without_a_rewrite() -> None:
+    columns = [Column("id", "bigint"), Column("Name", "string"), Column("added", "date")]
+    change, statements = prepare(columns, [Column("id", "int"), Column("name", "string"), Column("old", "int")])
+    assert change == TableChange()
+    assert statements == [
+        "alter table buckets.orders alter column `id` type bigint",
+        "alter table buckets.orders rename column `name` to `Name__renamed`",
+        "alter table buckets.orders rename column `Name__renamed` to `Name`",
+        "alter table buckets.orders add column `added` date",
+    ]
+
+
+def test_a_changed_type_is_evaluated_and_invalidated_before_its_column_is_dropped() -> None:
+    change, statements = prepare([Column("id", "string"), Column("n", "int")], [Column("id", "int")])
+    assert change == TableChange(rewritten=True)
+    assert statements == [
+        "alter table buckets.orders add column `n` int",
+        "dry_run_evaluation",
+        "invalidate",
+        "alter table buckets.orders drop column `id`",
+        "alter table buckets.orders add column `id` string",
+    ]
+
+
+def test_an_interrupted_rename_is_finished() -> None:
+    _, statements = prepare([Column("Name", "string")], [Column("Name__renamed", "string")])
+    assert statements == ["alter table buckets.orders rename column `Name__renamed` to `Name`"]
+
+
+def test_an_invalidated_definition_is_staged_again_and_rewritten() -> None:
+    change, statements = prepare([ID], [ID], is_invalidated=True)
+    assert change == TableChange(rewritten=True)
+    assert statements == ["alter table buckets.orders set tblproperties ('write.wap.enabled' = 'true')"]
