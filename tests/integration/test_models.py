@@ -1049,7 +1049,7 @@ def test_an_incremental_model_over_a_bucket_keeps_its_rows(pipeline: SourcePipel
     assert pipeline.rows(f"select count(*) from buckets.{history}") == [(41,)]
 
 
-def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, database: Database) -> None:
+def test_a_column_of_a_failed_or_reverted_edit_is_dropped(pipeline: SourcePipeline, database: Database) -> None:
     pipeline.sync()
     by_customer = name(pipeline, "by_customer")
     before = pipeline.spark.table(f"buckets.{by_customer}").columns
@@ -1059,7 +1059,10 @@ def test_a_column_of_a_reverted_edit_is_dropped(pipeline: SourcePipeline, databa
     pipeline.write(test, f"select * from {{{{ ref('{by_customer}') }}}}")
     with pytest.raises(Failure):
         pipeline.model()
+    assert pipeline.spark.table(f"buckets.{by_customer}").columns == before
     pipeline.remove(test)
+    with pytest.raises(Failure), kill_at_statement(lambda sql: "insert into core.releases" in sql):
+        pipeline.model()
     pipeline.write(path, definition)
     assert pipeline.model()[by_customer].message == "unchanged"
     assert "more" in pipeline.spark.table(f"buckets.{by_customer}").columns

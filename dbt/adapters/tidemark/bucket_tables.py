@@ -47,8 +47,8 @@ class BucketTables:
     ) -> TableChange:
         """Creates a definition's tables, or adds the columns that a changed definition needs.
 
-        Columns that it no longer needs are dropped when it is published. Before a column is dropped because its type
-        changed, the query is evaluated without writing: it may fail.
+        Columns that it no longer needs are dropped when it is published; added ones if it fails. Before a column is
+        dropped because its type changed, the query is evaluated without writing: it may fail.
         """
         if not plan.is_there:
             self._create(model, columns)
@@ -80,6 +80,7 @@ class BucketTables:
             if old is None and interim_name not in names:
                 old = existing_columns.get(interim_name)
             if old is None:
+                self._run.altered_tables.add(table)
                 self._lake.select(f"alter table {table} add column {identifier(column.name)} {column.type}")
             elif old.type == column.type or is_wider(column.type, old.type):
                 self._rename(table, old.name, column.name)

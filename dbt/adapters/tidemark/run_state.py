@@ -97,6 +97,8 @@ class RunState:
         self._watermarks: Watermarks | None = None
         self._checkpoints: Positions | None = None
         self._input_states: dict[str, InputState] | None = None
+        # The tables of definitions to which this run added columns.
+        self.altered_tables: set[str] = set()
         self._skipped_ids: set[str] = set()
         self._scratch_views: list[str] = []
 
