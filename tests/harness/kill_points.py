@@ -41,7 +41,7 @@ class StatementKilled(Exception):
 
 @contextmanager
 def intercept_statements(on_statement: Callable[[str], None]) -> Iterator[None]:
-    """Calls `look` with every statement of dbt before its execution; an error of `look` replaces the execution."""
+    """Calls `on_statement` with every statement of dbt before its execution; its error replaces the execution."""
     execute = Cursor.execute
 
     def intercepted(cursor: Cursor, sql: str, *parameters: Any) -> None:

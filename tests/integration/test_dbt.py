@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.nodes import SingularTestNode
 
@@ -200,6 +201,50 @@ def test_data_tests_find_violations(
             pipeline.model("test", "--select", test)
         pipeline.spark.sql(f"call system.rollback_to_snapshot('{table}', {main})")
         pipeline.model("test", "--select", test)
+
+
+def test_dbt_retry_publishes_definitions_and_refuses_models_of_core(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    """dbt does not tell which nodes it retries. In one process, it shows the selection of the command before."""
+    database.execute("create table t (id int primary key, v text); insert into t values (1, '7'), (2, 'b')")
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("t", {"id": "int", "v": "string"})
+    query = f"select _row_key, id, cast(v as int) as v from {{{{ rows('{view}') }}}}"
+    name = pipeline.definition("cast", query, bucket_by=[], object_id="id", evaluation="incremental")
+    options = ["--project-dir", str(pipeline.folder), "--profiles-dir", str(pipeline.folder)]
+
+    def build_and_retry() -> tuple[str, str]:
+        """The messages of the nodes that failed."""
+        failed = []
+        for command in (["build", "--exclude", "resource_type:unit_test"], ["retry"]):
+            done = dbtRunner().invoke([*QUIET_OPTIONS, *command, *options])
+            assert isinstance(done.result, RunExecutionResult)
+            failed.append(" ".join(str(each.message) for each in done.result.results if each.status == "error"))
+            path.write_text(path.read_text().replace(" cast(v as int)", " try_cast(v as int)"))
+        return failed[0], failed[1]
+
+    pipeline.ingest()
+    path = pipeline.folder / f"models/buckets/{name}.sql"
+    failed, failed_again = build_and_retry()
+    assert "CAST_INVALID_INPUT" in failed
+    assert failed_again == ""
+    rows = f"select id, v from buckets.{name} order by id"
+    assert pipeline.rows(rows) == [(1, 7), (2, None)]
+
+    database.execute("insert into t values (3, '9')")
+    pipeline.ingest()
+
+    def fail_insert(sql: str) -> None:
+        if "insert into core.events" in sql:
+            raise OSError("no space")
+
+    with intercept_statements(fail_insert):
+        failed, failed_again = build_and_retry()
+    assert "no space" in failed
+    assert "dbt retry does not build 'events'" in failed_again
+    pipeline.model()
+    assert pipeline.rows(rows) == [(1, 7), (2, None), (3, 9)]
 
 
 def test_runs_on_an_empty_lake_do_not_block_later_releases(

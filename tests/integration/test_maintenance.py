@@ -439,7 +439,7 @@ def test_replaced_snapshots_are_purged_once_no_run_can_admit_them(
     take_new_snapshot()
     running = complete_snapshot()
     # A run decides for this snapshot, but no run has admitted it yet.
-    pipeline.model("build", "--select", "checkpoints", "tables")
+    pipeline.model("build", "--select", "checkpoints", "table_status")
     take_new_snapshot()
     with pytest.raises(Killed):
         jobs.snapshot(SnapshotHooks(after_plan=kill))

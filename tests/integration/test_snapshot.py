@@ -14,7 +14,7 @@ from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource, Settings
 from ingest.lake import Chunk, Lake
-from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING, SourceTable, SourceTables
+from ingest.lake.source_tables import DONE, ENDED, QUEUED, RUNNING
 from ingest.pipeline.ingest_jobs import Jobs as AllJobs
 from ingest.snapshot.executor_reads import ChunkReader
 from ingest.snapshot.snapshotter import SnapshotHooks
@@ -780,27 +780,6 @@ def test_a_table_unpublished_during_its_snapshot_keeps_its_filter(
     assert ids
     assert [number for number in ids if number % 2] == []
     jobs.close()
-
-
-def test_a_table_that_moves_at_the_start_of_its_snapshot_is_read(
-    jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accounts.execute("create table other (id int primary key); insert into other values (1), (2)")
-    both = jobs.source.model_copy(update={"writers": 2})
-    share = call_once(lambda: open_jobs(jobs.lake, both, jobs.settings).release_resources())
-    put = SourceTables.upsert
-
-    def move_tables_after_upsert(self: SourceTables, source: str, rows: Sequence[SourceTable]) -> list[SourceTable]:
-        registered = put(self, source, rows)
-        if any(row.state == RUNNING for row in rows):
-            share([])
-            return [row for row in registered if row in self.read(source).values()]
-        return registered
-
-    monkeypatch.setattr(SourceTables, "upsert", move_tables_after_upsert)
-    jobs.snapshot()
-    counts = {name: jobs.table(f"public.{name}").row_count for name in ("accounts", "other")}
-    assert counts == {"accounts": 250, "other": 2}
 
 
 def test_a_waiting_snapshot_worker_can_be_stopped(

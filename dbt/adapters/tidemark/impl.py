@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
@@ -59,6 +59,8 @@ class TidemarkAdapter(SparkAdapter):
 
     ConnectionManager = TidemarkConnectionManager
     connections: TidemarkConnectionManager
+    # The nodes that the last command of this process selected: the list of dbt itself.
+    _last_selection: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Any, mp_context: Any) -> None:
         super().__init__(config, mp_context)
@@ -72,10 +74,15 @@ class TidemarkAdapter(SparkAdapter):
 
     @available.parse(lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
     def run(self, graph: Mapping[str, Any], selected: Sequence[str]) -> RunState:
-        """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes."""
+        """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes.
+
+        `dbt retry` and `dbt run-operation` select nothing: after another command of the same process, `selected` is
+        that command's list.
+        """
         with self._creation_lock:
             if self._run is None:
-                self._run = RunState(self, ProjectGraph(graph, selected))
+                is_outdated, TidemarkAdapter._last_selection = selected is self._last_selection, selected
+                self._run = RunState(self, ProjectGraph(graph, () if is_outdated else selected))
                 self._releases = Releases(self._run, _make_branch_name())
                 self._tables = BucketTables(self._run, self._releases)
                 self._hashes = DefinitionHashes(self._run)

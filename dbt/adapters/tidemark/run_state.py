@@ -260,7 +260,14 @@ class RunState:
         self._skipped_ids.add(unique_id)
 
     def has_new_rows(self, model: Node) -> bool:
-        """Whether a model of `core` appends rows in this run: one of its sources has advanced."""
+        """Whether a model of `core` appends rows in this run: one of its sources has advanced.
+
+        Refuses a model that the run does not select: see `TidemarkAdapter.run`.
+        """
+        if model["unique_id"] not in self.graph.selected:
+            raise CompilationError(
+                f"Nothing was done: dbt retry does not build '{model['name']}'. Repeat the command that failed."
+            )
         return bool(self.advanced(model["name"])) and model["unique_id"] not in self._skipped_ids
 
     def add_scratch_view(self, name: str) -> None:
