@@ -6,9 +6,9 @@
       inputs changed ─────────► evaluate (incremental: changed rows; full: all) ─┐
       definition changed ─────► evaluate all ────────────────────────────────────┤
                                                                                  ▼
-              append the differences to the rows ► append them to the log, and delete superseded rows
+              append the differences to the rows ► append them to the log ► delete superseded rows
 
-  The first statement evaluates the query; the others read what it wrote, at the same time. All of it is staged.
+  The first statement evaluates the query; the others read what it wrote. All of it is staged.
 -#}
 {% macro materialize_bucket(sql, pre_hooks, post_hooks) -%}
     {%- set settings = adapter.definition_settings(model) -%}
@@ -34,11 +34,15 @@
         {%- endcall -%}
         {%- set counts = tidemark.count_differences(this, last_op, plan.positions) -%}
         {%- if counts.put + counts.removed -%}
-            {%- set statements = [tidemark.insert_ops(this, columns, last_op, plan.positions)] -%}
+            {%- call statement('ops') -%}
+                {{ tidemark.insert_ops(this, columns, last_op, plan.positions) }}
+            {%- endcall -%}
+            {#- After the log: it also deletes the markers of removed rows, which the log reads. -#}
             {%- if not change.is_new -%}
-                {%- do statements.append(tidemark.delete_superseded_rows(this, last_op, plan.positions)) -%}
+                {%- call statement('superseded') -%}
+                    {{ tidemark.delete_superseded_rows(this, last_op, plan.positions) }}
+                {%- endcall -%}
             {%- endif -%}
-            {%- do adapter.execute_all(statements) -%}
             {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}
         {%- elif plan.is_published -%}
             {%- do adapter.drop_branch(this | string) -%}

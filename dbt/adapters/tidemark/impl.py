@@ -201,7 +201,6 @@ class TidemarkAdapter(SparkAdapter):
         """The rows of a statement, by column name."""
         return self.connections.select(sql)
 
-    @available.parse_none
     def execute_all(self, statements: Sequence[str]) -> None:
         """Executes statements on different tables in parallel. Raises the first error after the last."""
         if len(statements) <= 1:
