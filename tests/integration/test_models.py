@@ -341,7 +341,7 @@ def test_runs_continue_after_old_iceberg_snapshots_expire(pipeline: SourcePipeli
     database.execute(CHANGES[0])
     pipeline.sync()
     tables = pipeline.lake.expire_snapshots(0, keep=1)
-    assert {"core.`row_state`", f"buckets.`{name(pipeline, 'by_customer')}__ops`"} <= set(tables)
+    assert {"core.row_state", f"buckets.{name(pipeline, 'by_customer')}__ops"} <= set(tables)
     assert pipeline.rows("select count(*) from core.row_state.snapshots") == [(1,)]
     database.execute(CHANGES[1])
     pipeline.sync()

@@ -66,6 +66,10 @@ class NoLake:
         return {}
 
 
+# What Spark lists in place of a name after the last column.
+_AFTER_COLUMNS = ("", "# Partition Information", "# Partitioning")
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table or query. type: Spark's; empty where only the name is known."""
@@ -75,10 +79,13 @@ class Column:
 
 
 def describe(lake: LakeStatements, what: str) -> list[Column]:
-    """The columns of a table, a view, or a query (`query <sql>`). Spark may list a table's partitions after them."""
+    """The columns of a table, a view, or a query (`query <sql>`). Spark may list a table's partitions after them.
+
+    A column's name may begin with `# ` too.
+    """
     columns = []
     for row in lake.select(f"describe {what}"):
-        if not row["col_name"] or row["col_name"].startswith("# "):
+        if row["col_name"] in _AFTER_COLUMNS:
             break
         columns.append(Column(row["col_name"], row["data_type"]))
     return columns
