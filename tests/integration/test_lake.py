@@ -331,7 +331,7 @@ def test_a_lease_is_renewed_and_unread_chunks_are_released(lake: Lake, name: str
     renew = lake.chunks.renew
 
     class Watched:
-        finish, release = lake.chunks.mark_done, lake.chunks.release
+        mark_done, release = lake.chunks.mark_done, lake.chunks.release
 
         def renew(self, chunks: list[Chunk], seconds: float) -> list[Chunk]:
             kept = renew(chunks, seconds)
