@@ -106,8 +106,6 @@ def _read_published_tables(session: SparkSession) -> dict[str, dict[str, str]]:
         if not session.catalog.tableExists("core.model_watermarks"):
             return {}
         watermarks = session.table("core.model_watermarks")
-        if "view_tables" not in watermarks.columns:  # created by an older version
-            return {}
         rows = watermarks.where("view_tables is not null").select("model", "view_tables").collect()
     except (PySparkException, Py4JError) as error:
         raise Failure(

@@ -59,12 +59,10 @@ def read_evaluations(spark: SparkSession) -> dict[str, dict[str, Any]]:
     """By definition: the last recorded evaluation, as kind, why, put, removed, at."""
     if not spark.catalog.tableExists("core.releases"):
         return {}
-    releases = spark.table("core.releases")
-    if "evaluation" not in releases.columns:  # created by an older version
-        return {}
     newest = "max_by(struct(evaluation, unix_micros(published_at) AS at), release_id) AS newest"
-    rows = releases.where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest)).select("model", "newest.*")
-    return {row.model: {**json.loads(row.evaluation), "at": _timestamp(row["at"])} for row in rows.collect()}
+    evaluations = spark.table("core.releases").where("evaluation IS NOT NULL").groupBy("model").agg(expr(newest))
+    rows = evaluations.select("model", "newest.*").collect()
+    return {row.model: {**json.loads(row.evaluation), "at": _timestamp(row["at"])} for row in rows}
 
 
 def read_model_states(spark: SparkSession) -> dict[str, dict[str, Any]]:
