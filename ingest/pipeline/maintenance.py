@@ -1,9 +1,9 @@
 """Maintenance: keeps the lake small while jobs run. It changes nothing that a reader or a run can see.
 
-dbt maintains the models' tables (macros/maintenance): it compacts op logs and files, purges tombstones, old releases
-and checkpoints, and publishes each table as a run does. Raw rows that all models have passed are purged
-(`lake.retention`). Old Iceberg snapshots of all tables are expired. After a kill at any point, the next run or
-maintenance completes the interrupted one.
+dbt maintains the models' tables (dbt/adapters/tidemark/maintenance.py): it compacts op logs and files, purges
+tombstones, old releases and checkpoints, and publishes each table as a run does. Raw rows that all models have passed
+are purged (`lake.retention`). Old Iceberg snapshots of all tables are expired. After a kill at any point, the next run
+or maintenance completes the interrupted one.
 """
 
 from collections.abc import Iterator

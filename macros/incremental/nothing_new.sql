@@ -1,6 +1,6 @@
-{#- The query of a model of the strategy `ledger` that adds no rows in this run, or of a data test with nothing to check: it
-    returns no rows, and the materialization does not execute it. `columns` maps names to types, for a table that has
-    to be created with them. -#}
+{#- The query of a model that adds no rows in this run, or of a data test with nothing to check: it returns no rows. The
+    strategy `ledger` does not execute it. `columns` maps names to types, for a table that has to be created with them.
+    -#}
 {% macro nothing_new(columns={'nothing': 'int'}) -%}
     {%- do tidemark.run().skip(model.unique_id) -%}
     select

@@ -9,10 +9,10 @@
     }) -%}
 {%- endmacro %}
 
-{#- One step of it, a method of `Maintenance` with its arguments. -#}
+{#- One step of the maintenance: a method of `Maintenance` with its arguments. -#}
 {% macro maintenance_step(step, arguments) -%}
     {%- do tidemark.run() -%}
-    {%- for line in adapter.maintain(step, arguments) -%}
+    {%- for line in adapter.run_maintenance(step, arguments) -%}
         {%- do log(line, info=true) -%}
     {%- endfor -%}
 {%- endmacro %}

@@ -14,9 +14,10 @@
     {%- endif -%}
 {%- endmacro %}
 
-{#- Refuses a run in a lake that is not initialized, on-run-start. -#}
+{#- Refuses a run in a lake that is not initialized, or with other settings of the models of `core`, on-run-start. -#}
 {% macro assert_lake_initialized() -%}
     {%- if execute and flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
+        {%- do tidemark.run().graph.check_core_models() -%}
         {%- do tidemark.run().assert_lake_initialized() -%}
     {%- endif -%}
 {%- endmacro %}

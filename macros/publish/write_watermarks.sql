@@ -1,6 +1,6 @@
 {#- One row per model and source, the newest. The table is rewritten, so that it stays one small file. Each release of a
     definition has the watermarks of all its sources: an older watermark is of a source that the definition no longer
-    reads. Invalidations of this run, after the last release whose watermarks are written (`done`), are written with
+    reads. Invalidations of this run, after the last release whose watermarks are written (`last_written`), are written with
     this release. -#}
 {% macro write_watermarks(last_written, release_id) -%}
     insert overwrite core.model_watermarks

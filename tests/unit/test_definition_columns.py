@@ -148,9 +148,9 @@ def test_a_changed_type_is_evaluated_and_invalidated_before_its_column_is_droppe
     change, statements = prepare([Column("id", "string"), Column("n", "int")], [Column("id", "int")])
     assert change == TableChange(rewritten=True)
     assert statements == [
-        "alter table buckets.orders add column `n` int",
         "dry_run_evaluation",
         "invalidate",
+        "alter table buckets.orders add column `n` int",
         "alter table buckets.orders drop column `id`",
         "alter table buckets.orders add column `id` string",
     ]

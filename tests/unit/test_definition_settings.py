@@ -1,12 +1,15 @@
 """Settings and inputs of definitions (rules B1, B5, B11): an error names the problem, the file and the fix."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from dbt_common.exceptions import CompilationError
 
 from dbt.adapters.tidemark.definition_settings import bucket_settings, check_lookup_columns, lookup_settings
+from dbt.adapters.tidemark.lake_statements import NoLake
 from dbt.adapters.tidemark.project_graph import ProjectGraph
+from dbt.adapters.tidemark.run_state import RunState
 
 META = {"bucket_by": ["customer"], "object_id": "id", "unique_key": ["id"]}
 
@@ -62,6 +65,7 @@ def test_settings_have_defaults() -> None:
         (bucket(unique_key=[]), "meta.unique_key is missing or not a list of names"),
         (bucket(evaluation="incremental"), "meta.unique_key does not go with evaluation: 'incremental'"),
         ({**bucket(), "name": "orders__ops"}, "the name ends in __ops"),
+        ({**bucket(), "name": "events", "alias": "events"}, "the name 'events' is that of a model of core"),
         ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
         ({**bucket(), "version": 1}, "definitions do not support versions"),
         ({**bucket(), "alias": "other"}, "the alias is 'other'"),
@@ -144,3 +148,38 @@ def test_a_view_of_another_table_is_refused_unless_it_replaces_the_first() -> No
     with pytest.raises(CompilationError, match="stg shows shop.public.orders, but shop.public.old when orders was"):
         graph_of(node("stg", meta=STAGING)).check_view_tables(definition, before)
     graph_of(node("stg", meta={**STAGING, "replaces": "shop.public.old"})).check_view_tables(definition, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_refused"),
+    [
+        ("events", {}, False),
+        ("row_state", {"unique_key": ["table_id", "row_key"]}, False),
+        ("row_state", {}, True),
+        ("events", {"unique_key": ["seq"]}, True),
+        ("events", {"incremental_strategy": "merge"}, True),
+        ("events", {"materialized": "table"}, True),
+    ],
+)
+def test_settings_of_a_project_do_not_change_the_models_of_core(
+    name: str, changes: dict[str, Any], is_refused: bool
+) -> None:
+    core = core_model(name)
+    core = {**core, "package_name": "tidemark", "config": {**core["config"], **changes}}
+    own = node("mart", materialized="incremental", package_name="shop")
+    with pytest.raises(CompilationError, match=f"core.{name}") if is_refused else nullcontext():
+        graph_of(core, own).check_core_models()
+
+
+@pytest.mark.parametrize(
+    ("unique_id", "problem"),
+    [
+        ("model.tidemark.events", None),
+        ("model.tidemark.row_state", "dbt retry does not build"),
+        ("model.shop.events", "which only models of the package tidemark can have"),
+    ],
+)
+def test_only_selected_models_of_core_are_built_as_ledgers(unique_id: str, problem: str | None) -> None:
+    run = RunState(NoLake(), ProjectGraph({}, ["model.tidemark.events", "model.shop.events"]))
+    with pytest.raises(CompilationError, match=problem) if problem else nullcontext():
+        run.assert_builds({"unique_id": unique_id, "name": "events"})

@@ -9,7 +9,7 @@ from dbt_common.exceptions import CompilationError
 from dbt.adapters.tidemark.manifest import Publication, publishable_models
 from dbt.adapters.tidemark.model_states import first_line, unpublished_states
 from dbt.adapters.tidemark.project_graph import ProjectGraph
-from dbt.adapters.tidemark.releases import INVALIDATED, Releases
+from dbt.adapters.tidemark.releases import Releases
 from dbt.adapters.tidemark.run_state import Point, Report, RunState
 from tests.harness.recorded_lake import RecordedLake, Rows
 
@@ -240,23 +240,3 @@ def test_a_published_definition_keeps_its_schema(published: str | None, is_refus
         return
     with pytest.raises(CompilationError, match=r"the schema is 'buckets', but 'marts' when orders was published"):
         releases(on).check_schema(model)
-
-
-@pytest.mark.parametrize(("published_hash", "dropped"), [("x", ["`added`"]), (INVALIDATED, [])])
-def test_a_failed_run_drops_the_columns_that_it_added(published_hash: str, dropped: list[str]) -> None:
-    """An invalidated definition has no published columns: all of its columns wait for the next run."""
-    definition = {**node("orders"), "schema": "buckets", "config": {"materialized": "bucket"}}
-    columns = [{"col_name": name, "data_type": "int"} for name in ("bucket", "id", "added")]
-    mark = {**MARK, "model": "orders", "definition_hash": published_hash, "columns": '["id"]'}
-    recorded = RecordedLake(
-        {
-            "current_catalog": [{"catalog": "lake"}],
-            "describe buckets.orders": columns,
-            "from core.model_watermarks": [mark],
-        }
-    )
-    state = RunState(recorded, ProjectGraph({"nodes": {"orders": definition}}, ["orders"]))
-    state.altered_tables.add("buckets.orders")
-    Releases(state, BRANCH).publish([result(definition, "error")])
-    added = "alter table buckets.orders drop column "
-    assert [text.removeprefix(added) for text in recorded.statements if text.startswith(added)] == dropped

@@ -1,4 +1,4 @@
-"""The tables of definitions, `<name>` and `<name>__ops`: created, altered and dropped, as no branch can stage.
+"""Creates, alters and drops the tables of definitions, `<name>` and `<name>__ops`: changes that no branch can stage.
 
 Columns belong to a table, not to a branch. So before a column is dropped, what the definition has published is
 invalidated (`Releases.invalidate`), and readers and concurrent runs notice.
@@ -19,8 +19,9 @@ from dbt.adapters.tidemark.run_state import WATERMARKS, Report, RunState
 
 @dataclass(frozen=True)
 class TableChange:
-    """What became of a definition's tables. is_new: no row was published. rewritten: the type of a column changed, so
-    that all rows are written again.
+    """How `prepare` changed a definition's tables.
+
+    is_new: no row was published. rewritten: the type of a column changed, so that all rows are written again.
     """
 
     is_new: bool = False
@@ -33,7 +34,7 @@ class BucketTables:
     def __init__(self, run: RunState, releases: Releases) -> None:
         self._run, self._lake, self._releases = run, run.lake, releases
 
-    def exist(self, model: Node) -> bool:
+    def have_both(self, model: Node) -> bool:
         """Whether both tables of a definition exist: they are only valid together."""
         rows_table, ops_table = model_tables(model)
         return self._is_bucket_table(rows_table) and self._lake.exists(ops_table)
@@ -47,8 +48,8 @@ class BucketTables:
     ) -> TableChange:
         """Creates a definition's tables, or adds the columns that a changed definition needs.
 
-        Columns that it no longer needs are dropped when it is published; added ones if it fails. Before a column is
-        dropped because its type changed, the query is evaluated without writing: it may fail.
+        Columns that it no longer needs are dropped when it is published. If the type of a column changed, the query is
+        first evaluated without writing: it may fail.
         """
         if not plan.is_there:
             self._create(model, columns)
@@ -59,45 +60,35 @@ class BucketTables:
         if plan.is_invalidated:
             self._set_staged(table, staged=True)
         is_new = "main" not in self._releases.branches([table]).get(table, {})
-        rewritten_columns = self._add_columns(table, columns)
-        if rewritten_columns and not is_new:
+        additions, replacements = self._plan_columns(table, columns)
+        if replacements and not is_new:
             statement = self._lake.render("dry_run_evaluation", sql=sql, settings=settings, columns=columns, plan=plan)
             self._lake.select(statement)
             self._releases.invalidate(model["name"], table)
-        for old_name, column in rewritten_columns:
-            self._lake.select(f"alter table {table} drop column {identifier(old_name)}")
-            self._lake.select(f"alter table {table} add column {identifier(column.name)} {column.type}")
-        return TableChange(is_new=is_new, rewritten=bool(rewritten_columns) or plan.is_invalidated)
+        for statement in [*additions, *replacements]:
+            self._lake.select(statement)
+        return TableChange(is_new=is_new, rewritten=bool(replacements) or plan.is_invalidated)
 
-    def _add_columns(self, table: str, columns: Sequence[Column]) -> list[tuple[str, Column]]:
-        """Adds, renames and widens columns; returns those that have to be replaced, with their present names."""
+    def _plan_columns(self, table: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
+        """The statements that add, rename and widen columns, and those that replace columns of another type."""
         existing_columns = {column.name.lower(): column for column in describe(self._lake, table)}
         names = {column.name.lower() for column in columns}
-        replaced_columns = []
+        additions, replacements = [], []
         for column in columns:
+            add = f"alter table {table} add column {identifier(column.name)} {column.type}"
             interim_name = _make_interim_name(column.name).lower()
             old = existing_columns.get(column.name.lower())
             if old is None and interim_name not in names:
                 old = existing_columns.get(interim_name)
             if old is None:
-                self._run.altered_tables.add(table)
-                self._lake.select(f"alter table {table} add column {identifier(column.name)} {column.type}")
+                additions.append(add)
             elif old.type == column.type or is_wider(column.type, old.type):
-                self._rename(table, old.name, column.name)
+                additions += _make_renames(table, old.name, column.name)
                 if old.type != column.type:
-                    self._lake.select(f"alter table {table} alter column {identifier(column.name)} type {column.type}")
+                    additions.append(f"alter table {table} alter column {identifier(column.name)} type {column.type}")
             else:
-                replaced_columns.append((old.name, column))
-        return replaced_columns
-
-    def _rename(self, table: str, old_name: str, new_name: str) -> None:
-        """Spark does not rename a column to a name that differs only by upper and lower case: this takes two steps."""
-        interim_name = _make_interim_name(new_name)
-        rename = f"alter table {table} rename column"
-        if old_name not in {new_name, interim_name}:
-            self._lake.select(f"{rename} {identifier(old_name)} to {identifier(interim_name)}")
-        if old_name != new_name:
-            self._lake.select(f"{rename} {identifier(interim_name)} to {identifier(new_name)}")
+                replacements += [f"alter table {table} drop column {identifier(old.name)}", add]
+        return additions, replacements
 
     def _create(self, model: Node, columns: Sequence[Column]) -> None:
         """Creates both tables of a definition, and drops what is left of them.
@@ -115,7 +106,7 @@ class BucketTables:
         self._lake.create(rows_table, statement)
         self._lake.create(ops_table, self._lake.render("create_ops_table", table=ops_table))
 
-    def retire_replaced(self) -> None:
+    def retire_replaced_tables(self) -> None:
         """Retires the tables of definitions whose models are now of another kind, if this run builds these models.
 
         dbt replaces a table by a table or view, but keeps the table's properties: the new rows would be staged on the
@@ -126,7 +117,7 @@ class BucketTables:
             node = self._run.graph.nodes.get(unique_id, {})
             if node.get("resource_type") != "model" or is_published(node):
                 continue
-            name, (table,) = node["alias"], model_tables(node)
+            name, table = node["alias"], model_tables(node)[0]
             if not (self._is_bucket_table(table) and self._is_staged(table)):
                 continue
             was_published = name in self._run.watermarks
@@ -189,6 +180,18 @@ class BucketTables:
     def _set_staged(self, table: str, *, staged: bool) -> None:
         value = str(staged).lower()
         self._lake.select(f"alter table {table} set tblproperties ('write.wap.enabled' = '{value}')")
+
+
+def _make_renames(table: str, old_name: str, new_name: str) -> list[str]:
+    """Spark does not rename a column to a name that differs only by upper and lower case: this takes two steps."""
+    interim_name = _make_interim_name(new_name)
+    rename = f"alter table {table} rename column"
+    statements = []
+    if old_name not in {new_name, interim_name}:
+        statements.append(f"{rename} {identifier(old_name)} to {identifier(interim_name)}")
+    if old_name != new_name:
+        statements.append(f"{rename} {identifier(interim_name)} to {identifier(new_name)}")
+    return statements
 
 
 def _make_interim_name(name: str) -> str:

@@ -11,6 +11,11 @@ from dbt.adapters.tidemark.sql_text import names_model
 _EVALUATIONS = ("incremental", "full")
 _BUCKET_KEYS = ("bucket_by", "object_type", "object_id", "evaluation", "unique_key")
 _LOOKUP_KEYS = ("parameters", "bucket")
+# Watermarks and releases name models without their package.
+_CORE_MODELS = (
+    *("checkpoints", "events", "table_status", "row_state"),
+    *("model_watermarks", "releases", "model_states"),
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,8 @@ def _check_model(model: Node) -> None:
     name = model["name"]
     if name.endswith("__ops"):
         raise definition_error(model, "the name ends in __ops, as an op log's does", "Give the model another name")
+    if name in _CORE_MODELS:
+        raise definition_error(model, f"the name '{name}' is that of a model of core", "Give the model another name")
     if not re.fullmatch("[a-z_][a-z0-9_]*", name):
         problem = f"the name '{name}' may only have lower-case letters, digits and _"
         raise definition_error(model, problem, "Give the model another name")

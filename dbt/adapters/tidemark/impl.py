@@ -4,12 +4,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any
 
 from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
+from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
+from dbt.selected_resources import set_selected_resources
 from dbt_common.invocation import get_invocation_id
 from dbt_common.utils.executor import executor
 
@@ -59,11 +61,11 @@ class TidemarkAdapter(SparkAdapter):
 
     ConnectionManager = TidemarkConnectionManager
     connections: TidemarkConnectionManager
-    # The nodes that the last command of this process selected: the list of dbt itself.
-    _last_selection: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Any, mp_context: Any) -> None:
         super().__init__(config, mp_context)
+        # `dbt retry` and `dbt run-operation` set no selection: they would see that of the last command of this process.
+        set_selected_resources(set())
         self._creation_lock = Lock()
         self._run: RunState | None = None
         self._releases: Releases | None = None
@@ -74,15 +76,10 @@ class TidemarkAdapter(SparkAdapter):
 
     @available.parse(lambda *_: RunState(NoLake(), ProjectGraph({}, ())))
     def run(self, graph: Mapping[str, Any], selected: Sequence[str]) -> RunState:
-        """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes.
-
-        `dbt retry` and `dbt run-operation` select nothing: after another command of the same process, `selected` is
-        that command's list.
-        """
+        """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes."""
         with self._creation_lock:
             if self._run is None:
-                is_outdated, TidemarkAdapter._last_selection = selected is self._last_selection, selected
-                self._run = RunState(self, ProjectGraph(graph, () if is_outdated else selected))
+                self._run = RunState(self, ProjectGraph(graph, selected))
                 self._releases = Releases(self._run, _make_branch_name())
                 self._tables = BucketTables(self._run, self._releases)
                 self._hashes = DefinitionHashes(self._run)
@@ -99,7 +96,7 @@ class TidemarkAdapter(SparkAdapter):
         self._started_releases.finish_interrupted()
 
     @available.parse(lambda *_: [])
-    def maintain(self, step: str, arguments: Mapping[str, Any]) -> Iterator[str]:
+    def run_maintenance(self, step: str, arguments: Mapping[str, Any]) -> Iterator[str]:
         """A step of `Maintenance`; yields a line for each table that it changed."""
         lines: Iterator[str] = getattr(Maintenance(self._started_run, self._started_releases), step)(**arguments)
         return lines
@@ -137,7 +134,7 @@ class TidemarkAdapter(SparkAdapter):
     def plan_definition(self, model: Node, sql: str, settings: DefinitionSettings, *, full_refresh: bool) -> BucketPlan:
         """What this run does with a definition, see `BucketPlan`."""
         assert self._hashes is not None
-        is_there = self._started_tables.exist(model)
+        is_there = self._started_tables.have_both(model)
         if not is_there:
             self._started_releases.check_schema(model)
         definition = self._hashes.describe(model, sql, settings)
@@ -166,7 +163,7 @@ class TidemarkAdapter(SparkAdapter):
     @available.parse_none
     def retire_replaced_buckets(self) -> None:
         """Retires the tables of definitions whose models are now of another kind, on-run-start."""
-        self._started_tables.retire_replaced()
+        self._started_tables.retire_replaced_tables()
 
     @available.parse_none
     def prune(self, definition: str, schema: str) -> None:
@@ -223,7 +220,7 @@ class TidemarkAdapter(SparkAdapter):
         """Executes the statement that creates a table, and adds the table to dbt's cache."""
         self.select(statement)
         schema, _, name = table.partition(".")
-        self.cache_added(self.Relation.create(schema=schema, identifier=name))
+        self.cache_added(self.Relation.create(schema=schema, identifier=name, type=RelationType.Table))
 
     def drop(self, table: str) -> None:
         """Drops a table with its files, or else the view of that name, if it exists.

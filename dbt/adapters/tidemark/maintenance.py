@@ -1,7 +1,7 @@
 """The maintenance of the models' tables: logs and files are compacted, and rows that nothing needs any more are purged.
 
-Each table is a release of its own (`Releases.maintain`), so completed steps do not wait for later ones, and readers see
-a table before or after. Each step yields a line for each table that it changed.
+Each table is a release of its own (`Releases.publish_maintenance`), so completed steps do not wait for later ones, and
+readers see a table before or after. Each step yields a line for each table that it changed.
 
 superseded_share: the share of superseded ops from which a log is compacted, of deleted rows from which a file is
 rewritten, and of superseded rows from which releases and checkpoints are purged. small_files: the number of small files
@@ -59,7 +59,7 @@ class Maintenance:
         ]
 
     def _publish(self, model: str, table: str, statements: Sequence[str], summary: str) -> Iterator[str]:
-        outcome = self._releases.maintain(model, table, statements)
+        outcome = self._releases.publish_maintenance(model, table, statements)
         if outcome == "published":
             yield f"{table}: {summary}"
         elif outcome == "overtaken":
@@ -102,7 +102,7 @@ class Maintenance:
         yield from self._publish(model, table, statements, summary)
 
     def compact_releases(self, small_files: int) -> Iterator[str]:
-        """The same for `core.releases`, on main, because a release is committed by this table.
+        """Compacts the small files of `core.releases`, on main, because a release is committed by this table.
 
         A concurrent run that is about to publish finds main moved, and is refused.
         """
@@ -197,7 +197,7 @@ class Maintenance:
         (counts,) = self._lake.select(
             f"select count(*) as all_rows, count_if({superseded}) as superseded from core.checkpoints"
         )
-        if _are_enough(counts, superseded_share):
+        if _reaches_share(counts, superseded_share):
             statement = f"delete from core.checkpoints where {superseded}"
             summary = f"{counts['superseded']} old checkpoints purged"
             yield from self._publish("checkpoints", "core.checkpoints", [statement], summary)
@@ -216,7 +216,7 @@ class Maintenance:
         (counts,) = self._lake.select(
             f"select (select count(*) from {RELEASES}) as all_rows, (select count(*) from ({superseded})) as superseded"
         )
-        if _are_enough(counts, superseded_share):
+        if _reaches_share(counts, superseded_share):
             self._releases.change_manifest(
                 f"merge into {RELEASES} as manifest using ({superseded}) as superseded"
                 " on manifest.model = superseded.model and manifest.`table` = superseded.`table`"
@@ -226,5 +226,5 @@ class Maintenance:
             yield f"{RELEASES}: {counts['superseded']} superseded rows purged"
 
 
-def _are_enough(counts: Mapping[str, int], superseded_share: float) -> bool:
+def _reaches_share(counts: Mapping[str, int], superseded_share: float) -> bool:
     return counts["superseded"] > 0 and counts["superseded"] >= superseded_share * counts["all_rows"]

@@ -52,7 +52,7 @@ def is_ledger(node: Node) -> bool:
 
 def is_published(node: Node) -> bool:
     """Whether a node is a model whose tables are staged, and published by a release."""
-    return (is_ledger(node) or is_definition(node)) and node["name"] not in _UNPUBLISHED_MODELS
+    return is_definition(node) or (is_ledger(node) and node["name"] not in _UNPUBLISHED_MODELS)
 
 
 def model_tables(node: Node) -> list[str]:
@@ -86,6 +86,21 @@ class ProjectGraph:
     def definitions(self) -> list[Node]:
         """All definitions."""
         return [node for node in self.nodes.values() if is_definition(node)]
+
+    def check_core_models(self) -> None:
+        """Rejects settings of the project that change how the models of `core` are built.
+
+        dbt also applies settings to a package that a project writes above the names of all projects.
+        """
+        for node in self.nodes.values():
+            if node.get("package_name") != "tidemark" or node.get("resource_type") != "model":
+                continue
+            has_key = bool(node["config"].get("unique_key"))
+            if not is_ledger(node) or has_key != (node["name"] == "row_state"):
+                raise CompilationError(
+                    f"Nothing was done: the settings in dbt_project.yml change how core.{node['name']} is built. Put "
+                    "+materialized, +incremental_strategy and +unique_key below the project's name."
+                )
 
     def publishes(self, unique_id: str) -> bool:
         """Whether a node is a model whose tables are staged, and published by a release."""

@@ -150,7 +150,7 @@ class Releases:
             )
         self._apply_release(release_id, staged_tables, branches)
 
-    def maintain(self, model: str, table: str, statements: Sequence[str]) -> str:
+    def publish_maintenance(self, model: str, table: str, statements: Sequence[str]) -> str:
         """Publishes the effect of statements on a table of a model, on the invocation's branch, as a run does.
 
         The release leaves the model's watermark unchanged. A concurrent run is refused, and succeeds when it is
@@ -237,15 +237,11 @@ class Releases:
         )
 
     def _drop_staged(self, results: Iterable[NodeResult], published_ids: Collection[str]) -> None:
-        """Drops the staged changes of models that are not published, and the columns that the run added to them."""
+        """Drops the staged changes of models that are not published."""
         nodes = [self._run.graph.nodes.get(result.node.unique_id, {}) for result in results]
         unpublished_nodes = [node for node in nodes if is_published(node) and node["unique_id"] not in published_ids]
         tables = [table for node in unpublished_nodes for table in model_tables(node)]
         self.drop_branches((table, self.branch) for table in tables if self._lake.exists(table))
-        for node in unpublished_nodes:
-            table, watermark = model_tables(node)[0], self._run.published(node["name"])
-            if table in self._run.altered_tables and watermark and watermark.definition_hash != INVALIDATED:
-                self._drop_unpublished_columns(table, watermark.columns)
 
     def _has_more_columns(self, table: str, columns: Collection[str]) -> bool:
         """Whether a definition's rows had more columns than it selects when the run began: an edit that was undone

@@ -97,8 +97,6 @@ class RunState:
         self._watermarks: Watermarks | None = None
         self._checkpoints: Positions | None = None
         self._input_states: dict[str, InputState] | None = None
-        # The tables of definitions to which this run added columns.
-        self.altered_tables: set[str] = set()
         self._skipped_ids: set[str] = set()
         self._scratch_views: list[str] = []
 
@@ -224,7 +222,7 @@ class RunState:
 
     @property
     def input_states(self) -> dict[str, InputState]:
-        """The state of all inputs, by `<source>.<table>`; read once, after `row_state`, before any definition."""
+        """The state of all inputs, by `<source>.<table>`; read once, by the first definition that is planned."""
         with self._lock:
             if self._input_states is None:
                 self._input_states = self._read_input_states()
@@ -259,15 +257,23 @@ class RunState:
         """Stores that a node's query returns no rows in this run, so that it is not executed."""
         self._skipped_ids.add(unique_id)
 
-    def has_new_rows(self, model: Node) -> bool:
-        """Whether a model of `core` appends rows in this run: one of its sources has advanced.
+    def assert_builds(self, model: Node) -> None:
+        """Refuses a model of the strategy `ledger` that is not of this package, or that this command does not select.
 
-        Refuses a model that the run does not select: see `TidemarkAdapter.run`.
+        `dbt retry` does not tell what it selects, see `TidemarkAdapter`.
         """
+        if not model["unique_id"].startswith("model.tidemark."):
+            raise CompilationError(
+                f"Nothing was done: '{model['name']}' has the incremental_strategy 'ledger', which only models of the "
+                "package tidemark can have. Choose one of dbt-spark's."
+            )
         if model["unique_id"] not in self.graph.selected:
             raise CompilationError(
                 f"Nothing was done: dbt retry does not build '{model['name']}'. Repeat the command that failed."
             )
+
+    def has_new_rows(self, model: Node) -> bool:
+        """Whether a model of `core` appends rows in this run: one of its sources has advanced."""
         return bool(self.advanced(model["name"])) and model["unique_id"] not in self._skipped_ids
 
     def add_scratch_view(self, name: str) -> None:

@@ -1,16 +1,18 @@
 {#-
-  dbt-spark's `incremental` with one more strategy, `ledger`, for tables that releases publish:
+  dbt-spark's `incremental` with one more strategy, `ledger`, for the models of `core`:
 
-  - The first run creates the table; each run appends the rows that the model selects. Nothing is committed if the model
-    says `nothing_new()`, or if none of its sources has advanced, as before the first commit of a source.
-  - With a `unique_key` the appended rows then replace the older versions of their keys. The model is evaluated once, and
-    no join shuffles the table.
-  - All commits go to the run's branch (docs/decisions/0001, 0002), unless `staged` is false.
+  - The first run creates the table. Each run appends the rows that the model selects. Nothing is committed if the model
+    calls `nothing_new()`, or if none of its sources has advanced, for example before the first commit of a source.
+  - With a `unique_key`, the older versions of the appended keys are deleted afterwards. So the query is evaluated once, and
+    Spark does not shuffle the table for a join (docs/decisions/0002).
+  - All commits go to the run's branch (docs/decisions/0001). Models with the config `staged: false` are written by the
+    release itself.
 -#}
-{% materialization incremental, adapter='tidemark', supported_languages=['sql', 'python'] %}
+{% materialization incremental, adapter='tidemark' %}
     {%- if config.get('incremental_strategy') != 'ledger' -%}
         {{ return(materialization_incremental_spark()) }}
     {%- endif -%}
+    {%- do tidemark.run().assert_builds(model) -%}
     {%- set is_first_run = not is_incremental() -%}
     {%- set unique_key = config.get('unique_key') -%}
 
@@ -19,7 +21,7 @@
         {%- call statement('create') -%}
             {{ tidemark.create_ledger_table(this, sql) }}
         {%- endcall -%}
-        {%- do adapter.cache_added(this) -%}
+        {%- do adapter.cache_added(this.incorporate(type='table')) -%}
     {%- endif -%}
     {%- set has_new_rows = tidemark.run().has_new_rows(model) -%}
     {%- if has_new_rows -%}
