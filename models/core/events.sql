@@ -59,7 +59,7 @@ ordered as (
 
 select
     source,
-    -- 26 bits for the checkpoint, 6 for the slice, 31 for the rank.
+    -- 26 bits for the checkpoint (beyond that, the multiplication fails), 6 for the slice, 31 for the rank.
     checkpoint_id * {{ 2 ** 37 }}L + slice * {{ 2 ** 31 }}L + rank_in_slice as seq,
     writer,
     commit_lsn,

@@ -8,7 +8,7 @@
 {%- set ranges = tidemark.ranges('row_state') %}
 {%- set scope = tidemark.tables_in_run(ref('tidemark', 'table_status'), ranges) %}
 {%- set profile = tidemark.record_profile(ref('tidemark', 'events'), scope, ranges) %}
-{%- set counts = profile.keyless and is_incremental() %}
+{%- set adds_to_previous = profile.keyless and is_incremental() %}
 {%- set snapshots = {'rows': source('raw', 'snapshot_rows'), 'chunks': source('raw', 'snapshot_chunks')} %}
 {%- set kept = tidemark.kept_records(ref('tidemark', 'events'), snapshots, scope, profile) %}
 {%- if profile.moved %}{% set chains = tidemark.cache_key_chains(kept) %}{% endif %}
@@ -58,7 +58,7 @@ changed as (
         latest.last.table_name,
         latest.row_key,
         latest.last.columns,
-        {% if counts -%}
+        {% if adds_to_previous -%}
         if(scope.keyless, latest.multiplicity + coalesce(base.multiplicity, 0), int(latest.last.op <> 'delete')) as multiplicity,
         {%- else -%}
         if(scope.keyless, latest.multiplicity, int(latest.last.op <> 'delete')) as multiplicity,
@@ -68,7 +68,7 @@ changed as (
         scope.checkpoint_id
     from latest
     inner join scope on latest.source = scope.source and latest.table_id = scope.table_id
-    {%- if counts %}
+    {%- if adds_to_previous %}
     left join ({{ tidemark.previous_rows(this, profile) }}) as base
         on
             latest.source = base.source
@@ -102,7 +102,7 @@ select
     changed.checkpoint_id
 from changed
 {%- if profile.admitted and is_incremental() %}
-{#- A snapshot row that equals the existing row is not a change; nor is a row whose last record was already folded. #}
+{#- A snapshot row that equals the existing row is not a change; nor is a row whose last record was already applied. #}
 left anti join {{ tidemark.rows_in_tables(this, profile.admitted) }} as before
     on
         changed.source = before.source
