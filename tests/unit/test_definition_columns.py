@@ -6,12 +6,13 @@ import pytest
 from dbt_common.exceptions import CompilationError
 
 from dbt.adapters.tidemark import column_types
+from dbt.adapters.tidemark.bucket_plan import Definition, make_plan
 from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
 from dbt.adapters.tidemark.definition_columns import check_columns
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import Column
 from dbt.adapters.tidemark.project_graph import ProjectGraph
-from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.releases import INVALIDATED, Releases
 from dbt.adapters.tidemark.run_state import RunState
 from tests.harness.recorded_lake import RecordedLake
 
@@ -23,6 +24,15 @@ MODEL: dict[str, Any] = {
     "resource_type": "model",
     "original_file_path": "models/orders.sql",
     "config": {"materialized": "bucket"},
+}
+MARK: dict[str, Any] = {
+    "model": "orders",
+    "source": "shop",
+    "checkpoint_id": 3,
+    "position": 90,
+    "release_id": 7,
+    "columns": "[]",
+    "view_tables": "{}",
 }
 SETTINGS = DefinitionSettings("orders", ["customer"], ["customer"], "order", "id", "incremental", [])
 KEY, ID, CUSTOMER = Column("_row_key", "string"), Column("id", "int"), Column("Customer", "string")
@@ -112,24 +122,37 @@ def test_names_in_meta_match_columns_in_any_case() -> None:
     check_columns(MODEL, SETTINGS, [KEY, ID, CUSTOMER])
 
 
-def prepare(columns: list[Column], existing: list[Column], **plan: bool) -> tuple[TableChange, list[str]]:
-    """What becomes of a published definition's tables, and the statements that change them."""
-    rows = [{"col_name": column.name, "data_type": column.type} for column in existing]
-    head = [{"table_name": "buckets.orders", "name": "main", "snapshot_id": 1}]
-    lake = RecordedLake({"describe buckets.orders": rows, "buckets.orders.refs": head}, {"buckets.orders"})
+INVALIDATION = (
+    "alter table lake.core.releases create branch if not exists run_1 as of version 1",
+    "insert_release",
+    "call system.fast_forward('lake.core.releases', 'main', 'run_1')",
+)
+
+
+def prepare(
+    columns: list[Column], existing: list[Column], published_hash: str = "old"
+) -> tuple[TableChange, list[str]]:
+    """How the tables of an edited definition change, and the statements that change them."""
+    heads = [{"table_name": table, "name": "main", "snapshot_id": 1} for table in ("buckets.orders", "core.releases")]
+    lake = RecordedLake(
+        {
+            "current_catalog": [{"catalog": "lake"}],
+            "from core.model_watermarks": [
+                {**MARK, "definition_hash": published_hash},
+                {**MARK, "model": "row_state", "definition_hash": None},
+            ],
+            "type = 'BRANCH'": heads,
+            "as newest": [{"newest": MARK["release_id"]}],
+            "describe buckets.orders": [{"col_name": column.name, "data_type": column.type} for column in existing],
+            "input_states_query": [{"name": "shop.public.orders", "is_waiting": False, "changed_at": 1}],
+        }
+    )
     run = RunState(lake, ProjectGraph({}, ()))
-    given = {"is_there": True, "is_published": False, "is_invalidated": False, **plan}
-    tables = BucketTables(run, Releases(run, "run_1"))
-    tables._releases.invalidate = lambda *_: lake.select("invalidate")  # type: ignore[method-assign,assignment]
-    change = tables.prepare(MODEL, "select", SETTINGS, columns, SimplePlan(**given))  # type: ignore[arg-type]
-    return change, [text for text in lake.changes if not text.startswith("describe")]
-
-
-class SimplePlan:
-    """The attributes of a plan on which its tables depend."""
-
-    def __init__(self, **given: bool) -> None:
-        self.__dict__.update(given)
+    definition = Definition("orders", "new", [{"source": "shop", "table": "public.orders"}], "incremental")
+    plan = make_plan(run, definition, is_there=True, full_refresh=False)
+    assert plan.evaluates
+    change = BucketTables(run, Releases(run, "run_1")).prepare(MODEL, "select", SETTINGS, columns, plan)
+    return change, [text for text in lake.changes if text.startswith(("alter", "call", "dry_run", "insert"))]
 
 
 def test_columns_are_added_renamed_and_widened_without_a_rewrite() -> None:
@@ -149,7 +172,7 @@ def test_a_changed_type_is_evaluated_and_invalidated_before_its_column_is_droppe
     assert change == TableChange(rewritten=True)
     assert statements == [
         "dry_run_evaluation",
-        "invalidate",
+        *INVALIDATION,
         "alter table buckets.orders add column `n` int",
         "alter table buckets.orders drop column `id`",
         "alter table buckets.orders add column `id` string",
@@ -162,6 +185,6 @@ def test_an_interrupted_rename_is_finished() -> None:
 
 
 def test_an_invalidated_definition_is_staged_again_and_rewritten() -> None:
-    change, statements = prepare([ID], [ID], is_invalidated=True)
+    change, statements = prepare([ID], [ID], published_hash=INVALIDATED)
     assert change == TableChange(rewritten=True)
     assert statements == ["alter table buckets.orders set tblproperties ('write.wap.enabled' = 'true')"]

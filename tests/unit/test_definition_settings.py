@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from dbt_common.exceptions import CompilationError
 
-from dbt.adapters.tidemark.definition_settings import bucket_settings, check_lookup_columns, lookup_settings
+from dbt.adapters.tidemark.definition_settings import (
+    bucket_settings,
+    check_lookup_columns,
+    definition_settings,
+    lookup_settings,
+)
 from dbt.adapters.tidemark.lake_statements import NoLake
 from dbt.adapters.tidemark.project_graph import ProjectGraph
 from dbt.adapters.tidemark.run_state import RunState
@@ -65,7 +70,6 @@ def test_settings_have_defaults() -> None:
         (bucket(unique_key=[]), "meta.unique_key is missing or not a list of names"),
         (bucket(evaluation="incremental"), "meta.unique_key does not go with evaluation: 'incremental'"),
         ({**bucket(), "name": "orders__ops"}, "the name ends in __ops"),
-        ({**bucket(), "name": "events", "alias": "events"}, "the name 'events' is that of a model of core"),
         ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
         ({**bucket(), "version": 1}, "definitions do not support versions"),
         ({**bucket(), "alias": "other"}, "the alias is 'other'"),
@@ -148,6 +152,13 @@ def test_a_view_of_another_table_is_refused_unless_it_replaces_the_first() -> No
     with pytest.raises(CompilationError, match="stg shows shop.public.orders, but shop.public.old when orders was"):
         graph_of(node("stg", meta=STAGING)).check_view_tables(definition, before)
     graph_of(node("stg", meta={**STAGING, "replaces": "shop.public.old"})).check_view_tables(definition, before)
+
+
+def test_a_definition_with_the_name_of_a_model_of_core_is_refused() -> None:
+    with pytest.raises(CompilationError) as error:
+        definition_settings({**bucket(), "name": "events", "alias": "events"}, graph_of(core_model("events")))
+    assert "the name 'events' is that of a model of core" in str(error.value)
+    assert definition_settings(bucket(), graph_of(core_model("events"))).name == "orders"
 
 
 @pytest.mark.parametrize(

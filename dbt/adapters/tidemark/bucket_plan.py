@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
+from dbt.adapters.tidemark.lake_statements import describe
 from dbt.adapters.tidemark.project_graph import Inputs, Node, materialization
 from dbt.adapters.tidemark.releases import INVALIDATED
 from dbt.adapters.tidemark.run_state import Positions, RunState, Watermark
@@ -187,8 +188,8 @@ class DefinitionHashes:
             parts = ["not loaded"]
             if self._run.lake.exists(table):
                 (row,) = self._run.lake.select(self._run.lake.render("seed_contents_query", seed=table))
-                columns = self._run.lake.select(f"describe {table}")
-                parts = [row["contents"], *(f"{column['col_name']} {column['data_type']}" for column in columns)]
+                columns = describe(self._run.lake, table)
+                parts = [row["contents"], *(f"{column.name} {column.type}" for column in columns)]
             self._seed_texts[unique_id] = str(parts)
         return self._seed_texts[unique_id]
 

@@ -5,17 +5,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, is_lookup, meta
+from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, is_ledger, is_lookup, meta
 from dbt.adapters.tidemark.sql_text import names_model
 
 _EVALUATIONS = ("incremental", "full")
 _BUCKET_KEYS = ("bucket_by", "object_type", "object_id", "evaluation", "unique_key")
 _LOOKUP_KEYS = ("parameters", "bucket")
-# Watermarks and releases name models without their package.
-_CORE_MODELS = (
-    *("checkpoints", "events", "table_status", "row_state"),
-    *("model_watermarks", "releases", "model_states"),
-)
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,13 @@ class DefinitionSettings:
 
 
 def definition_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
-    """The checked settings of a definition of either kind."""
+    """The checked settings of a definition of either kind.
+
+    Its name must be no model's of `core`: watermarks and releases name models without their package.
+    """
+    if any(is_ledger(node) and node["name"] == model["name"] for node in graph.nodes.values()):
+        problem = f"the name '{model['name']}' is that of a model of core"
+        raise definition_error(model, problem, "Give the model another name")
     return lookup_settings(model, graph) if is_lookup(model) else bucket_settings(model)
 
 
@@ -134,8 +135,6 @@ def _check_model(model: Node) -> None:
     name = model["name"]
     if name.endswith("__ops"):
         raise definition_error(model, "the name ends in __ops, as an op log's does", "Give the model another name")
-    if name in _CORE_MODELS:
-        raise definition_error(model, f"the name '{name}' is that of a model of core", "Give the model another name")
     if not re.fullmatch("[a-z_][a-z0-9_]*", name):
         problem = f"the name '{name}' may only have lower-case letters, digits and _"
         raise definition_error(model, problem, "Give the model another name")

@@ -56,6 +56,16 @@ class PlanResponse(AdapterResponse):
     rows: int = 0
 
 
+@dataclass(frozen=True)
+class _Invocation:
+    """The logic of one invocation, which all its nodes share."""
+
+    run: RunState
+    releases: Releases
+    tables: BucketTables
+    hashes: DefinitionHashes
+
+
 class TidemarkAdapter(SparkAdapter):
     """dbt-spark's adapter for a lake of Tidemark. dbt creates one for each invocation."""
 
@@ -67,10 +77,7 @@ class TidemarkAdapter(SparkAdapter):
         # `dbt retry` and `dbt run-operation` set no selection: they would see that of the last command of this process.
         set_selected_resources(set())
         self._creation_lock = Lock()
-        self._run: RunState | None = None
-        self._releases: Releases | None = None
-        self._tables: BucketTables | None = None
-        self._hashes: DefinitionHashes | None = None
+        self._invocation: _Invocation | None = None
 
     # --- Called by Jinja: the run ---
 
@@ -78,33 +85,32 @@ class TidemarkAdapter(SparkAdapter):
     def run(self, graph: Mapping[str, Any], selected: Sequence[str]) -> RunState:
         """The state of this invocation, see `RunState`; created by the first call. selected: ids of nodes."""
         with self._creation_lock:
-            if self._run is None:
-                self._run = RunState(self, ProjectGraph(graph, selected))
-                self._releases = Releases(self._run, _make_branch_name())
-                self._tables = BucketTables(self._run, self._releases)
-                self._hashes = DefinitionHashes(self._run)
-        return self._run
+            if self._invocation is None:
+                run = RunState(self, ProjectGraph(graph, selected))
+                releases = Releases(run, _make_branch_name())
+                self._invocation = _Invocation(run, releases, BucketTables(run, releases), DefinitionHashes(run))
+        return self._invocation.run
 
     @available.parse_none
     def publish(self, results: Iterable[NodeResult]) -> None:
         """Publishes the models that passed, on-run-end; see `Releases`."""
-        self._started_releases.publish(results)
+        self._started.releases.publish(results)
 
     @available.parse_none
     def finish_interrupted_release(self) -> None:
         """Finishes a release that was interrupted between its steps, on-run-start."""
-        self._started_releases.finish_interrupted()
+        self._started.releases.finish_interrupted()
 
     @available.parse(lambda *_: [])
     def run_maintenance(self, step: str, arguments: Mapping[str, Any]) -> Iterator[str]:
         """A step of `Maintenance`; yields a line for each table that it changed."""
-        lines: Iterator[str] = getattr(Maintenance(self._started_run, self._started_releases), step)(**arguments)
+        lines: Iterator[str] = getattr(Maintenance(self._started.run, self._started.releases), step)(**arguments)
         return lines
 
     @available.parse_none
     def drop_branch(self, table: str) -> None:
         """Drops this invocation's branch of a table, if it exists."""
-        self._started_releases.drop_branches([(table, self._started_releases.branch)])
+        self._started.releases.drop_branches([(table, self._started.releases.branch)])
 
     # --- Called by Jinja: events ---
 
@@ -123,52 +129,50 @@ class TidemarkAdapter(SparkAdapter):
     @available.parse_none
     def definition_settings(self, model: Node) -> DefinitionSettings:
         """The checked settings of a definition, from its `meta`."""
-        return definition_settings(model, self._started_run.graph)
+        return definition_settings(model, self._started.run.graph)
 
     @available.parse_none
     def looked_up_settings(self, lookup: Node) -> DefinitionSettings:
         """The settings of the definition whose buckets a lookup names."""
-        return bucket_settings(find_definition(lookup, self._started_run.graph))
+        return bucket_settings(find_definition(lookup, self._started.run.graph))
 
     @available.parse_none
     def plan_definition(self, model: Node, sql: str, settings: DefinitionSettings, *, full_refresh: bool) -> BucketPlan:
         """What this run does with a definition, see `BucketPlan`."""
-        assert self._hashes is not None
-        is_there = self._started_tables.have_both(model)
+        is_there = self._started.tables.have_both(model)
         if not is_there:
-            self._started_releases.check_schema(model)
-        definition = self._hashes.describe(model, sql, settings)
-        plan = make_plan(self._started_run, definition, is_there=is_there, full_refresh=full_refresh)
-        self._started_run.graph.check_view_tables(model, plan.published_view_tables)
+            self._started.releases.check_schema(model)
+        definition = self._started.hashes.describe(model, sql, settings)
+        plan = make_plan(self._started.run, definition, is_there=is_there, full_refresh=full_refresh)
+        self._started.run.graph.check_view_tables(model, plan.published_view_tables)
         return plan
 
     @available.parse(lambda *_: [])
     def bucket_columns(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> list[Column]:
         """The checked columns of a definition, see `DefinitionColumns`."""
-        assert self._hashes is not None
-        return DefinitionColumns(self._started_run, self._hashes).read(model, sql, settings, plan)
+        return DefinitionColumns(self._started.run, self._started.hashes).read(model, sql, settings, plan)
 
     @available.parse_none
     def prepare_bucket_tables(
         self, model: Node, sql: str, settings: DefinitionSettings, columns: Sequence[Column], plan: BucketPlan
     ) -> TableChange:
         """Creates or alters the tables of a definition, see `BucketTables`."""
-        return self._started_tables.prepare(model, sql, settings, columns, plan)
+        return self._started.tables.prepare(model, sql, settings, columns, plan)
 
     @available.parse(lambda *_: 0)
     def last_op(self, model: Node) -> int:
         """The last op id of a definition, also of its dropped logs."""
-        return self._started_tables.last_op(model)
+        return self._started.tables.last_op(model)
 
     @available.parse_none
     def retire_replaced_buckets(self) -> None:
         """Retires the tables of definitions whose models are now of another kind, on-run-start."""
-        self._started_tables.retire_replaced_tables()
+        self._started.tables.retire_replaced_tables()
 
     @available.parse_none
     def prune(self, definition: str, schema: str) -> None:
         """Drops what is left of a definition whose model was deleted."""
-        self._started_tables.prune(definition, schema)
+        self._started.tables.prune(definition, schema)
 
     @available
     def response(
@@ -256,19 +260,9 @@ class TidemarkAdapter(SparkAdapter):
         return self.get_relation("", schema, name)
 
     @property
-    def _started_run(self) -> RunState:
-        assert self._run is not None, "tidemark.run() comes first"
-        return self._run
-
-    @property
-    def _started_releases(self) -> Releases:
-        assert self._releases is not None, "tidemark.run() comes first"
-        return self._releases
-
-    @property
-    def _started_tables(self) -> BucketTables:
-        assert self._tables is not None, "tidemark.run() comes first"
-        return self._tables
+    def _started(self) -> _Invocation:
+        assert self._invocation is not None, "tidemark.run() comes first"
+        return self._invocation
 
 
 def _make_branch_name() -> str:

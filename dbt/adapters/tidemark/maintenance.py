@@ -3,10 +3,10 @@
 Each table is a release of its own (`Releases.publish_maintenance`), so completed steps do not wait for later ones, and
 readers see a table before or after. Each step yields a line for each table that it changed.
 
-superseded_share: the share of superseded ops from which a log is compacted, of deleted rows from which a file is
-rewritten, and of superseded rows from which releases and checkpoints are purged. small_files: the number of small files
-of a table from which they are compacted. keep_seconds: how long tombstones stay after every definition is past them,
-and superseded releases and checkpoints.
+superseded_share: a log is compacted if at least this share of its ops is superseded, a file is rewritten if more than
+this share of its rows is deleted, and releases and checkpoints are purged if at least this share of their rows is
+superseded. small_files: the files of a table are compacted if it has at least so many small ones. keep_seconds: how
+long tombstones stay after every definition is past them, and superseded releases and checkpoints.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,7 +81,7 @@ class Maintenance:
             yield from self._publish(model, log_table, [statement], summary)
 
     def compact_files(self, model: str, table: str, deleted_share: float, small_files: int) -> Iterator[str]:
-        """Compacts a published table's small files, and rewrites files of which many rows are deleted.
+        """Compacts a published table's small files, and rewrites files with many deleted rows.
 
         A definition's files are sorted, so that few of them hold a bucket.
         """
