@@ -144,6 +144,8 @@ def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     spark = builder.getOrCreate()
     _write_no_checksum_files(spark)
+    if settings.get("spark.master", "").startswith("local"):
+        _drop_cluster_settings(spark)
     return spark.newSession()
 
 
@@ -151,6 +153,18 @@ def _write_no_checksum_files(spark: SparkSession) -> None:
     """Stops Hadoop from writing a `.crc` file beside each file in a local folder: nearly half of its files."""
     hadoop = spark._jvm.org.apache.hadoop.fs.FileSystem  # type: ignore[union-attr]  # no public API
     hadoop.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
+
+
+def _drop_cluster_settings(spark: SparkSession) -> None:
+    """Removes Hadoop's settings of YARN and MapReduce, which Spark in one process does not use.
+
+    They are two thirds of Hadoop's settings, which Iceberg copies for each file and sends to each task.
+    """
+    hadoop = spark._jsc.hadoopConfiguration()
+    for prefix in ("yarn.", "mapreduce."):
+        names = hadoop.getPropsWithPrefix(prefix).keySet().toString()  # one call of Java in place of one per name
+        for name in names.strip("[]").split(", "):
+            hadoop.unset(prefix + name)
 
 
 def has_java_exited() -> bool:

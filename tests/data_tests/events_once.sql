@@ -1,5 +1,7 @@
 -- No raw event twice among the events of the newest checkpoint of each source.
--- depends_on: {{ ref('tidemark', 'events') }}
+-- The release waits for this test, other models do not: dbt lets a model wait only for tests of its ancestors, and
+-- `model_states` is no ancestor of a model.
+-- depends_on: {{ ref('tidemark', 'events') }}, {{ ref('tidemark', 'model_states') }}
 {%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}
 {{ tidemark.nothing_new() }}

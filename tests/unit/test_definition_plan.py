@@ -9,8 +9,9 @@ from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.maintenance import Maintenance
 from dbt.adapters.tidemark.project_graph import ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
-from dbt.adapters.tidemark.run_state import Point, RunState
+from dbt.adapters.tidemark.run_state import InputState, RunState
 from dbt.adapters.tidemark.sql_text import normalized_sql
+from dbt.adapters.tidemark.watermarks import Point
 from tests.harness.recorded_lake import RecordedLake
 from tests.unit.calling import Macros
 
@@ -47,6 +48,15 @@ def plan_with(
     state = {"name": "shop.public.orders", "is_waiting": waiting, "changed_at": changed_at}
     run = run_with(mark(definition_hash=definition_hash), mark("row_state", HERE), input_states_query=[state])
     return make_plan(run, Definition("orders", "new", INPUTS, evaluation), is_there=True, full_refresh=False)
+
+
+def test_an_input_waits_while_one_of_its_generations_does() -> None:
+    """A table that no generation is known of has no state, whatever `row_state` has of it."""
+    name, other = "shop.public.orders", "shop.public.renamed"
+    generations = [{"name": name, "is_waiting": waiting, "changed_at": None} for waiting in (False, True, False)]
+    changes = [{"name": table, "is_waiting": None, "changed_at": 5} for table in (name, other)]
+    run = run_with(mark("row_state", HERE), input_states_query=[*changes, *generations])
+    assert run.input_states == {name: InputState(waiting=True, changed_at=5)}
 
 
 def test_a_definition_with_an_unready_input_waits() -> None:

@@ -10,7 +10,8 @@ from dbt.adapters.tidemark.manifest import Publication, publishable_models
 from dbt.adapters.tidemark.model_states import first_line, unpublished_states
 from dbt.adapters.tidemark.project_graph import ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
-from dbt.adapters.tidemark.run_state import Point, Report, RunState
+from dbt.adapters.tidemark.run_state import Report, RunState
+from dbt.adapters.tidemark.watermarks import Point
 from tests.harness.recorded_lake import RecordedLake, Rows
 
 BRANCH = "run_ab"

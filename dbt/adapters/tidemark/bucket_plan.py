@@ -11,8 +11,9 @@ from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import describe
 from dbt.adapters.tidemark.project_graph import Inputs, Node, materialization
 from dbt.adapters.tidemark.releases import INVALIDATED
-from dbt.adapters.tidemark.run_state import Positions, RunState, Watermark
+from dbt.adapters.tidemark.run_state import RunState
 from dbt.adapters.tidemark.sql_text import normalized_sql
+from dbt.adapters.tidemark.watermarks import Positions, Watermark
 
 
 @dataclass(frozen=True)

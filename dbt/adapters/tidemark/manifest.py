@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dbt.adapters.tidemark.project_graph import ProjectGraph, is_published, model_tables
-from dbt.adapters.tidemark.run_state import Report, RunState, newest_checkpoint
+from dbt.adapters.tidemark.run_state import Report, RunState
+from dbt.adapters.tidemark.watermarks import newest_checkpoint
 
 # Branches of tables with the Iceberg snapshot at their head: {table: {branch: snapshot_id}}.
 Branches = dict[str, dict[str, int]]

@@ -215,7 +215,6 @@ class Releases:
         `core.releases` only this release's own branch is dropped: a run whose branch was dropped there would silently
         write to a recreated branch, which begins at the newest main.
         """
-        self._run.read_watermarks_again()  # watermarks that another process has just written must not be lost
         moved_tables = [row for row in staged_tables if row.branch in branches.get(row.table, {})]
         self._lake.execute_all([self._make_fast_forward(row.table, row.branch) for row in moved_tables])
         for row in moved_tables:
@@ -225,9 +224,7 @@ class Releases:
             )
             if is_edited and not row.table.endswith("__ops"):
                 self._drop_unpublished_columns(row.table, columns)
-        statement = self._lake.render("write_watermarks", last_written=self._run.newest_release, release_id=release_id)
-        self._lake.select(statement)
-        self._run.read_watermarks_again()
+        self._run.write_watermarks(release_id)
         own_branches = {row.branch for row in staged_tables}
         self.drop_branches(
             (table, branch)

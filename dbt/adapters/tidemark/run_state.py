@@ -1,10 +1,8 @@
 """The state of one invocation of dbt, which all its nodes share: watermarks, positions, ranges and reports.
 
 dbt creates an adapter for each invocation, and the adapter creates one `RunState`. Jinja gets it by `tidemark.run()`.
-Positions are half-open: a record at a range's `upper` belongs to a later run.
 """
 
-import json
 import threading
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +12,15 @@ from dbt_common.exceptions import CompilationError
 
 from dbt.adapters.tidemark.lake_statements import LakeStatements
 from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, names
+from dbt.adapters.tidemark.watermarks import (
+    WATERMARK_COLUMNS,
+    Point,
+    Positions,
+    Watermark,
+    Watermarks,
+    add_watermarks,
+    newest_release,
+)
 
 WATERMARKS = "core.model_watermarks"
 RELEASES = "core.releases"
@@ -23,31 +30,6 @@ _CORE_INPUTS = {
     "table_status": ("checkpoints",),
     "row_state": ("events", "table_status"),
 }
-_WATERMARK_COLUMNS = "model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables"
-
-
-@dataclass(frozen=True)
-class Point:
-    """How far a model has come in one source."""
-
-    checkpoint_id: int
-    position: int
-
-
-Positions = dict[str, Point]
-
-
-@dataclass(frozen=True)
-class Watermark(Point):
-    """A published point. definition_hash, columns, view_tables: of a definition, when it was published."""
-
-    release_id: int
-    definition_hash: str | None = None
-    columns: Any = field(default_factory=list)
-    view_tables: dict[str, str] = field(default_factory=dict)
-
-
-Watermarks = dict[str, dict[str, Watermark]]
 
 
 @dataclass(frozen=True)
@@ -141,26 +123,25 @@ class RunState:
             self._watermarks = None
             return self.watermarks
 
+    def write_watermarks(self, release_id: int) -> None:
+        """Writes the watermarks of a release, and of those before it whose watermarks are not written yet.
+
+        The table is rewritten, so that it stays one small file. It is read just before: another process may have
+        written it.
+        """
+        query = self.lake.render("current_watermarks_query", last_written=self.newest_release, release_id=release_id)
+        watermarks = add_watermarks({}, self.lake.select(query))
+        self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
+        with self._lock:
+            self._watermarks = watermarks
+
     def _read_watermarks(self) -> Watermarks:
-        watermarks: Watermarks = {}
-        for row in self.lake.select(f"select {_WATERMARK_COLUMNS} from {WATERMARKS}"):
-            watermarks.setdefault(row["model"], {})[row["source"]] = Watermark(
-                checkpoint_id=row["checkpoint_id"],
-                position=row["position"],
-                release_id=row["release_id"],
-                definition_hash=row["definition_hash"],
-                columns=json.loads(row["columns"] or "[]"),
-                view_tables=json.loads(row["view_tables"] or "{}"),
-            )
-        return watermarks
+        return add_watermarks({}, self.lake.select(f"select {WATERMARK_COLUMNS} from {WATERMARKS}"))
 
     @property
     def newest_release(self) -> int:
         """The newest release whose watermarks are written; 0 before the first."""
-        return max(
-            (watermark.release_id for by_source in self.watermarks.values() for watermark in by_source.values()),
-            default=0,
-        )
+        return newest_release(self.watermarks)
 
     def published_positions(self, model: str) -> Positions:
         """A model's positions by its watermarks alone."""
@@ -235,7 +216,15 @@ class RunState:
         query = self.lake.render(
             "input_states_query", positions=positions, lowest=self._find_lowest_watermarks(positions)
         )
-        return {row["name"]: InputState(row["is_waiting"], row["changed_at"]) for row in self.lake.select(query)}
+        waiting: dict[str, bool] = {}
+        changed_at: dict[str, int] = {}
+        for row in self.lake.select(query):
+            name = row["name"]
+            if row["is_waiting"] is not None:
+                waiting[name] = waiting.get(name, False) or row["is_waiting"]
+            if row["changed_at"] is not None:
+                changed_at[name] = row["changed_at"]
+        return {name: InputState(is_waiting, changed_at.get(name, 0)) for name, is_waiting in waiting.items()}
 
     def _find_lowest_watermarks(self, sources: Iterable[str]) -> dict[str, int]:
         """The checkpoint of each source that every published definition over it is past."""
@@ -288,8 +277,3 @@ class RunState:
 
 def _make_core_id(model: str) -> str:
     return f"model.tidemark.{model}"
-
-
-def newest_checkpoint(positions: Mapping[str, Point]) -> int:
-    """The newest checkpoint_id of some positions; 0 before the first."""
-    return max((point.checkpoint_id for point in positions.values()), default=0)

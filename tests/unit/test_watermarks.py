@@ -1,0 +1,38 @@
+"""The watermarks that a release leaves in `core.model_watermarks`."""
+
+from typing import Any
+
+from dbt.adapters.tidemark.watermarks import Watermark, add_watermarks, newest_release
+
+
+def row(model: str, source: str, release_id: int, **values: Any) -> dict[str, Any]:
+    """A row of `core.model_watermarks`; its checkpoint and position show its release."""
+    defaults = {"definition_hash": None, "columns": "[]", "view_tables": None}
+    position = {"checkpoint_id": release_id, "position": 10 * release_id}
+    return {"model": model, "source": source, "release_id": release_id, **position, **defaults, **values}
+
+
+def test_the_newest_release_of_a_model_and_source_wins_in_any_order() -> None:
+    watermarks = add_watermarks({}, [row("events", "shop", 3), row("events", "shop", 2), row("events", "crm", 1)])
+    assert watermarks == {"events": {"shop": Watermark(3, 30, 3), "crm": Watermark(1, 10, 1)}}
+    assert newest_release(watermarks) == 3
+
+
+def test_models_without_a_newer_watermark_keep_theirs() -> None:
+    before = add_watermarks({}, [row("events", "shop", 1), row("row_state", "shop", 1)])
+    after = add_watermarks(before, [row("events", "shop", 2)])
+    assert after == {"events": {"shop": Watermark(2, 20, 2)}, "row_state": {"shop": Watermark(1, 10, 1)}}
+    assert before["events"]["shop"].release_id == 1
+
+
+def test_a_definition_loses_the_sources_that_its_last_release_does_not_have() -> None:
+    both = [row("orders", source, 1, definition_hash="h1", columns='["id"]') for source in ("shop", "crm")]
+    edited = row("orders", "crm", 2, definition_hash="h2", columns='["id", "v"]', view_tables='{"stg": "crm.t"}')
+    assert add_watermarks(add_watermarks({}, both), [edited]) == {
+        "orders": {"crm": Watermark(2, 20, 2, "h2", ["id", "v"], {"stg": "crm.t"})}
+    }
+
+
+def test_a_lake_without_releases_has_no_watermarks() -> None:
+    assert add_watermarks({}, []) == {}
+    assert newest_release({}) == 0
