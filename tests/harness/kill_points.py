@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from dbt.adapters.factory import FACTORY
-from dbt.adapters.spark.session import Cursor
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
+
+from dbt.adapters.tidemark.session_connection import SessionCursor
 
 
 class Killed(BaseException):
@@ -42,17 +43,17 @@ class StatementKilled(Exception):
 @contextmanager
 def intercept_statements(on_statement: Callable[[str], None]) -> Iterator[None]:
     """Calls `on_statement` with every statement of dbt before its execution; its error replaces the execution."""
-    execute = Cursor.execute
+    execute = SessionCursor.execute
 
-    def intercepted(cursor: Cursor, sql: str, *parameters: Any) -> None:
+    def intercepted(cursor: SessionCursor, sql: str, *parameters: Any) -> None:
         on_statement(sql)
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = intercepted  # type: ignore[method-assign, assignment]
+    SessionCursor.execute = intercepted  # type: ignore[method-assign, assignment]
     try:
         yield
     finally:
-        Cursor.execute = execute  # type: ignore[method-assign]
+        SessionCursor.execute = execute  # type: ignore[method-assign]
 
 
 @contextmanager

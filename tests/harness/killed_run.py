@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dbt.adapters.spark.session import Cursor
-
+from dbt.adapters.tidemark.session_connection import SessionCursor
 from ingest.config.sources_file import load
 from ingest.lake import Lake
 from ingest.lake.spark_session import open_session
@@ -28,14 +27,14 @@ def main(kill_point: str) -> None:
     def kill(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    execute = Cursor.execute
+    execute = SessionCursor.execute
 
-    def execute_or_kill(cursor: Cursor, sql: str, *parameters: Any) -> None:
+    def execute_or_kill(cursor: SessionCursor, sql: str, *parameters: Any) -> None:
         if STATEMENTS.get(kill_point, "never") in sql:
             kill()
         execute(cursor, sql, *parameters)
 
-    Cursor.execute = execute_or_kill  # type: ignore[method-assign, assignment]
+    SessionCursor.execute = execute_or_kill  # type: ignore[method-assign, assignment]
     lake = Lake(open_session())
     pipeline = Pipeline(lake, load(), Project())
     with pipeline.running():

@@ -9,7 +9,9 @@ import pytest
 from dbt.artifacts.schemas.run import RunExecutionResult
 from dbt.cli.main import dbtRunner
 from dbt.contracts.graph.nodes import SingularTestNode
+from pyspark.sql import SparkSession
 
+from dbt.adapters.tidemark.session_connection import SessionConnection
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
@@ -267,3 +269,19 @@ def test_runs_on_an_empty_lake_do_not_block_later_releases(
     assert "no job has written to this lake" in not_begun
     assert "Build all models first: dbt build" in not_whole
     assert ids == "[1, 2, 3]"
+
+
+@pytest.mark.usefixtures("spark")
+def test_statements_have_the_settings_of_their_connection() -> None:
+    """All connections share a session: another one, or a statement of a hook, changes their settings not for long."""
+    setting = "spark.sql.shuffle.partitions"
+    one, other = (SessionConnection(server_side_parameters={setting: number}) for number in ("3", "4"))
+
+    def read_setting(connection: SessionConnection) -> str | None:
+        connection.cursor().execute("select 1")
+        return SparkSession.builder.getOrCreate().conf.get(setting)
+
+    assert [read_setting(connection) for connection in (one, other, one)] == ["3", "4", "3"]
+    for statement in (f"set {setting} = 7", f"/* dbt */ -- a hook\nRESET {setting}"):
+        one.cursor().execute(statement)
+        assert read_setting(one) == "3"

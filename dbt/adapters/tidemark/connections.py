@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from dbt.adapters.spark.connections import SparkConnectionManager, SparkCredentials
+from dbt.adapters.contracts.connection import Connection, ConnectionState
+from dbt.adapters.spark.connections import SparkConnectionManager, SparkConnectionMethod, SparkCredentials
 
 _ANSI_MODE = "spark.sql.ansi.enabled"
 
@@ -33,6 +34,20 @@ class TidemarkConnectionManager(SparkConnectionManager):
     """dbt-spark's connections under the type of this adapter."""
 
     TYPE = "tidemark"
+
+    @classmethod
+    def open(cls, connection: Connection) -> Connection:
+        """Opens a connection; of the method `session`, see `SharedSession`."""
+        if connection.state == ConnectionState.OPEN or connection.credentials.method != SparkConnectionMethod.SESSION:
+            return super().open(connection)
+        from dbt.adapters.spark.session import SessionConnectionWrapper  # loads PySpark
+
+        from dbt.adapters.tidemark.session_connection import SessionConnection
+
+        settings = connection.credentials.server_side_parameters
+        connection.handle = SessionConnectionWrapper(SessionConnection(server_side_parameters=settings))
+        connection.state = ConnectionState.OPEN
+        return connection
 
     def select(self, sql: str) -> list[dict[str, Any]]:
         """The rows of a statement by column name, with Python's types; none for a statement without a result."""

@@ -1,0 +1,65 @@
+"""Connections of the method `session`: to Spark in this process, or to a Spark Connect server."""
+
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from dbt.adapters.spark.session import Connection, Cursor
+from dbt_common.exceptions import DbtRuntimeError
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+_CHANGES_SETTINGS = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(?:set|reset)\b", re.IGNORECASE | re.DOTALL)
+
+
+class SharedSession:
+    """The session that all connections of this process share, with the settings of the connection that used it last.
+
+    dbt-spark sets all settings of the profile before each statement, with a call of Java or of the server for each one,
+    while other threads wait. Here that happens only after another invocation or a statement has changed them.
+    """
+
+    _lock: ClassVar = threading.Lock()
+    _session: ClassVar[SparkSession | None] = None
+    _settings: ClassVar[Mapping[str, Any] | None] = None
+
+    @classmethod
+    def with_settings(cls, settings: Mapping[str, Any]) -> SparkSession:
+        """The session, with these settings."""
+        with cls._lock:
+            if cls._session is None or cls._settings != settings:
+                builder = SparkSession.builder.enableHiveSupport()
+                for name, value in settings.items():
+                    builder = builder.config(name, value)
+                cls._session, cls._settings = builder.getOrCreate(), dict(settings)
+            return cls._session
+
+    @classmethod
+    def forget_settings(cls) -> None:
+        """The next statement sets its settings again."""
+        with cls._lock:
+            cls._settings = None
+
+
+class SessionCursor(Cursor):
+    """dbt-spark's cursor, on the shared session."""
+
+    def execute(self, sql: str, *parameters: Any) -> None:
+        """Executes a statement. Raises DbtRuntimeError if Spark rejects it, and Spark's error if it fails."""
+        session = SharedSession.with_settings(self.server_side_parameters)
+        try:
+            self._df = session.sql(sql % parameters if parameters else sql)
+        except AnalysisException as error:
+            raise DbtRuntimeError(str(error)) from error
+        finally:
+            if _CHANGES_SETTINGS.match(sql):
+                SharedSession.forget_settings()
+
+
+class SessionConnection(Connection):
+    """dbt-spark's connection, with these cursors."""
+
+    def cursor(self) -> SessionCursor:
+        """A new cursor."""
+        return SessionCursor(server_side_parameters=self.server_side_parameters)
