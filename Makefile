@@ -9,7 +9,7 @@ WITH_ARCHIVE := $(WITH_JAVA) SPARK_CONF_DIR="$(CURDIR)/.venv/spark"
 PYTEST := $(WITH_ARCHIVE) $(BIN)/pytest
 # A process per core, each with its own Spark and servers: up to 6 GB.
 PARALLEL := -n logical --maxprocesses 4 --dist worksteal
-SQL := $(wildcard models macros tests/data_tests examples/*/models)
+SQL := $(wildcard models macros dbt/include/*/macros tests/data_tests examples/*/models)
 MONGODB_UNITS := change_decoder document_keys document_views documents elements
 PAGES := $(wildcard docs/*.md docs/*/*.md)
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -13,7 +13,7 @@
         {{ tidemark.ranges_select(ranges) }}
     ),
 
-    {% if not tidemark.relation_exists(decided) -%}
+    {% if not is_incremental() -%}
     last_decisions as (
         select
             '' as source,

@@ -25,9 +25,9 @@
     read, and only the needed rows are joined: Spark assumes that rows are small, whatever their values are, and would
     broadcast all of them. -#}
 {% macro fill_from_base(row_state, key, tables, keys_changed) -%}
-    select{{ ' /*+ merge(base) */' if tidemark.relation_exists(row_state) }}
+    select{{ ' /*+ merge(base) */' if is_incremental() }}
         merged.* except (columns),
-        {% if tidemark.relation_exists(row_state) -%}
+        {% if is_incremental() -%}
         if(merged.is_partial, {{ tidemark.merge_maps('base.columns', 'merged.columns') }}, merged.columns) as columns
     from merged
     left join (

@@ -34,10 +34,6 @@ def _make_relation(**options: Any) -> RelationEmulator:
     return RelationEmulator(f"{options.get('schema', 'core')}.{options.get('identifier', 'table')}")
 
 
-def load_relation(relation: Any) -> None:
-    """No relation exists yet."""
-
-
 def run_query(query: str) -> list[Any]:  # noqa: ARG001
     """No query returns a row."""
     return []

@@ -23,19 +23,18 @@ FILES = [
 
 
 class CoreModels:
-    """The project's macros as `macros`, with Spark behind `run_query`. built: the views that count as existing tables.
-    A test replaces other macros by setting them.
-    """
+    """The project's macros as `macros`, with Spark behind `run_query`. A test replaces other macros by setting them."""
 
     macros: Any
 
-    def __init__(self, spark: SparkSession, *built: str) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, *, is_incremental: bool = True) -> None:
+        """is_incremental: whether the models' tables exist."""
+        self._spark, self._is_incremental = spark, lambda: is_incremental
         spark.sql("create namespace if not exists core")
         self.macros = Macros(
             *FILES,
             run_query=lambda query: spark.sql(query).collect(),
-            load_relation=lambda relation: relation if relation in built else None,
+            is_incremental=self._is_incremental,
             execute=True,
             adapter=SimpleNamespace(columns_at_start=lambda _: {}),
             target=SimpleNamespace(schema="core"),
@@ -44,10 +43,8 @@ class CoreModels:
         run = RunState(NoLake(), ProjectGraph({}, ()))
         self.macros.run = lambda: run
 
-    def select(self, model: str, this: str | None = None) -> list[Row]:
-        """The rows that a model selects. Its inputs are the views of their names; this: the view in place of its own
-        table.
-        """
+    def select(self, model: str) -> list[Row]:
+        """The rows that a model selects. Its own table and its inputs are the views of their names."""
         text = (ROOT / f"models/core/{model}.sql").read_text()
         query = (
             Environment(autoescape=False, extensions=["jinja2.ext.do"])
@@ -57,8 +54,8 @@ class CoreModels:
                 config=lambda **_: "",
                 ref=lambda _, name: name,
                 source=lambda _, name: name,
-                is_incremental=lambda: self.macros.relation_exists(this),
-                this=this,
+                is_incremental=self._is_incremental,
+                this=model,
             )
         )
         rows = self._spark.sql(query).collect()

@@ -38,7 +38,7 @@ def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(
     spark: SparkSession, slices: dict[str, list[tuple[int, int]]], numbers: list[tuple[int, int]]
 ) -> None:
     """Writer 1 covers [50, 180) of the log, writer 2 [150, 300); the run reads [100, 200)."""
-    core = CoreModels(spark, "events")
+    core = CoreModels(spark)
     core.macros.ranges = lambda _: [{"source": "shop", "checkpoint_id": 3, "lower": 100, "upper": 200, "since": 2}]
     core.macros.log_slices = lambda *_: slices
     core.view(
@@ -63,7 +63,7 @@ def test_every_raw_event_of_a_range_becomes_one_event_in_log_order(
         raw_event(1, 180, 0, 179, "at the end of what its writer has finished"),
         raw_event(2, 200, 0, 199, "at the end of the range"),
     )
-    events = sorted(core.select("events", "events"), key=lambda row: row.seq)
+    events = sorted(core.select("events"), key=lambda row: row.seq)
     assert [row.row_key for row in events] == [
         "at its begin",
         "first",
@@ -83,7 +83,7 @@ class Rows:
     """One run of `row_state` over the log in [100, 200) of one table `T` of the source `shop`."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self.core = CoreModels(spark, "row_state")
+        self.core = CoreModels(spark)
         self.core.macros.ranges = lambda _: RANGES
         self.core.macros._in_checkpoints_of_ranges = lambda _: "true"
         self.set_status(("ready", "S", 100))
@@ -150,7 +150,7 @@ class Rows:
 
     def run(self) -> dict[str, tuple[dict[str, str], int]]:
         """The columns and multiplicity (0: a tombstone) of the rows that the run writes, by key."""
-        rows = self.core.select("row_state", "row_state")
+        rows = self.core.select("row_state")
         assert len({row.row_key for row in rows}) == len(rows)
         assert all(row.deleted is (row.multiplicity == 0) and row.checkpoint_id == 5 for row in rows)
         return {row.row_key: (row["columns"], row.multiplicity) for row in rows}
@@ -258,7 +258,7 @@ def test_equal_rows_of_a_table_without_a_key_are_counted(table: Rows) -> None:
 
 
 def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: SparkSession) -> None:
-    core = CoreModels(spark)
+    core = CoreModels(spark, is_incremental=False)
     core.view("wal_events", EVENT)
     core.view(
         "source_tables",
@@ -270,7 +270,7 @@ def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: Spark
         ),
     )
     ranges = [{"source": "shop", "checkpoint_id": 5, "lower": 90, "upper": 120, "since": 4}]
-    query = core.macros.decide_tables("source_tables", "wal_events", None, ranges)
+    query = core.macros.decide_tables("source_tables", "wal_events", "table_status", ranges)
     statuses = {row.table_id: (row.status, row.snapshot_id) for row in spark.sql(query).collect()}
     waiting = ("waiting", None)
     assert statuses == {

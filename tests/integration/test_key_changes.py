@@ -44,11 +44,10 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
 
     files = ("key_change_chains", "cache_key_chains", "fill_across_key_changes", "merge_maps", "in_tables")
     macros: Any = Macros(
-        "sql_helpers/relation_exists",
         "sql_helpers/literal",
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
-        load_relation=lambda relation: relation,
+        is_incremental=lambda: row_state is not None,
         target=SimpleNamespace(schema="core"),
     )
     run = RunState(NoLake(), ProjectGraph({}, ()))
