@@ -145,7 +145,7 @@ def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
     spark = builder.getOrCreate()
     _write_no_checksum_files(spark)
     if settings.get("spark.master", "").startswith("local"):
-        _drop_cluster_settings(spark)
+        _drop_yarn_settings(spark)
     return spark.newSession()
 
 
@@ -155,16 +155,15 @@ def _write_no_checksum_files(spark: SparkSession) -> None:
     hadoop.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
-def _drop_cluster_settings(spark: SparkSession) -> None:
-    """Removes Hadoop's settings of YARN and MapReduce, which Spark in one process does not use.
+def _drop_yarn_settings(spark: SparkSession) -> None:
+    """Removes Hadoop's settings of YARN, which Spark in one process does not use.
 
-    They are two thirds of Hadoop's settings, which Iceberg copies for each file and sends to each task.
+    They are half of Hadoop's settings, which Iceberg copies for each file and sends to each task.
     """
     hadoop = spark._jsc.hadoopConfiguration()
-    for prefix in ("yarn.", "mapreduce."):
-        names = hadoop.getPropsWithPrefix(prefix).keySet().toString()  # one call of Java in place of one per name
-        for name in names.strip("[]").split(", "):
-            hadoop.unset(prefix + name)
+    names = hadoop.getPropsWithPrefix("yarn.").keySet().toString()  # one call of Java in place of one per name
+    for name in names.strip("[]").split(", "):
+        hadoop.unset(f"yarn.{name}")
 
 
 def has_java_exited() -> bool:

@@ -1,4 +1,5 @@
-{#- The watermarks in `core.model_watermarks`, and those of the releases after `last_written`, up to `release_id`. -#}
+{#- The watermarks in `core.model_watermarks` (`is_written`), and those of the releases after `last_written`, up to
+    `release_id`. -#}
 {% macro current_watermarks_query(last_written, release_id) -%}
     select
         model,
@@ -8,7 +9,8 @@
         definition_hash,
         columns,
         release_id,
-        view_tables
+        view_tables,
+        true as is_written
     from core.model_watermarks
     union all
     select
@@ -19,16 +21,17 @@
         definition_hash,
         columns,
         release_id,
-        view_tables
+        view_tables,
+        false as is_written
     from core.releases
     lateral view explode(marks) as model_watermark
     where {{ tidemark.in_checkpoints('release_id', last_written, release_id) }}
 {%- endmacro %}
 
-{#- The statement that replaces `core.model_watermarks` by `watermarks`, {model: {source: Watermark}}. -#}
+{#- The statement that replaces `core.model_watermarks` by `watermarks`, {model: {source: Watermark}}, in one file. -#}
 {% macro write_watermarks(watermarks) -%}
     insert overwrite core.model_watermarks
-    select *
+    select /*+ coalesce(1) */ *
     from values
     {%- for model, by_source in watermarks.items() %}{% set is_last_model = loop.last %}
         {%- for source, watermark in by_source.items() %}

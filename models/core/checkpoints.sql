@@ -1,5 +1,6 @@
 -- depends_on: {{ ref('tidemark', 'model_watermarks') }}
 -- depends_on: {{ ref('tidemark', 'releases') }}
+-- depends_on: {{ ref('tidemark', 'model_states') }}
 -- The position of a source at a checkpoint is its persisted position: the lowest position of its writers, each in its
 -- newest epoch. All sources that have advanced get the same checkpoint_id.
 {%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}

@@ -1,7 +1,5 @@
 -- No raw event twice among the events of the newest checkpoint of each source.
--- The release waits for this test, other models do not: dbt lets a model wait only for tests of its ancestors, and
--- `model_states` is no ancestor of a model.
--- depends_on: {{ ref('tidemark', 'events') }}, {{ ref('tidemark', 'model_states') }}
+-- depends_on: {{ ref('tidemark', 'events') }}
 {%- set tested = tidemark.tested_positions('events') %}
 {%- if not tested %}
 {{ tidemark.nothing_new() }}

@@ -273,7 +273,7 @@ def test_runs_on_an_empty_lake_do_not_block_later_releases(
 
 @pytest.mark.usefixtures("spark")
 def test_statements_have_the_settings_of_their_connection() -> None:
-    """All connections share a session: another one, or a statement of a hook, changes their settings not for long."""
+    """Each has its connection's settings, also after another connection or a hook has changed those of the session."""
     setting = "spark.sql.shuffle.partitions"
     one, other = (SessionConnection(server_side_parameters={setting: number}) for number in ("3", "4"))
 

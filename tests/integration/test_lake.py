@@ -68,6 +68,12 @@ def test_no_checksum_file_is_written_beside_a_file(lake: Lake, name: str, lake_f
     assert not [path for path in files if path.suffix == ".crc"]
 
 
+def test_files_and_tasks_do_not_carry_the_settings_of_yarn(spark: SparkSession) -> None:
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    assert settings.getPropsWithPrefix("yarn.").size() == 0
+    assert settings.get("fs.defaultFS") == "file:///"
+
+
 @pytest.mark.parametrize("procedures", [False, True])
 def test_many_files_are_one_commit(lake: Lake, name: str, procedures: bool) -> None:
     committer = Committer(lake.spark, procedures=procedures)

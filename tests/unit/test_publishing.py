@@ -118,6 +118,24 @@ def test_a_run_continues_after_its_own_invalidation() -> None:
     assert recorded.statements.count("insert_release") == 2
 
 
+def test_watermarks_that_another_process_has_written_are_kept() -> None:
+    """It has finished release 8, and pruned `orders`, after this run had read the watermarks."""
+    recorded = lake()
+    run = RunState(recorded, ProjectGraph({}, ()))
+    assert run.newest_release == 7
+    recorded.answers["current_watermarks_query"] = [
+        {**MARK, "release_id": 8, "is_written": True},
+        {**MARK, "release_id": 8, "is_written": False, "model": "orders", "definition_hash": "h"},
+        {**MARK, "release_id": 9, "is_written": False, "model": "row_state"},
+    ]
+    run.write_watermarks(9)
+    assert {model: by_source["shop"].release_id for model, by_source in run.watermarks.items()} == {
+        "events": 8,
+        "row_state": 9,
+    }
+    assert recorded.changes[-1] == MARKS
+
+
 def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
     recorded = lake(newest=8)
     releases(recorded).finish_interrupted()

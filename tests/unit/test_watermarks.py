@@ -1,8 +1,12 @@
 """The watermarks that a release leaves in `core.model_watermarks`."""
 
+import json
 from typing import Any
 
+import sqlglot
+
 from dbt.adapters.tidemark.watermarks import Watermark, add_watermarks, newest_release
+from tests.unit.calling import Macros
 
 
 def row(model: str, source: str, release_id: int, **values: Any) -> dict[str, Any]:
@@ -36,3 +40,21 @@ def test_a_definition_loses_the_sources_that_its_last_release_does_not_have() ->
 def test_a_lake_without_releases_has_no_watermarks() -> None:
     assert add_watermarks({}, []) == {}
     assert newest_release({}) == 0
+
+
+def test_the_statement_that_writes_watermarks_has_a_row_for_each_with_all_values_quoted() -> None:
+    columns, view_tables = ["it's", 'a "b"', "c\\d", "ü"], {"stg": "shop.public.o'k"}
+    orders = {source: Watermark(2, 20, 2, "h'2", columns, view_tables) for source in ("shop", "crm")}
+    macros: Any = Macros("publish/write_watermarks", "publish/insert_release", "sql_helpers/literal", tojson=json.dumps)
+    statement = macros.write_watermarks({"events": {"shop": Watermark(3, 30, 3)}, "orders": orders})
+    values = sqlglot.parse_one(statement, dialect="spark").find(sqlglot.exp.Values)
+    assert values is not None
+    rows = [[literal.name for literal in row.expressions] for row in values.expressions]
+    assert [row[:4] for row in rows] == [
+        ["events", "shop", "3", "30"],
+        ["orders", "shop", "2", "20"],
+        ["orders", "crm", "2", "20"],
+    ]
+    assert [(row[4], json.loads(row[5]), row[6], json.loads(row[7])) for row in rows[1:]] == [
+        ("h'2", columns, "2", view_tables)
+    ] * 2

@@ -37,7 +37,7 @@ class TidemarkConnectionManager(SparkConnectionManager):
 
     @classmethod
     def open(cls, connection: Connection) -> Connection:
-        """Opens a connection; of the method `session`, see `SharedSession`."""
+        """Opens a connection. With the method `session` it uses `SharedSession`."""
         if connection.state == ConnectionState.OPEN or connection.credentials.method != SparkConnectionMethod.SESSION:
             return super().open(connection)
         from dbt.adapters.spark.session import SessionConnectionWrapper  # loads PySpark

@@ -126,11 +126,16 @@ class RunState:
     def write_watermarks(self, release_id: int) -> None:
         """Writes the watermarks of a release, and of those before it whose watermarks are not written yet.
 
-        The table is rewritten, so that it stays one small file. It is read just before: another process may have
-        written it.
+        The table is rewritten as one small file. It is read just before: another process may have written it since the
+        run began, or pruned a definition of a release that it has written.
         """
         query = self.lake.render("current_watermarks_query", last_written=self.newest_release, release_id=release_id)
-        watermarks = add_watermarks({}, self.lake.select(query))
+        rows = self.lake.select(query)
+        written = add_watermarks({}, (row for row in rows if row["is_written"]))
+        last_written = newest_release(written)
+        watermarks = add_watermarks(
+            written, (row for row in rows if not row["is_written"] and row["release_id"] > last_written)
+        )
         self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
         with self._lock:
             self._watermarks = watermarks

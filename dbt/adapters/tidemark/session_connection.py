@@ -10,14 +10,18 @@ from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-_CHANGES_SETTINGS = re.compile(r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(?:set|reset)\b", re.IGNORECASE | re.DOTALL)
+# SET or RESET, or a statement that may be one, after comments.
+CHANGES_SETTINGS = re.compile(
+    r"(?:\s|/\*(?:(?!\*/).)*\*/|--[^\n]*\n)*(?:set|reset|execute\s+immediate)\b", re.IGNORECASE | re.DOTALL
+)
 
 
 class SharedSession:
     """The session that all connections of this process share, with the settings of the connection that used it last.
 
     dbt-spark sets all settings of the profile before each statement, with a call of Java or of the server for each one,
-    while other threads wait. Here that happens only after another invocation or a statement has changed them.
+    while other threads wait. Here that happens only after another invocation or a statement has changed them; changes
+    by Python code are not noticed.
     """
 
     _lock: ClassVar = threading.Lock()
@@ -28,7 +32,8 @@ class SharedSession:
     def with_settings(cls, settings: Mapping[str, Any]) -> SparkSession:
         """The session, with these settings."""
         with cls._lock:
-            if cls._session is None or cls._settings != settings:
+            if cls._session is None or cls._settings != settings or _is_stopped(cls._session):
+                cls._settings = None
                 builder = SparkSession.builder.enableHiveSupport()
                 for name, value in settings.items():
                     builder = builder.config(name, value)
@@ -42,6 +47,12 @@ class SharedSession:
             cls._settings = None
 
 
+def _is_stopped(session: Any) -> bool:
+    """Whether Spark, or the session of a Spark Connect server, has ended."""
+    is_remote = hasattr(session, "is_stopped")
+    return bool(session.is_stopped if is_remote else session.sparkContext._jsc is None)
+
+
 class SessionCursor(Cursor):
     """dbt-spark's cursor, on the shared session."""
 
@@ -53,7 +64,7 @@ class SessionCursor(Cursor):
         except AnalysisException as error:
             raise DbtRuntimeError(str(error)) from error
         finally:
-            if _CHANGES_SETTINGS.match(sql):
+            if CHANGES_SETTINGS.match(sql):
                 SharedSession.forget_settings()
 
 
