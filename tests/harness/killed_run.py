@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from dbt.adapters.tidemark.session_connection import SessionCursor
 from ingest.config.sources_file import load
 from ingest.lake import Lake
 from ingest.lake.spark_session import open_session
 from ingest.pipeline.run_loop import Pipeline
 from ingest.project.dbt_project import Project
+from tests.harness.kill_points import intercept_statements
 
 # Before a statement of dbt, or before a method call of the lake or of a part of it.
 STATEMENTS = {"modelling": "merge into core.row_state", "publishing": "fast_forward('lake.core.events'"}
@@ -27,17 +27,13 @@ def main(kill_point: str) -> None:
     def kill(*_: Any, **__: Any) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    execute = SessionCursor.execute
-
-    def execute_or_kill(cursor: SessionCursor, sql: str, *parameters: Any) -> None:
+    def kill_before(sql: str) -> None:
         if STATEMENTS.get(kill_point, "never") in sql:
             kill()
-        execute(cursor, sql, *parameters)
 
-    SessionCursor.execute = execute_or_kill  # type: ignore[method-assign, assignment]
     lake = Lake(open_session())
     pipeline = Pipeline(lake, load(), Project())
-    with pipeline.running():
+    with intercept_statements(kill_before), pipeline.running():
         if kill_point in CALLS:
             part, method = CALLS[kill_point]
             setattr(part(lake), method, kill)
