@@ -11,6 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import CHUNKS, EVENTS, SNAPSHOT_ROWS, SOURCE_TABLES, SOURCES
+from ingest.lake.spark_session import FILE_SEARCH
 from ingest.lake.sql_literals import literal
 
 SMALL_BYTES = 16 << 20
@@ -35,7 +36,7 @@ def purge_raw(spark: SparkSession, keep_seconds: float) -> Iterator[str]:
             stored = "coalesce(purged, cast(map() AS MAP<INT, BIGINT>))"
             maximum = f"map_zip_with({stored}, map({below}), (writer, old, new) -> greatest(old, new))"
             _execute(spark, f"UPDATE {SOURCES} SET purged = {maximum} WHERE {of_source}")
-            _execute(spark, f"DELETE FROM {EVENTS} WHERE {purgeable}")
+            _delete(spark, EVENTS, purgeable)
             yield f"{EVENTS}: events of {passed.source} before position {passed.position} purged"
     yield from _purge_snapshots(spark, admitted, keep_seconds)
 
@@ -47,7 +48,7 @@ def _purge_snapshots(spark: SparkSession, admitted: set[str], keep_seconds: floa
     purgeable = admitted | _find_abandoned_snapshots(spark, committed - planned, keep_seconds)
     for table, present in ((SNAPSHOT_ROWS, committed), (CHUNKS, planned)):
         if snapshots := sorted(purgeable & present):
-            _execute(spark, f"DELETE FROM {table} WHERE snapshot_id IN ({', '.join(map(literal, snapshots))})")
+            _delete(spark, table, f"snapshot_id IN ({', '.join(map(literal, snapshots))})")
             yield f"{table}: {len(snapshots)} snapshots purged"
 
 
@@ -133,6 +134,15 @@ def _committed_snapshots(spark: SparkSession) -> set[str]:
     """The snapshots that have rows, by the files' statistics: a file belongs to one chunk."""
     query = f"SELECT DISTINCT readable_metrics.snapshot_id.lower_bound AS snapshot_id FROM {SNAPSHOT_ROWS}.files"
     return {row.snapshot_id for row in spark.sql(query).collect()}
+
+
+def _delete(spark: SparkSession, table: str, condition: str) -> None:
+    """Deletes rows of a large table: a compacted file that only its bounds match is not rewritten."""
+    spark.conf.set(FILE_SEARCH, "true")
+    try:
+        _execute(spark, f"DELETE FROM {table} WHERE {condition}")
+    finally:
+        spark.conf.set(FILE_SEARCH, "false")
 
 
 def _execute(spark: SparkSession, statement: str) -> None:

@@ -1,6 +1,7 @@
 """raw.sources: what the lake stores of each source: its snapshot hold, its active writers, the error of its jobs."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from pyspark.sql import SparkSession
@@ -10,6 +11,16 @@ from ingest.lake.raw_schema import SOURCES
 from ingest.lake.sql_literals import literal
 from ingest.lake.stream_positions import StreamPositions
 from ingest.positions.position import current_epochs
+
+
+@dataclass(frozen=True)
+class SourceWriters:
+    """active: the writers whose minimum is the source's position: those that were set, else all with a position.
+    next_count: the number that an incomplete `tidemark set-writers` changes to; None: there is none.
+    """
+
+    active: frozenset[int]
+    next_count: int | None
 
 
 class SourceStates:
@@ -49,17 +60,17 @@ class SourceStates:
         rows = self._spark.sql(query).collect()
         return next(((r.error, datetime.fromtimestamp(r.micros / 1e6, timezone.utc)) for r in rows), None)
 
-    def read_active_writers(self, source: str) -> frozenset[int]:
-        """The writers whose minimum is the source's position: those that were set, else all with a position."""
-        rows = self._spark.sql(f"SELECT writers FROM {SOURCES} WHERE source = {literal(source)}").collect()
-        if rows and rows[0].writers is not None:
-            return frozenset(rows[0].writers)
-        return frozenset(writer for _, writer in current_epochs(self._positions.read(source)))
+    def read_writers(self, source: str) -> SourceWriters:
+        """The source's active writers, and the number that they are being changed to."""
+        query = f"SELECT writers, next_writers FROM {SOURCES} WHERE source = {literal(source)}"
+        writers, next_count = next(iter(self._spark.sql(query).collect()), (None, None))
+        if writers is None:
+            writers = [writer for _, writer in current_epochs(self._positions.read(source))]
+        return SourceWriters(frozenset(writers), next_count)
 
-    def read_next_writers(self, source: str) -> int | None:
-        """The number of writers that an incomplete `tidemark set-writers` changes to; None: there is none."""
-        query = f"SELECT next_writers FROM {SOURCES} WHERE source = {literal(source)}"
-        return next((row.next_writers for row in self._spark.sql(query).collect()), None)
+    def read_active_writers(self, source: str) -> frozenset[int]:
+        """`SourceWriters.active`."""
+        return self.read_writers(source).active
 
     def set_active_writers(self, source: str, writers: Collection[int], next_writers: int | None = None) -> None:
         """Stores which writers are active from now on, and `next_writers`. The caller holds a lock: see

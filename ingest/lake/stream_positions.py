@@ -31,12 +31,14 @@ class StreamPositions:
     def read(self, source: str | None = None) -> list[Position]:
         """The highest stored position of each writer and epoch (of `source`; None: of all sources)."""
         where = "" if source is None else f"WHERE source = {literal(source)}"
-        names = "source, writer, slot, system_id, timeline, start_position"
+        names = "source, writer, slot, system_id, timeline, start_position, position, token"
+        # Few rows, and an aggregate would be a second stage of Spark.
         rows = self._spark.sql(
-            f"SELECT {names}, max(position) AS position, max_by(token, struct(position, updated_at)) AS token "
-            f"FROM {POSITIONS} {where} GROUP BY {names}"
+            f"SELECT {names}, unix_micros(updated_at) AS stored_at FROM {POSITIONS} {where}"
         ).collect()
-        return latest_per_epoch(Position(**row.asDict()) for row in rows)
+        # Of a position that was stored twice, the last token.
+        rows.sort(key=lambda row: row.stored_at, reverse=True)
+        return latest_per_epoch(Position(*row[:-1]) for row in rows)
 
     def read_samples(self, source: str, epochs: Mapping[int, Position]) -> list[PositionSample]:
         """The positions that writers have stored in these epochs, as far as they are kept. epochs: by writer."""

@@ -57,7 +57,7 @@ class StreamReset:
 
 
 def latest_per_epoch(stored: Iterable[Position]) -> list[Position]:
-    """The highest position of each (source, writer, slot, system, start), whatever their order."""
+    """The highest position of each (source, writer, slot, system, start); of equal ones the first."""
     highest: dict[tuple[str, int, str, str, int], Position] = {}
     for position in stored:
         key = (position.source, position.writer, position.slot, position.system_id, position.start_position)

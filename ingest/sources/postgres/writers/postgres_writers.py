@@ -18,6 +18,7 @@ from ingest.common.log_repeats import Repeats, StateLog
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
+from ingest.lake.source_states import SourceWriters
 from ingest.positions.position import Position, current_epochs, format_lsn
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
@@ -65,9 +66,10 @@ def open_writers(
     waiting = partial(_check_cancelled, wait)
     exported: ExportedSnapshot | None = None
     with ExitStack() as opened, exclusive_connections(source, settings, wait) as (connection, replication):
-        active = lake.sources.read_active_writers(source.name)
-        check_number(lake, source, active)
-        positions = check_writers(lake, source, connection, replication, active, running)
+        writers = lake.sources.read_writers(source.name)
+        check_number(source, writers)
+        active = writers.active
+        stored = check_writers(lake, source, connection, replication, active, running)
         usable = publish_tables(source, connection, waiting)
         if not active:
             # No writer is active until all have stored a position: a first start that was killed is repeated.
@@ -75,9 +77,9 @@ def open_writers(
             numbers, queued = range(1, source.writers + 1), _queued_tables(lake, source, connection, usable)
             exported = create_writers(lake, source, settings, connection, replication, numbers, opened, queued, waiting)
             lake.sources.set_active_writers(source.name, numbers)
-            stored = stored_positions(lake, source)
-            positions = {writer: stored[writer] for writer in numbers}
-        drop_removed_writers(connection, lake, source)
+            active, stored = frozenset(numbers), stored_positions(lake, source)
+        positions = {writer: stored[writer] for writer in active}
+        drop_removed_writers(connection, lake, source, active, stored)
         _log_unused_slots(lake, source, connection, positions)
         opened.pop_all()  # the caller closes the snapshot
     _log_positions(source, positions)
@@ -89,13 +91,14 @@ def _check_cancelled(wait: Callable[[float], bool]) -> None:
         raise replication_slots.Cancelled
 
 
-def check_number(lake: Lake, source: PostgresSource, active: Collection[int]) -> None:
-    """Raises Failure if the lake has another number of writers than `source`. active: none before the first start."""
+def check_number(source: PostgresSource, writers: SourceWriters) -> None:
+    """Raises Failure if the lake has other writers than `source`. writers: none are active before the first start."""
     where = f"source {source.name}"
     fix = f"End all processes of the source and run `tidemark set-writers {source.name}`"
-    if (next_writers := lake.sources.read_next_writers(source.name)) is not None:
-        raise Failure(f"the change to {next_writers} writers is not complete", where, fix)
-    if active and set(active) != set(range(1, source.writers + 1)):
+    if writers.next_count is not None:
+        raise Failure(f"the change to {writers.next_count} writers is not complete", where, fix)
+    active = writers.active
+    if active and active != set(range(1, source.writers + 1)):
         problem = f"sources.yml has writers: {source.writers}, but the lake has {len(active)}"
         raise Failure(problem, where, f"{fix}, or configure `writers: {len(active)}`")
 
@@ -108,7 +111,7 @@ def check_writers(
     writers: Collection[int],
     running: Collection[int] | None = None,
 ) -> dict[int, Position]:
-    """The stored positions of `writers`. Raises Failure if a log is lost.
+    """Raises Failure if the log of one of `writers` is lost. Returns the stored positions (see `stored_positions`).
 
     running: if given, a lost slot of any other writer is only logged.
     """
@@ -124,7 +127,7 @@ def check_writers(
             if running is None or writer in running:
                 raise
             _states.log_change(f"{source.name}, {position.slot}", str(error), logging.WARNING)
-    return positions
+    return stored
 
 
 def create_writers(
@@ -146,9 +149,10 @@ def create_writers(
     """
     server = replication_slots.identify_server(replication)
     other_slots = _slots_of_other_sources(lake, source, server.system_id)
+    stored = stored_positions(lake, source)
     exported: ExportedSnapshot | None = None
     for writer in sorted(writers):
-        slot, before = source.slot_of(writer), stored_positions(lake, source).get(writer)
+        slot, before = source.slot_of(writer), stored.get(writer)
         if replication_slots.read_slot(connection, slot):
             if slot in other_slots:
                 raise Failure(
@@ -235,10 +239,18 @@ def _queued_tables(
     return {table_id: registered[table_id].rev if table_id in registered else 1 for table_id in ids}
 
 
-def drop_removed_writers(connection: Connection, lake: Lake, source: PostgresSource) -> None:
-    """Drops the slots and empty publications of removed writers: a slot that no process reads retains WAL forever."""
-    active = lake.sources.read_active_writers(source.name)
-    for writer, position in stored_positions(lake, source).items():
+def drop_removed_writers(
+    connection: Connection,
+    lake: Lake,
+    source: PostgresSource,
+    active: Collection[int],
+    stored: Mapping[int, Position],
+) -> None:
+    """Drops the slots and empty publications of removed writers: a slot that no process reads retains WAL forever.
+
+    active, stored: the active writers, and the positions of all (`stored_positions`).
+    """
+    for writer, position in stored.items():
         if writer in active:
             continue
         state = replication_slots.read_slot(connection, position.slot)
@@ -264,19 +276,24 @@ def _log_unused_slots(
     lake: Lake, source: PostgresSource, connection: Connection, positions: Mapping[int, Position]
 ) -> None:
     """Logs slots that have the name of a further writer: of a process that was killed before it stored a position."""
-    system_id = next(iter(positions.values())).system_id
-    used = {p.slot for p in positions.values()} | _slots_of_other_sources(lake, source, system_id).keys()
+    own = {position.slot for position in positions.values()}
+    unused = set()
     for name, state in replication_slots.read_slots(connection).items():
         number = name.removeprefix(f"{source.slot}_")
         is_numbered = number != name and number.isdigit() and int(number) > source.writers
-        is_unused = name not in used and not state["active"]
+        is_unused = name not in own and not state["active"]
         if is_numbered and is_unused and replication_slots.is_writer_slot(connection, state):
-            _states.log_change(
-                f"{source.name}, {name}",
-                f"source {source.name}: slot {name} belongs to none of its writers and retains WAL; if no other "
-                f"program uses it, SELECT pg_drop_replication_slot('{name}')",
-                logging.WARNING,
-            )
+            unused.add(name)
+    if unused:
+        system_id = next(iter(positions.values())).system_id
+        unused -= _slots_of_other_sources(lake, source, system_id).keys()
+    for name in sorted(unused):
+        _states.log_change(
+            f"{source.name}, {name}",
+            f"source {source.name}: slot {name} belongs to none of its writers and retains WAL; if no other "
+            f"program uses it, SELECT pg_drop_replication_slot('{name}')",
+            logging.WARNING,
+        )
 
 
 def _log_positions(source: PostgresSource, positions: Mapping[int, Position]) -> None:

@@ -92,7 +92,8 @@ def _set_writers(
             feed = PostgresFeed(lake, source, settings, position)
             StreamWriter(lake, feed, position, settings).run(until=until)
     lake.sources.set_active_writers(source.name, after)
-    postgres_writers.drop_removed_writers(connection, lake, source)
+    stored = postgres_writers.stored_positions(lake, source)
+    postgres_writers.drop_removed_writers(connection, lake, source, after, stored)
 
 
 def _check_change(

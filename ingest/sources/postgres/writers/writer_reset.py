@@ -68,8 +68,9 @@ def start_over_writers(
     writers than `source`, while a process streams from one of the slots, and if all of the source has to be restarted.
     """
     with exclusive_connections(source, settings) as (connection, replication):
-        stored, active = stored_positions(lake, source), lake.sources.read_active_writers(source.name)
-        check_number(lake, source, active)
+        stored, known = stored_positions(lake, source), lake.sources.read_writers(source.name)
+        check_number(source, known)
+        active = known.active
         if unknown := sorted(set(writers) - active):
             existing = ", ".join(map(str, sorted(active))) or "none yet"
             raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {existing}")
