@@ -21,6 +21,7 @@
     {%- endif -%}
 
     {{ run_hooks(pre_hooks) }}
+    {%- do adapter.check_contract(model) -%}
     {%- set counts = {'put': 0, 'removed': 0} -%}
     {%- set staged = [] -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.watermarks()) -%}

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dbt.artifacts.schemas.run import RunExecutionResult
@@ -83,6 +84,43 @@ def test_plan_and_dbt_agree_on_what_has_changed(
     done = pipeline.model()
     assert {done[name].message for name in (first, second)} == {"unchanged"}
     assert planned_definitions(pipeline, "unchanged") == {first, second}
+
+
+def test_a_definition_that_differs_from_its_contract_publishes_nothing(
+    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+) -> None:
+    database.execute("create table t (id int primary key, v text); insert into t values (1, 'a')")
+    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    view = pipeline.view("t", {"id": "int", "v": "string"})
+    rows = f"{{{{ rows('{view}') }}}}"
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
+    name = pipeline.definition("contracted", f"select _row_key, id, v from {rows}", **options)
+    lookup = pipeline.write(
+        f"models/buckets/access_{name}.sql",
+        f"-- depends_on: {{{{ ref('{name}') }}}}\nselect id as user_id, v as note from {{{{ ref('{view}') }}}}",
+    )
+
+    def contracted(model: str, types: dict[str, str], **config: Any) -> dict[str, Any]:
+        columns = [{"name": name, "data_type": data_type} for name, data_type in types.items()]
+        return {"name": model, "config": {"contract": {"enforced": True}, **config}, "columns": columns}
+
+    def contract(**types: str) -> None:
+        meta = {"bucket": name, "parameters": ["user_id"]}
+        access = contracted(lookup, {"user_id": "int", "note": "string"}, materialized="bucket_lookup", meta=meta)
+        models = [contracted(name, types), access]
+        pipeline.write("models/buckets/contracts.yml", json.dumps({"version": 2, "models": models}))
+
+    contract(_row_key="string", id="integer", v="string")
+    done = pipeline.sync()
+    assert {done[name].status, done[lookup].status} == {"success"}
+    database.execute("insert into t values (2, 'b')")
+    contract(_row_key="string", id="bigint", note="string")
+    with pytest.raises(Failure, match=r"'id' is int \(contract: bigint\), 'note' is not selected \(contract: string\)"):
+        pipeline.sync()
+    assert pipeline.rows(f"select id from buckets.{name}") == [(1,)]
+    contract(_row_key="string", id="int", v="string")
+    pipeline.model()
+    assert pipeline.rows(f"select id from buckets.{name}") == [(1,), (2,)]
 
 
 def test_a_plan_lists_invalid_definitions_with_the_others(

@@ -8,7 +8,7 @@ from dbt_common.exceptions import CompilationError
 from dbt.adapters.tidemark import column_types
 from dbt.adapters.tidemark.bucket_plan import Definition, make_plan
 from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
-from dbt.adapters.tidemark.definition_columns import check_columns
+from dbt.adapters.tidemark.definition_columns import check_columns, check_contract
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import Column
 from dbt.adapters.tidemark.project_graph import ProjectGraph
@@ -188,3 +188,42 @@ def test_an_invalidated_definition_is_staged_again_and_rewritten() -> None:
     change, statements = prepare([ID], [ID], published_hash=INVALIDATED)
     assert change == TableChange(rewritten=True)
     assert statements == ["alter table buckets.orders set tblproperties ('write.wap.enabled' = 'true')"]
+
+
+def contracted(**types: str | None) -> dict[str, Any]:
+    columns = {name: {"name": name, "data_type": data_type} for name, data_type in types.items()}
+    config = {**MODEL["config"], "contract": {"enforced": True}}
+    return {**MODEL, "config": config, "columns": columns, "compiled_code": "select id, note from t"}
+
+
+def described(**types: str) -> list[dict[str, Any]]:
+    return [{"col_name": name, "data_type": data_type} for name, data_type in types.items()]
+
+
+def check_selected(model: dict[str, Any], **expected: str) -> None:
+    answers = {"select id": described(ID="int", note="string"), "select cast": described(**expected)}
+    check_contract(RecordedLake(dict(answers)), model)
+
+
+def test_a_contract_is_compared_by_name_and_by_type_of_spark() -> None:
+    check_selected(contracted(id="integer", note="string"), id="int", note="string")
+
+
+def test_each_difference_from_a_contract_is_named() -> None:
+    with pytest.raises(CompilationError) as error:
+        check_selected(contracted(id="bigint", v="date"), id="bigint", v="date")
+    assert (
+        "differs from its contract: 'id' is int (contract: bigint), 'v' is not selected (contract: date), "
+        "'note' is string (contract: no such column) (models/orders.sql). Change the query or the contract."
+    ) in str(error.value)
+
+
+def test_a_contract_needs_a_type_for_each_column() -> None:
+    with pytest.raises(CompilationError, match="a contract without a data_type for the column 'id'"):
+        check_selected(contracted(id=None))
+
+
+def test_a_contract_that_is_not_enforced_costs_no_statement() -> None:
+    lake = RecordedLake({})
+    check_contract(lake, {**contracted(id="date"), "config": {"contract": {"enforced": False}}})
+    assert lake.statements == []

@@ -30,7 +30,7 @@ def node(name: str, *parents: str, materialized: str = "view", meta: dict[str, A
         "original_file_path": f"models/{name}.sql",
         "raw_code": "select 1",
         "version": None,
-        "config": {"materialized": materialized, "meta": meta or {}, "contract": {"enforced": False}},
+        "config": {"materialized": materialized, "meta": meta or {}},
         "depends_on": {"nodes": [f"model.shop.{parent}" for parent in parents]},
     }
     return {**given, **other}
@@ -73,7 +73,6 @@ def test_settings_have_defaults() -> None:
         ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
         ({**bucket(), "version": 1}, "definitions do not support versions"),
         ({**bucket(), "alias": "other"}, "the alias is 'other'"),
-        ({**bucket(), "config": {"meta": META, "contract": {"enforced": True}}}, "model contracts are not supported"),
     ],
 )
 def test_an_invalid_setting_is_named(model: Any, problem: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes
 from dbt.adapters.tidemark.column_types import has_text, is_storable, storage_type
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings, check_lookup_columns
-from dbt.adapters.tidemark.lake_statements import Column, describe, identifier
+from dbt.adapters.tidemark.lake_statements import Column, LakeStatements, describe, identifier
 from dbt.adapters.tidemark.project_graph import Node, definition_error, is_lookup, materialization, meta
 from dbt.adapters.tidemark.releases import SYSTEM_COLUMNS
 from dbt.adapters.tidemark.run_state import RunState
@@ -89,6 +89,31 @@ class DefinitionColumns:
         """Whether Spark knows a function as an aggregate."""
         rows = self._lake.select(f"describe function extended {identifier(function)}")
         return any(".expressions.aggregate." in str(next(iter(row.values()))) for row in rows)
+
+
+def check_contract(lake: LakeStatements, model: Node) -> None:
+    """Rejects a definition that differs from its enforced model contract, if it has one.
+
+    The contract has the columns of the model's query. Spark compares the types: `integer` is `int`.
+    """
+    if not (model["config"].get("contract") or {}).get("enforced"):
+        return
+    contract_columns = list(model["columns"].values())
+    for column in contract_columns:
+        if not column.get("data_type"):
+            problem = f"has a contract without a data_type for the column '{column['name']}'"
+            raise definition_error(model, problem, "Add the type")
+    empty = ", ".join(f"cast(null as {c['data_type']}) as {identifier(c['name'])}" for c in contract_columns)
+    expected = {column.name.lower(): column.type for column in describe(lake, f"query select {empty}")}
+    selected = {column.name.lower(): column.type for column in describe(lake, f"query {model['compiled_code']}")}
+    differences = [
+        f"'{name}' is {selected.get(name, 'not selected')} (contract: {expected.get(name, 'no such column')})"
+        for name in {**expected, **selected}
+        if expected.get(name) != selected.get(name)
+    ]
+    if differences:
+        problem = f"differs from its contract: {', '.join(differences)}"
+        raise definition_error(model, problem, "Change the query or the contract")
 
 
 def check_columns(model: Node, settings: DefinitionSettings, selected_columns: Sequence[Column]) -> None:

@@ -143,8 +143,6 @@ def _check_model(model: Node) -> None:
     if model["alias"] != name:
         problem = f"the alias is '{model['alias']}', but a definition's tables have its name"
         raise definition_error(model, problem, "Remove the alias")
-    if (model["config"].get("contract") or {}).get("enforced"):
-        raise definition_error(model, "model contracts are not supported", "Remove it, and test the columns")
 
 
 def _is_name_list(value: Any) -> bool:

@@ -18,7 +18,7 @@ from dbt_common.utils.executor import executor
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes, make_plan
 from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
 from dbt.adapters.tidemark.connections import TidemarkConnectionManager
-from dbt.adapters.tidemark.definition_columns import DefinitionColumns
+from dbt.adapters.tidemark.definition_columns import DefinitionColumns, check_contract
 from dbt.adapters.tidemark.definition_settings import (
     DefinitionSettings,
     bucket_settings,
@@ -146,6 +146,11 @@ class TidemarkAdapter(SparkAdapter):
         plan = make_plan(self._started.run, definition, is_there=is_there, full_refresh=full_refresh)
         self._started.run.graph.check_view_tables(model, plan.published_view_tables)
         return plan
+
+    @available.parse_none
+    def check_contract(self, model: Node) -> None:
+        """Rejects a definition that differs from its model contract, see `definition_columns.check_contract`."""
+        check_contract(self, model)
 
     @available.parse(lambda *_: [])
     def bucket_columns(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> list[Column]:
