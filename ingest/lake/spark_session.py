@@ -13,7 +13,8 @@ import subprocess
 import sys
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,12 +109,30 @@ def open_session(target: str | None = None, folder: Path | str = ".", log: Path 
     settings = read_settings(target, folder)
     # Every error is raised as an exception too. A second copy with the JVM's stack would hide other log lines.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-    try:
-        spark = _connect_remote(settings) if "spark.remote" in settings else _start_local(settings, Path(log))
+    with _failures_to_start(settings, log):
+        is_remote = "spark.remote" in settings
+        spark = _connect_remote(settings) if is_remote else _start_local(settings, Path(log)).newSession()
         for key in _DBT_ONLY:
             spark.conf.unset(key)
         for key, value in _JOB_SETTINGS.items():
             spark.conf.set(key, value)
+    return spark
+
+
+def start_local(settings: Mapping[str, str], log: Path | str = LOG) -> None:
+    """Starts Spark in this process, unless it runs. Raises Failure if it can't be started.
+
+    settings: of a target without `spark.remote`.
+    """
+    if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public API
+        with _failures_to_start(settings, log):
+            _start_local(settings, Path(log))
+
+
+@contextmanager
+def _failures_to_start(settings: Mapping[str, str], log: Path | str) -> Iterator[None]:
+    try:
+        yield
     except (PySparkException, OSError) as error:
         where = settings.get("spark.remote", settings.get("spark.master", ""))
         hint = "" if "spark.remote" in settings else f"; see {log} for details"
@@ -122,10 +141,10 @@ def open_session(target: str | None = None, folder: Path | str = ".", log: Path 
             where,
             f"Check Java and the target{hint}",
         ) from error
-    return spark
 
 
 def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
+    """The global session of this process, which dbt uses; starts Spark unless it runs."""
     _make_catalog_folder(settings)
     if SparkContext._active_spark_context is None:  # noqa: SLF001
         # The executors run on this machine: they use the same Python, with the same packages.
@@ -150,7 +169,7 @@ def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
     _write_no_checksum_files(spark)
     if settings.get("spark.master", "").startswith("local"):
         _drop_yarn_settings(spark)
-    return spark.newSession()
+    return spark
 
 
 def _write_no_checksum_files(spark: SparkSession) -> None:

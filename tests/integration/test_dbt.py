@@ -23,7 +23,7 @@ from tests.conftest import Database
 from tests.harness.commands import TIDEMARK, run_command, write_sources
 from tests.harness.kill_points import intercept_statements
 from tests.harness.pipeline import SourcePipeline
-from tests.harness.project_copy import NAME
+from tests.harness.project_copy import NAME, make_project
 
 
 def run_dbt(pipeline: SourcePipeline, *arguments: str) -> list[str]:
@@ -307,6 +307,17 @@ def test_runs_on_an_empty_lake_do_not_block_later_releases(
     assert "no job has written to this lake" in not_begun
     assert "Build all models first: dbt build" in not_whole
     assert ids == "[1, 2, 3]"
+
+
+def test_dbt_in_a_process_of_its_own_prints_no_output_of_java(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    query = "select row_number() over (order by id) as place from range(3)"  # Spark warns about such a window
+    dbt = str(Path(sys.executable).with_name("dbt"))
+    done = run_command(tmp_path, dbt, "show", "--inline", query, TIDEMARK_LAKE=str(tmp_path / "lake"))
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "| place |" in done.stdout
+    assert "WindowExec" not in done.stdout
+    assert "WindowExec" in (tmp_path / "logs/spark.log").read_text()
 
 
 @pytest.mark.usefixtures("spark")

@@ -10,6 +10,9 @@ from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from ingest.common.errors import Failure
+from ingest.lake.spark_session import start_local
+
 # SET or RESET, or a statement that may be one, after comments.
 CHANGES_SETTINGS = re.compile(
     r"(?:\s|/\*(?:(?!\*/).)*\*/|--[^\n]*\n)*(?:set|reset|execute\s+immediate)\b", re.IGNORECASE | re.DOTALL
@@ -34,6 +37,7 @@ class SharedSession:
         with cls._lock:
             if cls._session is None or cls._settings != settings or _is_stopped(cls._session):
                 cls._settings = None
+                _start_spark(settings)
                 builder = SparkSession.builder.enableHiveSupport()
                 for name, value in settings.items():
                     builder = builder.config(name, value)
@@ -45,6 +49,16 @@ class SharedSession:
         """The next statement sets its settings again."""
         with cls._lock:
             cls._settings = None
+
+
+def _start_spark(settings: Mapping[str, Any]) -> None:
+    """Starts Spark as the ingest jobs do, unless it runs: Java's output goes to their log, not to dbt's terminal."""
+    if "spark.remote" in settings:
+        return
+    try:
+        start_local({name: str(value) for name, value in settings.items()})
+    except Failure as error:
+        raise DbtRuntimeError(str(error)) from error
 
 
 def _is_stopped(session: Any) -> bool:
