@@ -36,6 +36,7 @@ settings: {snapshot_workers: 4}
 ```"""
 # What each variable is for. The keys must be the variables that the code reads, no more and no less.
 VARIABLES = {
+    "DBT_LOG_PATH": "The folder of dbt's log. If dbt starts Spark by itself, Java's output is in `spark.log` there.",
     "DBT_PROFILES_DIR": "The folder of `profiles.yml`. dbt and the jobs read the same file.",
     "TIDEMARK_TARGET": "The output of `profiles.yml` that dbt and the jobs use. `--target` has precedence.",
     "TIDEMARK_LAKE": "The folder of the lake of the target `local`. It must be an absolute path.",

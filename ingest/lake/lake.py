@@ -17,6 +17,7 @@ from ingest.lake.parquet_files import DataFile, Folder, write_file
 from ingest.lake.snapshot_chunks import SnapshotChunks
 from ingest.lake.source_states import SourceStates
 from ingest.lake.source_tables import DONE, RUNNING, SourceTable, SourceTables
+from ingest.lake.spark_session import file_search
 from ingest.lake.sql_literals import literal
 from ingest.lake.stream_positions import StreamPositions
 from ingest.positions.position import Position, min_position
@@ -105,11 +106,9 @@ class Lake:
         visible once a later position is stored.
         """
         where = f"source = {literal(position.source)} AND writer = {position.writer}"
-        retry_on_conflict(
-            lambda: self.spark.sql(
-                f"DELETE FROM {raw_schema.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"
-            )
-        )
+        statement = f"DELETE FROM {raw_schema.EVENTS} WHERE {where} AND commit_lsn >= {position.position}"
+        with file_search(self.spark):
+            retry_on_conflict(lambda: self.spark.sql(statement))
 
     def discard_timeline(self, position: Position) -> None:
         """After a failover: deletes the events after `position` and queues the snapshots that were read after it again.

@@ -11,7 +11,7 @@ from pyspark.sql import Row, SparkSession
 
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import CHUNKS, EVENTS, SNAPSHOT_ROWS, SOURCE_TABLES, SOURCES
-from ingest.lake.spark_session import FILE_SEARCH
+from ingest.lake.spark_session import file_search
 from ingest.lake.sql_literals import literal
 
 SMALL_BYTES = 16 << 20
@@ -137,12 +137,8 @@ def _committed_snapshots(spark: SparkSession) -> set[str]:
 
 
 def _delete(spark: SparkSession, table: str, condition: str) -> None:
-    """Deletes rows of a large table: a compacted file that only its bounds match is not rewritten."""
-    spark.conf.set(FILE_SEARCH, "true")
-    try:
+    with file_search(spark):
         _execute(spark, f"DELETE FROM {table} WHERE {condition}")
-    finally:
-        spark.conf.set(FILE_SEARCH, "false")
 
 
 def _execute(spark: SparkSession, statement: str) -> None:

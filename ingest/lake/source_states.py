@@ -16,11 +16,11 @@ from ingest.positions.position import current_epochs
 @dataclass(frozen=True)
 class SourceWriters:
     """active: the writers whose minimum is the source's position: those that were set, else all with a position.
-    next_count: the number that an incomplete `tidemark set-writers` changes to; None: there is none.
+    next_writers: the number that an incomplete `tidemark set-writers` changes to; None: there is none.
     """
 
     active: frozenset[int]
-    next_count: int | None
+    next_writers: int | None
 
 
 class SourceStates:
@@ -63,13 +63,13 @@ class SourceStates:
     def read_writers(self, source: str) -> SourceWriters:
         """The source's active writers, and the number that they are being changed to."""
         query = f"SELECT writers, next_writers FROM {SOURCES} WHERE source = {literal(source)}"
-        writers, next_count = next(iter(self._spark.sql(query).collect()), (None, None))
+        writers, next_writers = next(iter(self._spark.sql(query).collect()), (None, None))
         if writers is None:
             writers = [writer for _, writer in current_epochs(self._positions.read(source))]
-        return SourceWriters(frozenset(writers), next_count)
+        return SourceWriters(frozenset(writers), next_writers)
 
     def read_active_writers(self, source: str) -> frozenset[int]:
-        """`SourceWriters.active`."""
+        """The active writers of `read_writers`."""
         return self.read_writers(source).active
 
     def set_active_writers(self, source: str, writers: Collection[int], next_writers: int | None = None) -> None:

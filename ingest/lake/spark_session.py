@@ -36,8 +36,8 @@ LOG = Path("logs/spark.log")
 _DBT_ONLY = ("spark.wap.branch",)
 # Settings that the JVM needs on its command line, which every user of the machine can read. All others are set later.
 _LAUNCH_SETTINGS = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
-# Whether a row-level statement first searches for the files that contain matching rows.
-FILE_SEARCH = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
+# Whether a row-level statement first searches for the files that contain matching rows: see `file_search`.
+_FILE_SEARCH = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
 # The jobs' own statements touch few rows: one task each, planned once.
 _JOB_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
@@ -45,8 +45,8 @@ _JOB_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",
     "spark.sql.ansi.enabled": "true",
-    # The tables that the jobs update have few files: the search would be a third of the time of an update.
-    FILE_SEARCH: "false",
+    # Most tables that the jobs update have few files: the search would be a third of the time of an update.
+    _FILE_SEARCH: "false",
 }
 
 # How long a killed process takes to exit.
@@ -130,10 +130,23 @@ def start_local(settings: Mapping[str, str], log: Path | str = LOG) -> None:
 
 
 @contextmanager
+def file_search(spark: SparkSession) -> Iterator[None]:
+    """For statements that delete rows of a large table: files that only their bounds match are not rewritten.
+
+    Statements of other threads search for files meanwhile too, which only takes longer.
+    """
+    spark.conf.set(_FILE_SEARCH, "true")
+    try:
+        yield
+    finally:
+        spark.conf.set(_FILE_SEARCH, "false")
+
+
+@contextmanager
 def _failures_to_start(settings: Mapping[str, str], log: Path | str) -> Iterator[None]:
     try:
         yield
-    except (PySparkException, OSError) as error:
+    except (PySparkException, Py4JError, OSError) as error:
         where = settings.get("spark.remote", settings.get("spark.master", ""))
         hint = "" if "spark.remote" in settings else f"; see {log} for details"
         raise Failure(
@@ -146,21 +159,8 @@ def _failures_to_start(settings: Mapping[str, str], log: Path | str) -> Iterator
 def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
     """The global session of this process, which dbt uses; starts Spark unless it runs."""
     _make_catalog_folder(settings)
-    if SparkContext._active_spark_context is None:  # noqa: SLF001
-        # The executors run on this machine: they use the same Python, with the same packages.
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        launch = SparkConf(loadDefaults=False)
-        for key, value in settings.items():
-            if _LAUNCH_SETTINGS.match(key):
-                launch.set(key, value)
-        with log.open("ab") as sink:
-            offset = sink.tell()
-            # In a new process session: signals to our process group do not reach it. It ends with this process.
-            options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
-            gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
-        _started.append(_Java(gateway.proc, log, offset))
-        SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # there is no public API
+    if SparkContext._gateway is None:  # there is no public API
+        _start_java(settings, log)
     builder = SparkSession.builder.appName("tidemark")
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -170,6 +170,25 @@ def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
     if settings.get("spark.master", "").startswith("local"):
         _drop_yarn_settings(spark)
     return spark
+
+
+def _start_java(settings: Mapping[str, str], log: Path) -> None:
+    if settings.get("spark.master", "local").startswith("local"):
+        # The executors run on this machine: they use the same Python, with the same packages.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    launch = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        if _LAUNCH_SETTINGS.match(key):
+            launch.set(key, value)
+    with log.open("ab") as sink:
+        offset = sink.tell()
+        # In a new process session: signals to our process group do not reach it. It ends with this process.
+        options: dict[str, Any] = {"stdout": sink, "stderr": sink, "start_new_session": True}
+        gateway = launch_gateway(launch, popen_kwargs=options)  # type: ignore[no-untyped-call]
+    if gateway.proc is not None:  # None: spark-submit started Java
+        _started.append(_Java(gateway.proc, log, offset))
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # there is no public API
 
 
 def _write_no_checksum_files(spark: SparkSession) -> None:
@@ -273,4 +292,6 @@ def _env_var(name: str, default: str | None = None) -> str:
 def _first_line(error: Exception) -> str:
     if isinstance(error, PySparkRuntimeError) and "JAVA_GATEWAY_EXITED" in str(error):
         return "Java didn't start"
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception).partition("\n")[0]
     return str(error).partition("\n")[0] or type(error).__name__

@@ -15,13 +15,15 @@
     {%- set plan = adapter.plan_definition(model, sql, settings, full_refresh=should_full_refresh()) -%}
     {%- set definition = plan.definition -%}
 
+    {%- if not plan.is_waiting -%}
+        {%- do adapter.check_contract(model) -%}
+    {%- endif -%}
     {%- if var('plan_only', false) -%}
         {%- do tidemark.report_plan(plan) -%}
         {{ return({'relations': []}) }}
     {%- endif -%}
 
     {{ run_hooks(pre_hooks) }}
-    {%- do adapter.check_contract(model) -%}
     {%- set counts = {'put': 0, 'removed': 0} -%}
     {%- set staged = [] -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.watermarks()) -%}

@@ -155,8 +155,10 @@ def test_the_maximum_position_is_read_and_superseded_ones_are_pruned(
         lake.positions.store(replace(first, position=position))
     for position in (500, 510):
         lake.positions.store(replace(second, position=position))
+    lake.positions.store(replace(second, position=510, token="newest"))
     expected = [replace(first, position=120), replace(second, position=510)]
     assert lake.positions.read(name) == expected
+    assert [position.token for position in lake.positions.read(name)] == [None, "newest"]
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 5)
     lake.run_housekeeping(replace(second, position=510))
     assert lake.positions.read(name) == expected

@@ -289,7 +289,7 @@ def test_set_writers_is_refused_while_a_stream_runs(
             time.sleep(0.1)
         with pytest.raises(Failure, match="slot is in use by process .* Stop the stream that reads it"):
             change_writers(jobs, 3)
-    assert jobs.lake.sources.read_writers(jobs.source.name).next_count is None
+    assert jobs.lake.sources.read_writers(jobs.source.name).next_writers is None
     assert owners(jobs) == before
     with pytest.raises(Failure, match=r"writers: 3, but the lake has 2.*, or configure `writers: 2`") as refused:
         open_jobs(jobs.lake, jobs.source, jobs.settings)
@@ -389,7 +389,7 @@ def test_set_writers_refuses_tables_that_it_can_not_move(jobs: PostgresJobs, tab
     jobs.source = jobs.source.model_copy(update={"soft_deletes": False})
     with pytest.raises(Failure, match="the snapshot of public.a is not complete"):
         change_writers(jobs, 1)
-    assert jobs.lake.sources.read_writers(jobs.source.name).next_count is None
+    assert jobs.lake.sources.read_writers(jobs.source.name).next_writers is None
     assert owners(jobs) == {"public.a": 1, "public.b": 1, "public.c": 2}
 
 

@@ -218,9 +218,11 @@ def test_each_difference_from_a_contract_is_named() -> None:
     ) in str(error.value)
 
 
-def test_a_contract_needs_a_type_for_each_column() -> None:
-    with pytest.raises(CompilationError, match="a contract without a data_type for the column 'id'"):
-        check_selected(contracted(id=None))
+def test_a_contract_may_have_the_types_of_the_query_or_of_the_table() -> None:
+    for expected in ("smallint", "int"):
+        answers = {"select id": described(id="smallint", note="string")}
+        answers["select cast"] = described(id=expected, note="string")
+        check_contract(RecordedLake(dict(answers)), contracted(id=expected, note="string"))
 
 
 def test_a_contract_that_is_not_enforced_costs_no_statement() -> None:

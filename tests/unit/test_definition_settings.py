@@ -46,6 +46,12 @@ def bucket(**meta: Any) -> Any:
     return node("orders", materialized="bucket", meta={**META, **meta})
 
 
+def contracted(**types: str | None) -> Any:
+    """A definition with an enforced model contract."""
+    columns = {name: {"name": name, "data_type": data_type} for name, data_type in types.items()}
+    return {**bucket(), "config": {"meta": META, "contract": {"enforced": True}}, "columns": columns}
+
+
 def graph_of(*nodes: Any) -> ProjectGraph:
     return ProjectGraph({"nodes": {each["unique_id"]: each for each in nodes}}, ())
 
@@ -73,6 +79,8 @@ def test_settings_have_defaults() -> None:
         ({**bucket(), "name": "Orders"}, "the name 'Orders' may only have lower-case letters"),
         ({**bucket(), "version": 1}, "definitions do not support versions"),
         ({**bucket(), "alias": "other"}, "the alias is 'other'"),
+        (contracted(), "has a contract without columns"),
+        (contracted(id="int", note=None), "has a contract without a data_type for the column 'note'"),
     ],
 )
 def test_an_invalid_setting_is_named(model: Any, problem: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes
 from dbt.adapters.tidemark.column_types import has_text, is_storable, storage_type
-from dbt.adapters.tidemark.definition_settings import DefinitionSettings, check_lookup_columns
+from dbt.adapters.tidemark.definition_settings import DefinitionSettings, check_lookup_columns, contract_types
 from dbt.adapters.tidemark.lake_statements import Column, LakeStatements, describe, identifier
 from dbt.adapters.tidemark.project_graph import Node, definition_error, is_lookup, materialization, meta
 from dbt.adapters.tidemark.releases import SYSTEM_COLUMNS
@@ -94,18 +94,17 @@ class DefinitionColumns:
 def check_contract(lake: LakeStatements, model: Node) -> None:
     """Rejects a definition that differs from its enforced model contract, if it has one.
 
-    The contract has the columns of the model's query. Spark compares the types: `integer` is `int`.
+    The contract has the columns of the model's query, with their types or those of the table. Spark compares the types:
+    `integer` is `int`.
     """
-    if not (model["config"].get("contract") or {}).get("enforced"):
+    contract_columns = contract_types(model)
+    if not contract_columns:
         return
-    contract_columns = list(model["columns"].values())
-    for column in contract_columns:
-        if not column.get("data_type"):
-            problem = f"has a contract without a data_type for the column '{column['name']}'"
-            raise definition_error(model, problem, "Add the type")
-    empty = ", ".join(f"cast(null as {c['data_type']}) as {identifier(c['name'])}" for c in contract_columns)
-    expected = {column.name.lower(): column.type for column in describe(lake, f"query select {empty}")}
-    selected = {column.name.lower(): column.type for column in describe(lake, f"query {model['compiled_code']}")}
+    empty = ", ".join(f"cast(null as {kind}) as {identifier(name)}" for name, kind in contract_columns.items())
+    expected, selected = (
+        {column.name.lower(): storage_type(column.type) for column in describe(lake, f"query {query}")}
+        for query in (f"select {empty}", model["compiled_code"])
+    )
     differences = [
         f"'{name}' is {selected.get(name, 'not selected')} (contract: {expected.get(name, 'no such column')})"
         for name in {**expected, **selected}

@@ -143,6 +143,21 @@ def _check_model(model: Node) -> None:
     if model["alias"] != name:
         problem = f"the alias is '{model['alias']}', but a definition's tables have its name"
         raise definition_error(model, problem, "Remove the alias")
+    contract_types(model)
+
+
+def contract_types(model: Node) -> dict[str, str]:
+    """The types of the columns in an enforced model contract, by name; none if the model has no such contract."""
+    if not (model["config"].get("contract") or {}).get("enforced"):
+        return {}
+    types = {column["name"]: column.get("data_type") for column in model.get("columns", {}).values()}
+    if not types:
+        raise definition_error(model, "has a contract without columns", "List them in the model's properties")
+    for name, data_type in types.items():
+        if not data_type:
+            problem = f"has a contract without a data_type for the column '{name}'"
+            raise definition_error(model, problem, "Add the type")
+    return types
 
 
 def _is_name_list(value: Any) -> bool:

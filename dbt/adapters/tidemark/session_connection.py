@@ -1,17 +1,21 @@
 """Connections of the method `session`: to Spark in this process, or to a Spark Connect server."""
 
+import os
 import re
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from dbt.adapters.spark.session import Connection, Cursor
 from dbt_common.exceptions import DbtRuntimeError
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 from ingest.common.errors import Failure
-from ingest.lake.spark_session import start_local
+from ingest.lake.spark_session import LOG, raise_if_java_exited, start_local
 
 # SET or RESET, or a statement that may be one, after comments.
 CHANGES_SETTINGS = re.compile(
@@ -51,14 +55,24 @@ class SharedSession:
             cls._settings = None
 
 
-def _start_spark(settings: Mapping[str, Any]) -> None:
-    """Starts Spark as the ingest jobs do, unless it runs: Java's output goes to their log, not to dbt's terminal."""
-    if "spark.remote" in settings:
+def _start_spark(settings: Mapping[str, str]) -> None:
+    """Starts Spark as the ingest jobs do, unless it runs: Java's output goes to `spark.log`, not to dbt's terminal."""
+    if "spark.remote" in settings or settings.get("spark.api.mode") == "connect" or is_remote():
         return
+    log = Path(os.environ.get("DBT_LOG_PATH", LOG.parent)) / LOG.name
     try:
-        start_local({name: str(value) for name, value in settings.items()})
+        # dbt-spark's sessions have Hive's tables, unless the profile sets another catalog.
+        start_local({"spark.sql.catalogImplementation": "hive", **settings}, log)
     except Failure as error:
         raise DbtRuntimeError(str(error)) from error
+
+
+def _raise_if_java_exited(error: Exception) -> None:
+    """Raises an error of dbt that names Spark's log, if the end of Java is the cause of `error`."""
+    try:
+        raise_if_java_exited(error)
+    except Failure as failure:
+        raise DbtRuntimeError(str(failure)) from error
 
 
 def _is_stopped(session: Any) -> bool:
@@ -77,9 +91,20 @@ class SessionCursor(Cursor):
             self._df = session.sql(sql % parameters if parameters else sql)
         except AnalysisException as error:
             raise DbtRuntimeError(str(error)) from error
+        except (Py4JError, ConnectionError) as error:
+            _raise_if_java_exited(error)
+            raise
         finally:
             if CHANGES_SETTINGS.match(sql):
                 SharedSession.forget_settings()
+
+    def fetchall(self) -> Any:
+        """The rows of the last statement, see dbt-spark's cursor."""
+        try:
+            return super().fetchall()
+        except (Py4JError, ConnectionError) as error:
+            _raise_if_java_exited(error)
+            raise
 
 
 class SessionConnection(Connection):

@@ -95,8 +95,8 @@ def check_number(source: PostgresSource, writers: SourceWriters) -> None:
     """Raises Failure if the lake has other writers than `source`. writers: none are active before the first start."""
     where = f"source {source.name}"
     fix = f"End all processes of the source and run `tidemark set-writers {source.name}`"
-    if writers.next_count is not None:
-        raise Failure(f"the change to {writers.next_count} writers is not complete", where, fix)
+    if writers.next_writers is not None:
+        raise Failure(f"the change to {writers.next_writers} writers is not complete", where, fix)
     active = writers.active
     if active and active != set(range(1, source.writers + 1)):
         problem = f"sources.yml has writers: {source.writers}, but the lake has {len(active)}"

@@ -68,9 +68,9 @@ def start_over_writers(
     writers than `source`, while a process streams from one of the slots, and if all of the source has to be restarted.
     """
     with exclusive_connections(source, settings) as (connection, replication):
-        stored, known = stored_positions(lake, source), lake.sources.read_writers(source.name)
-        check_number(source, known)
-        active = known.active
+        stored, source_writers = stored_positions(lake, source), lake.sources.read_writers(source.name)
+        check_number(source, source_writers)
+        active = source_writers.active
         if unknown := sorted(set(writers) - active):
             existing = ", ".join(map(str, sorted(active))) or "none yet"
             raise UsageError(f"there is no writer {unknown[0]}", f"source {source.name}", f"Its writers are {existing}")
