@@ -131,7 +131,7 @@ def start_local(settings: Mapping[str, str], log: Path | str = LOG) -> None:
 
 @contextmanager
 def file_search(spark: SparkSession) -> Iterator[None]:
-    """For statements that delete rows of a large table: files that only their bounds match are not rewritten.
+    """For statements that delete rows of many files: files without a matching row are not rewritten.
 
     Statements of other threads search for files meanwhile too, which only takes longer.
     """

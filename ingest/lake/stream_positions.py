@@ -14,6 +14,7 @@ from ingest.common import records
 from ingest.common.errors import Failure
 from ingest.lake.iceberg_commit import retry_on_conflict
 from ingest.lake.raw_schema import POSITIONS, TABLES
+from ingest.lake.spark_session import file_search
 from ingest.lake.sql_literals import literal
 from ingest.positions.held_positions import PositionSample
 from ingest.positions.position import Position, current_epochs, latest_per_epoch
@@ -89,4 +90,5 @@ class StreamPositions:
             for name in ("source", "writer", "slot", "system_id", "start_position")
         )
         below = f"position < {literal(position.position)}"
-        retry_on_conflict(lambda: self._spark.sql(f"DELETE FROM {POSITIONS} WHERE {same} AND {below}"))
+        with file_search(self._spark):
+            retry_on_conflict(lambda: self._spark.sql(f"DELETE FROM {POSITIONS} WHERE {same} AND {below}"))

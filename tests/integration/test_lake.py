@@ -162,7 +162,7 @@ def test_the_maximum_position_is_read_and_superseded_ones_are_pruned(
     monkeypatch.setattr(lake_module, "HOUSEKEEPING_POSITIONS", 5)
     lake.run_housekeeping(replace(second, position=510))
     assert lake.positions.read(name) == expected
-    assert count(lake, POSITIONS, name) == 4  # the first epoch is unchanged
+    assert count(lake, POSITIONS, name) == 5  # the first epoch is unchanged
 
 
 @pytest.mark.parametrize("procedures", [False, True])
