@@ -1,8 +1,13 @@
 """Which statements may change the settings of the session that dbt's connections share."""
 
-import pytest
+from pathlib import Path
 
-from dbt.adapters.tidemark.session_connection import CHANGES_SETTINGS
+import pytest
+from dbt_common.exceptions import DbtRuntimeError
+
+from dbt.adapters.tidemark import session_connection
+from dbt.adapters.tidemark.session_connection import CHANGES_SETTINGS, start_spark
+from ingest.common.errors import Failure
 
 QUERY_COMMENT = '/* {"app": "dbt"} */\n'
 
@@ -27,3 +32,43 @@ def test_many_comments_are_read_once() -> None:
     """With a pattern that can end a comment at a later `*/`, the time doubles with each comment."""
     assert not CHANGES_SETTINGS.match(QUERY_COMMENT + "create view v as\n" + "/* line */\n" * 500 + "select 1")
     assert CHANGES_SETTINGS.match("/* line */\n" * 500 + "set a = 1")
+
+
+@pytest.fixture
+def java_starts(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str]]:
+    """The settings of each start of Java; it fails."""
+    starts: list[dict[str, str]] = []
+
+    def start(settings: dict[str, str], _: Path) -> None:
+        starts.append(settings)
+        raise Failure("Java didn't start", "local", "Check Java")
+
+    monkeypatch.setattr(session_connection, "start_local", start)
+    return starts
+
+
+def test_a_failed_start_of_spark_is_an_error_of_dbt(java_starts: list[dict[str, str]]) -> None:
+    with pytest.raises(DbtRuntimeError, match="Java didn't start"):
+        start_spark({"spark.master": "local"})
+    assert java_starts == [{"spark.sql.catalogImplementation": "hive", "spark.master": "local"}]
+
+
+@pytest.mark.parametrize(
+    ("settings", "variable"),
+    [
+        ({"spark.remote": "sc://host"}, None),
+        ({"spark.api.mode": "connect"}, None),
+        ({}, "SPARK_REMOTE"),
+        ({}, "SPARK_CONNECT_MODE_ENABLED"),
+    ],
+)
+def test_no_java_is_started_for_spark_connect(
+    java_starts: list[dict[str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+    variable: str | None,
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "sc://host")
+    start_spark(settings)
+    assert java_starts == []

@@ -41,7 +41,7 @@ class SharedSession:
         with cls._lock:
             if cls._session is None or cls._settings != settings or _is_stopped(cls._session):
                 cls._settings = None
-                _start_spark(settings)
+                start_spark(settings)
                 builder = SparkSession.builder.enableHiveSupport()
                 for name, value in settings.items():
                     builder = builder.config(name, value)
@@ -55,10 +55,11 @@ class SharedSession:
             cls._settings = None
 
 
-def _start_spark(settings: Mapping[str, str]) -> None:
+def start_spark(settings: Mapping[str, str]) -> None:
     """Starts Spark as the ingest jobs do, unless it runs: Java's output goes to `spark.log`, not to dbt's terminal."""
-    if "spark.remote" in settings or settings.get("spark.api.mode") == "connect" or is_remote():
-        return
+    by_settings = "spark.remote" in settings or settings.get("spark.api.mode") == "connect"
+    if by_settings or "SPARK_REMOTE" in os.environ or is_remote():
+        return  # Spark Connect
     log = Path(os.environ.get("DBT_LOG_PATH", LOG.parent)) / LOG.name
     try:
         # dbt-spark's sessions have Hive's tables, unless the profile sets another catalog.
