@@ -115,6 +115,7 @@ def test_a_definition_that_differs_from_its_contract_publishes_nothing(
     assert {done[name].status, done[lookup].status} == {"success"}
     database.execute("insert into t values (2, 'b')")
     contract(_row_key="string", id="bigint", note="string")
+    assert planned_definitions(pipeline, "invalid") == {name, lookup}
     with pytest.raises(Failure, match=r"'id' is int \(contract: bigint\), 'note' is not selected \(contract: string\)"):
         pipeline.sync()
     assert pipeline.rows(f"select id from buckets.{name}") == [(1,)]
