@@ -111,7 +111,7 @@ def open_session(target: str | None = None, folder: Path | str = ".", log: Path 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with _failures_to_start(settings, log):
         is_remote = "spark.remote" in settings
-        spark = _connect_remote(settings) if is_remote else _start_local(settings, Path(log)).newSession()
+        spark = _connect_remote(settings) if is_remote else _local_session(settings, Path(log)).newSession()
         for key in _DBT_ONLY:
             spark.conf.unset(key)
         for key, value in _JOB_SETTINGS.items():
@@ -126,14 +126,15 @@ def start_local(settings: Mapping[str, str], log: Path | str = LOG) -> None:
     """
     if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public API
         with _failures_to_start(settings, log):
-            _start_local(settings, Path(log))
+            _local_session(settings, Path(log))
 
 
 @contextmanager
 def file_search(spark: SparkSession) -> Iterator[None]:
     """For statements that delete rows of many files: files without a matching row are not rewritten.
 
-    Statements of other threads search for files meanwhile too, which only takes longer.
+    The setting is that of the session. While it is on, statements of other threads search for files too. If two threads
+    overlap, the first one to finish switches it off, and the other one may rewrite more files.
     """
     spark.conf.set(_FILE_SEARCH, "true")
     try:
@@ -156,7 +157,7 @@ def _failures_to_start(settings: Mapping[str, str], log: Path | str) -> Iterator
         ) from error
 
 
-def _start_local(settings: Mapping[str, str], log: Path) -> SparkSession:
+def _local_session(settings: Mapping[str, str], log: Path) -> SparkSession:
     """The global session of this process, which dbt uses; starts Spark unless it runs."""
     _make_catalog_folder(settings)
     if SparkContext._gateway is None:  # there is no public API

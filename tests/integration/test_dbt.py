@@ -40,11 +40,16 @@ def planned_definitions(pipeline: SourcePipeline, state: str) -> set[str]:
     return {step.definition for step in steps if step.state == state and pipeline.source.name in step.definition}
 
 
-def test_plan_and_dbt_agree_on_what_has_changed(
+@pytest.fixture
+def pipeline(
     lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
-) -> None:
+) -> SourcePipeline:
+    """A source with a table of two rows."""
     database.execute("create table t (id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
-    pipeline = SourcePipeline(lake, source, settings, tmp_path)
+    return SourcePipeline(lake, source, settings, tmp_path)
+
+
+def test_plan_and_dbt_agree_on_what_has_changed(pipeline: SourcePipeline) -> None:
     view = pipeline.view("t", {"id": "int", "v": "string"})
     query = f"select _row_key, id, v from {{{{ rows('{view}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
@@ -87,10 +92,8 @@ def test_plan_and_dbt_agree_on_what_has_changed(
 
 
 def test_a_definition_that_differs_from_its_contract_publishes_nothing(
-    lake: Lake, source: PostgresSource, settings: JobSettings, tmp_path: Path, database: Database
+    pipeline: SourcePipeline, database: Database
 ) -> None:
-    database.execute("create table t (id int primary key, v text); insert into t values (1, 'a')")
-    pipeline = SourcePipeline(lake, source, settings, tmp_path)
     view = pipeline.view("t", {"id": "int", "v": "string"})
     rows = f"{{{{ rows('{view}') }}}}"
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
@@ -113,15 +116,15 @@ def test_a_definition_that_differs_from_its_contract_publishes_nothing(
     contract(_row_key="string", id="integer", v="string")
     done = pipeline.sync()
     assert {done[name].status, done[lookup].status} == {"success"}
-    database.execute("insert into t values (2, 'b')")
+    database.execute("insert into t values (3, 'c')")
     contract(_row_key="string", id="bigint", note="string")
     assert planned_definitions(pipeline, "invalid") == {name, lookup}
     with pytest.raises(Failure, match=r"'id' is int \(contract: bigint\), 'note' is not selected \(contract: string\)"):
         pipeline.sync()
-    assert pipeline.rows(f"select id from buckets.{name}") == [(1,)]
+    assert pipeline.rows(f"select id from buckets.{name}") == [(1,), (2,)]
     contract(_row_key="string", id="int", v="string")
     pipeline.model()
-    assert pipeline.rows(f"select id from buckets.{name}") == [(1,), (2,)]
+    assert pipeline.rows(f"select id from buckets.{name}") == [(1,), (2,), (3,)]
 
 
 def test_a_plan_lists_invalid_definitions_with_the_others(
@@ -319,6 +322,9 @@ def test_dbt_in_a_process_of_its_own_prints_no_output_of_java(tmp_path: Path) ->
     assert "| place |" in done.stdout
     assert "WindowExec" not in done.stdout
     assert "WindowExec" in (tmp_path / "logs/spark.log").read_text()
+    without_java = run_command(tmp_path, dbt, "show", "--inline", query, JAVA_HOME=str(tmp_path))
+    assert without_java.returncode == 2
+    assert "Spark can't be started (Java didn't start)" in without_java.stdout
 
 
 @pytest.mark.usefixtures("spark")

@@ -3,7 +3,8 @@
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,19 +62,22 @@ def start_spark(settings: Mapping[str, str]) -> None:
     if by_settings or "SPARK_REMOTE" in os.environ or is_remote():
         return  # Spark Connect
     log = Path(os.environ.get("DBT_LOG_PATH", LOG.parent)) / LOG.name
-    try:
+    with _dbt_errors():
         # dbt-spark's sessions have Hive's tables, unless the profile sets another catalog.
         start_local({"spark.sql.catalogImplementation": "hive", **settings}, log)
-    except Failure as error:
-        raise DbtRuntimeError(str(error)) from error
 
 
-def _raise_if_java_exited(error: Exception) -> None:
-    """Raises an error of dbt that names Spark's log, if the end of Java is the cause of `error`."""
+@contextmanager
+def _dbt_errors() -> Iterator[None]:
+    """Raises a failed start of Spark, and the end of its Java process, as errors of dbt that name Spark's log."""
     try:
-        raise_if_java_exited(error)
+        try:
+            yield
+        except (Py4JError, ConnectionError) as error:
+            raise_if_java_exited(error)
+            raise
     except Failure as failure:
-        raise DbtRuntimeError(str(failure)) from error
+        raise DbtRuntimeError(str(failure)) from failure
 
 
 def _is_stopped(session: Any) -> bool:
@@ -89,23 +93,18 @@ class SessionCursor(Cursor):
         """Executes a statement. Raises DbtRuntimeError if Spark rejects it, and Spark's error if it fails."""
         session = SharedSession.with_settings(self.server_side_parameters)
         try:
-            self._df = session.sql(sql % parameters if parameters else sql)
+            with _dbt_errors():
+                self._df = session.sql(sql % parameters if parameters else sql)
         except AnalysisException as error:
             raise DbtRuntimeError(str(error)) from error
-        except (Py4JError, ConnectionError) as error:
-            _raise_if_java_exited(error)
-            raise
         finally:
             if CHANGES_SETTINGS.match(sql):
                 SharedSession.forget_settings()
 
     def fetchall(self) -> Any:
         """The rows of the last statement, see dbt-spark's cursor."""
-        try:
+        with _dbt_errors():
             return super().fetchall()
-        except (Py4JError, ConnectionError) as error:
-            _raise_if_java_exited(error)
-            raise
 
 
 class SessionConnection(Connection):
