@@ -126,9 +126,15 @@ class Description:
 def model_yml(model: str, table: Description) -> str:
     """The yml of a view: its table as a dbt source, and the model."""
     columns = [{"name": name, "description": text} for name, text in table.columns.items()]
+    source = {
+        "name": table.source,
+        "description": f"The source `{table.source}` of `sources.yml`.",
+        "schema": "raw",
+        "tables": [_make_source_yml(model, table)],
+    }
     content = {
         "version": 2,
-        "sources": [{"name": table.source, "schema": "raw", "tables": [_make_source_yml(model, table)]}],
+        "sources": [source],
         "models": [
             {
                 "name": model,

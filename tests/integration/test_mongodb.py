@@ -731,7 +731,8 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
 def test_lost_history_is_reported_and_a_new_snapshot_recovers(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
-    with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1"}) as server:
+    # A server keeps the oplog since its last checkpoint: one each second.
+    with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1", "--syncdelay": "1"}) as server:
         client = connect(server.uri)
         name = f"m{uuid.uuid4().hex[:12]}"
         jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
@@ -760,7 +761,9 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
     key = tmp_path / "key"
     key.write_text("k" * 64)
     key.chmod(0o400)
-    with MongoServer(tmp_path / "mongodb", {"--keyFile": str(key)}) as server:
+    # A reader that can't write the heartbeat waits for the server's no-op: one each second.
+    options = {"--keyFile": str(key), "--setParameter": "periodicNoopIntervalSecs=1"}
+    with MongoServer(tmp_path / "mongodb", options) as server:
 
         def source(user: str, *collections: str) -> MongoSource:
             uri = SecretStr(server.uri.replace("mongodb://", f"mongodb://{user}@"))

@@ -12,6 +12,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.positions.position import current_epochs, parse_lsn
+from ingest.sources.postgres.slots import replication_slots
 from ingest.stream.batch_committer import CommitHooks
 from ingest.stream.open_batch import Batch
 from tests.conftest import Database
@@ -415,8 +416,9 @@ def test_a_slot_of_another_plugin_is_refused(jobs: PostgresJobs, accounts: Datab
         accounts.drop_slot(jobs.source.slot)
 
 
-def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database) -> None:
+def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.open()
+    monkeypatch.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
     started = threading.Event()
     accounts.execute("update accounts set balance = 1")
     with jobs.streaming(CommitHooks(after_store=lambda _: started.set())):

@@ -23,6 +23,7 @@ from ingest.lake.source_tables import DONE, QUEUED, SourceTable
 from ingest.pipeline import catch_up
 from ingest.pipeline.catch_up import ProgressTimeout
 from ingest.snapshot.snapshot_source import SnapshotPlan
+from ingest.sources.postgres.slots import replication_slots
 from ingest.sources.postgres.snapshot.postgres_snapshot_source import PostgresTables
 from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
@@ -248,11 +249,14 @@ def test_a_snapshot_is_requested_by_table_name(pipeline: SourcePipeline, databas
     assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
 
 
-def test_resnapshot_all_is_refused_while_a_stream_runs(pipeline: SourcePipeline, database: Database) -> None:
+def test_resnapshot_all_is_refused_while_a_stream_runs(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline.sync()
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
-    with jobs.streaming():
+    with jobs.streaming(), monkeypatch.context() as impatient:
         database.awaited("select from pg_replication_slots where active and slot_name = %s", [pipeline.source.slot])
+        impatient.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
         with pytest.raises(Failure, match="the replication slot is in use by process"):
             resnapshot_sources(pipeline.lake, pipeline.settings)
     assert {t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()} == {DONE}

@@ -116,6 +116,7 @@ def test_each_table_is_a_dbt_source_with_its_columns_and_freshness() -> None:
     (source,) = content["sources"]
     (described,) = source["tables"]
     assert (source["name"], described["name"], described["identifier"]) == ("shop", "orders", "wal_events")
+    assert source["description"] == "The source `shop` of `sources.yml`."
     assert described["description"].startswith("What customers bought. `public.orders` of source `shop`")
     assert content["models"][0]["description"].startswith("What customers bought. The rows of `public.orders`")
     columns = {column["name"]: column["description"] for column in described["columns"]}
