@@ -19,7 +19,7 @@ from ingest.codegen.view_names import escape_jinja
 from ingest.codegen.view_sql import LINE, source_table_name
 from ingest.config.sources_file import matching_pattern
 from ingest.lake.sql_literals import literal
-from ingest.project.run_selection import KEY_TAG
+from ingest.project.dbt_package import KEY_TAG
 
 FOLDER = Path("models/staging")
 CHECKPOINT = "The checkpoint of the run that last changed the row."

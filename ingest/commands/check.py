@@ -24,9 +24,8 @@ from ingest.common.errors import Failure, TidemarkError, first_message_line, one
 from ingest.common.findings import Finding
 from ingest.config.sources_file import Settings
 from ingest.lake import catalog_capabilities, spark_session
-from ingest.project.dbt_package import check_version
+from ingest.project.dbt_package import DEFINITIONS, check_version
 from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options
-from ingest.project.run_selection import DEFINITIONS
 from ingest.sources import source_kinds
 
 

@@ -12,7 +12,7 @@ from typing_extensions import Self
 
 from ingest.demo.compare import Comparison
 from ingest.pipeline.run_loop import DbtRun
-from ingest.project.run_selection import DEFINITIONS
+from ingest.project.dbt_package import DEFINITIONS
 
 
 class DemoConsole:

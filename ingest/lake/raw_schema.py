@@ -157,7 +157,7 @@ def ensure_tables(spark: SparkSession) -> None:
     """
     if spark.sql("SHOW NAMESPACES LIKE 'raw'").isEmpty():
         require_views(spark)
-    retry_on_conflict(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
+        retry_on_conflict(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
     existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
     for name, table in TABLES.items():
         if name.removeprefix("raw.") not in existing:
@@ -172,8 +172,9 @@ def _create(spark: SparkSession, name: str, table: Table) -> None:
 
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
-    wanted = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
-    missing = _missing_columns(spark.table(name).schema, spark.createDataFrame([], wanted).schema)
+    wanted = StructType.fromDDL(", ".join(f"{column} {kind}" for column, kind in table.columns.items()))
+    assert isinstance(wanted, StructType)
+    missing = _missing_columns(spark.table(name).schema, wanted)
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
 

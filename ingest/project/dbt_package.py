@@ -17,6 +17,10 @@ _SHIPPED = Path(__file__).parents[1] / "shipped"
 # The folder with the package, examples/ and profiles/.
 ROOT = _SHIPPED if _SHIPPED.is_dir() else Path(__file__).parents[2]
 NAME = "tidemark"
+# Its materializations that keep rows and an op log.
+DEFINITIONS = ("bucket", "bucket_lookup")
+# The tag of the data tests of keys, which `tidemark codegen` writes: runs leave them out.
+KEY_TAG = "tidemark_key"
 _PARTS = (PROJECT_FILE, "macros", "models", "tests/data_tests")
 # Where a project has its copy of the package, as packages.yml names it; and where dbt looks for it.
 COPY, INSTALLED = Path("packages") / NAME, Path("dbt_packages") / NAME

@@ -25,8 +25,8 @@ from ingest.common.errors import Failure, UsageError, first_message_line, one_li
 from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE, find_profiles_folder
 from ingest.lake import spark_session
 from ingest.lake.iceberg_commit import CONFLICT
-from ingest.project.dbt_package import check_version
-from ingest.project.run_selection import DEFINITIONS, select_nodes
+from ingest.project.dbt_package import DEFINITIONS, check_version
+from ingest.project.run_selection import select_nodes
 
 # Without these options dbt would print the errors that a Failure has in one line, with complete query plans. It would
 # also write `logs/dbt.log`, which would grow with each run.

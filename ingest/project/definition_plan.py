@@ -13,8 +13,8 @@ from rich.table import Table
 
 from ingest.common.errors import UsageError, first_message_line, one_line, printable
 from ingest.lake.model_tables import list_op_logs, read_definition_tables
+from ingest.project.dbt_package import DEFINITIONS
 from ingest.project.dbt_project import FAILED, NodeResult, Project, retry_on_concurrent_publish
-from ingest.project.run_selection import DEFINITIONS
 
 
 @dataclass(frozen=True)

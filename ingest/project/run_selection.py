@@ -5,12 +5,7 @@ from typing import Any
 
 from dbt.contracts.graph.manifest import Manifest
 
-from ingest.project.dbt_package import NAME
-
-# The tag of the data tests of keys, which `tidemark codegen` writes: runs leave them out.
-KEY_TAG = "tidemark_key"
-# The materializations that keep rows and an op log.
-DEFINITIONS = ("bucket", "bucket_lookup")
+from ingest.project.dbt_package import DEFINITIONS, KEY_TAG, NAME
 
 
 def select_nodes(manifest: Manifest, *, deployed: bool, others: Sequence[str] = ()) -> list[str]:

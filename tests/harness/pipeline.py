@@ -88,8 +88,8 @@ class SourcePipeline:
         return Jobs(self.lake, self.settings)
 
     def model(self, *arguments: str) -> dict[str, NodeResult]:
-        """Runs dbt: `build` without unit tests, or the given command."""
-        command = arguments or ("build", "--exclude", "resource_type:unit_test")
+        """Runs dbt: `build`, or the given command."""
+        command = arguments or ("build",)
         return {outcome.name: outcome for outcome in self.project.invoke(*command)}
 
     def sync(self) -> dict[str, NodeResult]:

@@ -154,11 +154,15 @@ class PostgresJobs:
         """The table's rows by snapshot and stream, values in column order."""
         table = self.table(table_name)
         assert table.state == DONE, f"{table_name} is {table.state}: {table.note}"
-        position = self.lake.persisted_position(self.source.name)
+        position = self.persisted_position()
         assert position is not None
         assert table.complete_lsn is not None
         assert position > table.complete_lsn
         return fold(table, self.snapshot_rows(table), self.events(table.table_id))
+
+    def persisted_position(self) -> int | None:
+        """The position up to which the lake has all changes."""
+        return self.lake.persisted_position(self.source.name)
 
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
         """The rows of a table's snapshot from attempts that are marked done."""

@@ -28,10 +28,12 @@ class ReadOnce(PostgresJobs):
     tables: dict[str, SourceTable] = field(default_factory=dict)
     by_table: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     by_snapshot: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    position: int | None = None
 
     def settle(self) -> None:
         super().settle()
         self.tables = self.lake.tables.read(self.source.name)
+        self.position = super().persisted_position()
         self.by_table, self.by_snapshot = defaultdict(list), defaultdict(list)
         for event in super().events():
             self.by_table[event["table_id"]].append(event)
@@ -40,6 +42,9 @@ class ReadOnce(PostgresJobs):
 
     def events(self, table_id: str | None = None) -> list[dict[str, Any]]:
         return self.by_table[str(table_id)]
+
+    def persisted_position(self) -> int | None:
+        return self.position
 
     def snapshot_rows(self, table: SourceTable) -> list[dict[str, Any]]:
         return self.by_snapshot[str(table.snapshot_id)]

@@ -261,7 +261,7 @@ def test_dbt_retry_publishes_definitions_and_refuses_models_of_core(
     def build_and_retry() -> tuple[str, str]:
         """The messages of the nodes that failed."""
         failed = []
-        for command in (["build", "--exclude", "resource_type:unit_test"], ["retry"]):
+        for command in (["build"], ["retry"]):
             done = dbtRunner().invoke([*QUIET_OPTIONS, *command, *options])
             assert isinstance(done.result, RunExecutionResult)
             failed.append(" ".join(str(each.message) for each in done.result.results if each.status == "error"))

@@ -36,7 +36,7 @@ def test_a_dbt_snapshot_over_a_definition_keeps_old_versions(
     kept = f"history_{source.name}"
     pipeline.write(f"snapshots/{kept}.yml", SNAPSHOT.format(name=kept, definition=definition))
     versions = f"select id, total, dbt_valid_to is null from history.{kept}"
-    after_release = ("build", "--exclude", "resource_type:unit_test", "resource_type:snapshot")
+    after_release = ("build", "--exclude", "resource_type:snapshot")
 
     pipeline.ingest()
     pipeline.model(*after_release)

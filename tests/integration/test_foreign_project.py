@@ -157,7 +157,7 @@ def test_the_models_of_a_project_run_as_before_and_those_of_tidemark_beside_them
     database.execute("insert into orders values (2, 'be')")
     with Jobs(lake, Settings(sources={"shop": source}, settings=settings)).running() as jobs:
         jobs.wait(until_caught_up=True)
-    everything = statuses(with_package, "build", "--exclude", "resource_type:unit_test")
+    everything = statuses(with_package, "build")
     assert own.items() <= everything.items()
     merged = spark.table("acme_marts.merged_countries").collect()
     assert sorted((row.code, row.is_merged) for row in merged) == [("be", True), ("nl", True)]

@@ -19,7 +19,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Chunk, Lake
 from ingest.project import definition_plan
-from ingest.project.dbt_project import ConcurrentPublishError
+from ingest.project.dbt_project import ConcurrentPublishError, Project
 from ingest.snapshot.snapshotter import SnapshotHooks
 from tests.conftest import Database
 from tests.harness.kill_points import (
@@ -33,6 +33,7 @@ from tests.harness.kill_points import (
 )
 from tests.harness.pipeline import SourcePipeline, sort_rows
 from tests.harness.postgres_jobs import PostgresJobs, chunk_settings
+from tests.harness.project_copy import ROOT
 
 ORDERS = {"id": "bigint", "customer": "int", "status": "string", "total": "decimal(12, 2)"}
 COLUMNS = ", ".join(ORDERS)
@@ -348,10 +349,15 @@ def test_runs_continue_after_old_iceberg_snapshots_expire(pipeline: SourcePipeli
     assert_equal(pipeline, database)
 
 
-def test_the_unit_tests_of_the_models_pass(pipeline: SourcePipeline) -> None:
+def test_the_unit_tests_of_the_models_pass(
+    pipeline: SourcePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the package as a project of its own, but not in a project that it is installed into."""
     pipeline.sync()
-    outcomes = pipeline.model("test", "--select", "resource_type:unit_test")
-    statuses = [outcome.status for name, outcome in outcomes.items() if "-on-run-" not in name]
+    assert pipeline.project.manifest.unit_tests == {}
+    monkeypatch.setenv("DBT_TARGET_PATH", str(tmp_path / "package"))
+    outcomes = Project(folder=ROOT).invoke("test", "--select", "resource_type:unit_test")
+    statuses = [outcome.status for outcome in outcomes if "-on-run-" not in outcome.name]
     assert statuses == ["pass"] * 4
 
 
@@ -912,7 +918,7 @@ def test_two_invalidations_of_a_run_are_both_stored(pipeline: SourcePipeline, da
             raise StatementKilled(sql)
 
     with pytest.raises((Failure, StatementKilled)), intercept_statements(on_statement):
-        project.invoke("build", "--exclude", "resource_type:unit_test")
+        project.invoke("build")
     done = pipeline.model()
     for definition, rows in (("by_customer", 40), ("totals", 5)):
         assert done[name(pipeline, definition)].message == f"definition changed, PUT {rows}, REMOVE 0"

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from ingest.project.run_selection import KEY_TAG, select_nodes
+from ingest.project.dbt_package import KEY_TAG
+from ingest.project.run_selection import select_nodes
 
 
 def node(name: str, *parents: str, kind: str = "model", package: str = "acme", **options: Any) -> Any:
