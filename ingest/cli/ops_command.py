@@ -27,7 +27,9 @@ def ops(target: str | None, definition: str, bucket: str, after_op_id: int) -> N
     from ingest.commands.op_log import is_known, make_bucket_name, read_ops
 
     spark, name = open_lake(target).spark, make_bucket_name(definition, bucket)
+    is_empty = True
     for line in read_ops(spark, definition, name, after_op_id):
         click.echo(line)
-    if not is_known(spark, definition, name):
+        is_empty = False
+    if is_empty and not is_known(spark, definition, name):
         print_line(f"tidemark: {name} never had a row.", err=True)
