@@ -193,7 +193,7 @@ def tables() -> str:
     doc_blocks = dict(re.findall(r"{% docs (\w+) %}(.*?){% enddocs %}", (ROOT / "models/core/columns.md").read_text()))
 
     def resolve_docs(text: str) -> str:
-        return " ".join(re.sub(r"{{ doc\([\"'](\w+)[\"']\) }}", lambda match: doc_blocks[match[1]], text).split())
+        return " ".join(re.sub(r'{{ doc\("tidemark", "(\w+)"\) }}', lambda match: doc_blocks[match[1]], text).split())
 
     parts = ["## Schema `raw` { #raw }"]
     raw_source = yaml.safe_load((ROOT / "models/raw/sources.yml").read_text())["sources"][0]

@@ -54,7 +54,7 @@ class ViewQuery:
 def model_sql(model: str, query: ViewQuery) -> str:
     """The text of the view's model."""
     filters = f"source = {literal(query.source)} and table_name = {literal(query.table)}"
-    reader, rows = query.reader, "ref('row_state')"
+    reader, rows = query.reader, "ref('tidemark', 'row_state')"
     if reader.is_by_position:
         rows = f"tidemark.with_ordered_texts({rows}, names)"
     body = [

@@ -191,5 +191,5 @@ def _wait_until(pipeline: Pipeline, condition: Callable[[], bool]) -> None:
 
 def _is_built(run: DbtRun) -> bool:
     """Whether a run has evaluated every definition: none waits for a snapshot."""
-    messages = {outcome.name: outcome.message for outcome in run.outcomes}
-    return all(not messages[d.name].startswith("waiting for") for d in DEFINITIONS)
+    waits = {outcome.name: outcome.response.get("waiting") for outcome in run.outcomes}
+    return not any(waits[definition.name] for definition in DEFINITIONS)

@@ -32,8 +32,6 @@ from ingest.config.dbt_profile import get_mapping, read_profile
 
 LOG = Path("logs/spark.log")
 
-# The branch of a run is for dbt only: the jobs commit to main.
-_DBT_ONLY = ("spark.wap.branch",)
 # Settings that the JVM needs on its command line, which every user of the machine can read. All others are set later.
 _LAUNCH_SETTINGS = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
 # Whether a row-level statement first searches for the files that contain matching rows: see `file_search`.
@@ -81,8 +79,7 @@ def read_settings(target: str | None = None, folder: Path | str = ".") -> dict[s
             f"target {name!r} has no Spark session", str(path), "The jobs need an output with `method: session`"
         )
     parameters = get_mapping(output, "server_side_parameters", path)
-    settings = {key: str(_render(value, path)) for key, value in parameters.items()}
-    return {key: value for key, value in settings.items() if key not in _DBT_ONLY}
+    return {key: str(_render(value, path)) for key, value in parameters.items()}
 
 
 def has_lake(settings: Mapping[str, str]) -> bool:
@@ -112,8 +109,7 @@ def open_session(target: str | None = None, folder: Path | str = ".", log: Path 
     with _failures_to_start(settings, log):
         is_remote = "spark.remote" in settings
         spark = _connect_remote(settings) if is_remote else _local_session(settings, Path(log)).newSession()
-        for key in _DBT_ONLY:
-            spark.conf.unset(key)
+        spark.conf.unset("spark.wap.branch")  # of a run of dbt that started Spark: the jobs commit to main
         for key, value in _JOB_SETTINGS.items():
             spark.conf.set(key, value)
     return spark

@@ -46,7 +46,7 @@ class DbtRun:
         """The waiting definitions and the reason, one line per reason."""
         names_by_message: dict[str, list[str]] = {}
         for outcome in self.outcomes:
-            if outcome.message.startswith("waiting for"):
+            if outcome.response.get("waiting"):
                 names_by_message.setdefault(outcome.message, []).append(outcome.name)
         return [f"{', '.join(names)}: {message}" for message, names in names_by_message.items()]
 

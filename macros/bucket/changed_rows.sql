@@ -53,7 +53,7 @@
 {#- The keys of the rows that a definition evaluates. -#}
 {% macro _changed_keys(plan) -%}
     select row_state.row_key as changed_key
-    from {{ tidemark.get_core_relation('row_state') }} as row_state
+    from core.row_state as row_state
     where {{ tidemark.input_rows_filter(plan) }}
 {%- endmacro %}
 

@@ -5,7 +5,7 @@
         {%- for column in model.config.meta.parameters %}
         {{ tidemark.quote_identifier(column) }},
         {%- endfor %}
-        concat({{ tidemark.literal(definition.name) }}, {{ tidemark.json_of_strings(definition.bucket_by) }}) as bucket_name
+        {{ tidemark.bucket_name(definition) }} as bucket_name
     from (
         {{ sql }}
     )

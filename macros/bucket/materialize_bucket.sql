@@ -57,7 +57,7 @@
     {%- set kind = 'incremental' if plan.scope == 'changes' else 'full' -%}
     {%- set evaluation = {'kind': kind, 'why': plan.reason, 'put': counts.put, 'removed': counts.removed} -%}
     {%- if plan.evaluates and not plan.is_published -%}
-        {%- do evaluation.update({'rows': tidemark._rows_to_evaluate(plan)}) -%}
+        {%- do evaluation.update({'rows': tidemark.rows_to_evaluate(plan)}) -%}
     {%- endif -%}
     {%- do tidemark.run().record(
         model.unique_id,
@@ -66,11 +66,12 @@
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.published_columns,
         view_tables=plan.view_tables,
-        evaluation=evaluation if plan.evaluates else none
+        evaluation=evaluation if plan.evaluates else none,
+        is_waiting=plan.is_waiting
     ) -%}
     {%- set message = plan.reason ~ (', PUT ' ~ counts.put ~ ', REMOVE ' ~ counts.removed if plan.evaluates else '') -%}
     {%- do store_result('main', response=adapter.response(
-        message, counts.put + counts.removed, staged=staged | length > 0, evaluation=evaluation if plan.evaluates else none
+        message, counts.put + counts.removed, staged=staged | length > 0, waiting=plan.is_waiting, evaluation=evaluation if plan.evaluates else none
     )) -%}
     {{ return({'relations': [this, tidemark.ops_relation(this)]}) }}
 {%- endmacro %}

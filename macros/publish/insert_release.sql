@@ -26,10 +26,10 @@
             cast({{ row.snapshot_id or 'null' }} as bigint),
             '{{ row.branch }}',
             {{ tidemark._watermarks_array(row.positions) }},
-            {{ tidemark._literal_or_null(row.definition_hash) }},
+            {{ tidemark.literal_or_null(row.definition_hash) }},
             {{ tidemark.literal(row.columns) }},
-            {{ tidemark._literal_or_null(row.view_tables) }},
-            {{ tidemark._literal_or_null(row.evaluation) }}
+            {{ tidemark.literal_or_null(row.view_tables) }},
+            {{ tidemark.literal_or_null(row.evaluation) }}
         ){{ ',' if not loop.last }}
     {%- endfor %}
         as manifest (
@@ -44,8 +44,4 @@
             {{- ',' if not loop.last }}
         {%- endfor -%}
     ) as array<struct<source: string, checkpoint_id: bigint, position: bigint>>)
-{%- endmacro %}
-
-{% macro _literal_or_null(text) -%}
-    {{ tidemark.literal(text) if text else 'cast(null as string)' }}
 {%- endmacro %}

@@ -40,10 +40,10 @@
             {{ tidemark.literal(source) }},
             {{ watermark.checkpoint_id }}L,
             {{ watermark.position }}L,
-            {{ tidemark._literal_or_null(watermark.definition_hash) }},
+            {{ tidemark.literal_or_null(watermark.definition_hash) }},
             {{ tidemark.literal(tojson(watermark.columns)) }},
             {{ watermark.release_id }}L,
-            {{ tidemark._literal_or_null(tojson(watermark.view_tables) if watermark.view_tables else none) }}
+            {{ tidemark.literal_or_null(tojson(watermark.view_tables) if watermark.view_tables else none) }}
         ){{ ',' if not (is_last_model and loop.last) }}
         {%- endfor %}
     {%- endfor %}

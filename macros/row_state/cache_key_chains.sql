@@ -76,7 +76,7 @@
 
 {#- Drops the views that a failed run of this process has left. -#}
 {% macro _drop_left_chain_views() -%}
-    {%- for view in run_query("show views in " ~ target.schema ~ " like 'tidemark_links*'") | sort(attribute='viewName', reverse=true) -%}
+    {%- for view in run_query("show views in core like 'tidemark_links*'") | sort(attribute='viewName', reverse=true) -%}
         {%- do run_query('drop view ' ~ view.viewName) -%}
     {%- endfor -%}
 {%- endmacro %}

@@ -18,13 +18,12 @@
     {{ column }} in ({{ (range(-11, 0) | list + numbers) | join(', ') }})
 {%- endmacro %}
 
-{#- Whether a row, of `relation` if that is given, is of its source's checkpoint. `points`: {source: {checkpoint_id}}. -#}
-{% macro at_checkpoint(points, relation='') -%}
-    {%- set prefix = relation ~ '.' if relation else '' -%}
+{#- Whether a row is of its source's checkpoint. `points`: {source: {checkpoint_id}}. -#}
+{% macro at_checkpoint(points) -%}
     (
         false
         {%- for source, point in points.items() %}
-        or ({{ prefix }}source = '{{ source }}' and {{ tidemark.in_list(prefix ~ 'checkpoint_id', [point.checkpoint_id]) }})
+        or (source = '{{ source }}' and {{ tidemark.in_list('checkpoint_id', [point.checkpoint_id]) }})
         {%- endfor %}
     )
 {%- endmacro %}

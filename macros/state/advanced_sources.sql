@@ -62,17 +62,3 @@
         or (source = '{{ source }}' and (state in ('queued', 'running') or (state = 'done' and complete_lsn >= {{ position }})))
         {%- endfor %}
 {%- endmacro %}
-
-{#- Sources with their positions, {source: position}, as a select of (source, lsn). -#}
-{% macro advanced_select(advanced) -%}
-    select * from
-        {%- if advanced %}
-        values
-            {%- for source, position in advanced.items() %}
-            ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
-            {%- endfor %}
-        {%- else %}
-        (select '', 0L where false)
-        {%- endif %}
-        as advanced (source, lsn)
-{%- endmacro %}

@@ -20,5 +20,10 @@ select
     source,
     lsn,
     current_timestamp() as created_at
-from ({{ tidemark.advanced_select(advanced) }}) as advanced
+from
+    values
+    {%- for source, position in advanced.items() %}
+    ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
+    {%- endfor %}
+        as advanced (source, lsn)
 {%- endif %}

@@ -54,4 +54,6 @@ adapter = SimpleNamespace(
     log_sample=lambda: 1,
     log_slices=lambda _: {},
 )
+flags = SimpleNamespace(WHICH="run")
+target = SimpleNamespace(type="tidemark")
 api = SimpleNamespace(Relation=SimpleNamespace(create=_make_relation))

@@ -37,7 +37,6 @@ class CoreModels:
             is_incremental=self._is_incremental,
             execute=True,
             adapter=SimpleNamespace(columns_at_start=lambda _: {}),
-            target=SimpleNamespace(schema="core"),
             model=SimpleNamespace(unique_id="model.tidemark.tested"),
         )
         run = RunState(NoLake(), ProjectGraph({}, ()))

@@ -245,7 +245,7 @@ def render_model(text: str) -> str:
     """The SQL of a generated model."""
     macros = Macros("casts/by_position", "casts/field", "casts/postgres", "sql_helpers/literal")
     template = Environment(autoescape=False).from_string(text)
-    return template.render(tidemark=macros, config=lambda **_: "", ref=lambda name: name, source=lambda *_: "")
+    return template.render(tidemark=macros, config=lambda **_: "", ref=lambda *names: names[-1], source=lambda *_: "")
 
 
 def _rows(connection: Connection, source: str, table: catalog_tables.CatalogTable) -> Iterator[tuple[Any, ...]]:

@@ -3,7 +3,6 @@
 import random
 import re
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +47,6 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
         *(f"row_state/{file}" for file in files),
         run_query=run_query,
         is_incremental=lambda: row_state is not None,
-        target=SimpleNamespace(schema="core"),
     )
     run = RunState(NoLake(), ProjectGraph({}, ()))
     macros.run = lambda: run

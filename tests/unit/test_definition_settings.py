@@ -39,7 +39,7 @@ def node(name: str, *parents: str, materialized: str = "view", meta: dict[str, A
 def core_model(name: str) -> Any:
     """A model of `core` in dbt's graph."""
     config = {"materialized": "incremental", "incremental_strategy": "ledger", "meta": {}}
-    return node(name, config=config)
+    return node(name, config=config, schema="core", alias=name)
 
 
 def bucket(**meta: Any) -> Any:
@@ -177,13 +177,15 @@ def test_a_definition_with_the_name_of_a_model_of_core_is_refused() -> None:
         ("events", {"unique_key": ["seq"]}, True),
         ("events", {"incremental_strategy": "merge"}, True),
         ("events", {"materialized": "table"}, True),
+        ("events", {"alias": "log"}, True),
+        ("events", {"schema": "dev_core"}, True),
     ],
 )
 def test_settings_of_a_project_do_not_change_the_models_of_core(
     name: str, changes: dict[str, Any], is_refused: bool
 ) -> None:
     core = core_model(name)
-    core = {**core, "package_name": "tidemark", "config": {**core["config"], **changes}}
+    core = {**core, "package_name": "tidemark", "config": {**core["config"], **changes}, **changes}
     own = node("mart", materialized="incremental", package_name="shop")
     with pytest.raises(CompilationError, match=f"core.{name}") if is_refused else nullcontext():
         graph_of(core, own).check_core_models()

@@ -1,9 +1,10 @@
-"""Every public macro has a comment; macros whose names begin with _ are private to their file."""
+"""Every public macro has a comment; macros whose names begin with _ are private to their folder."""
 
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 MACROS = Path(__file__).parents[2] / "macros"
 FILES = sorted(MACROS.rglob("*.sql"))
@@ -30,3 +31,17 @@ def test_names_with_an_underscore_are_not_used_elsewhere() -> None:
         if folder != file.parent and f"tidemark.{name}" in text
     ]
     assert strangers == []
+
+
+def test_macros_that_users_call_are_described_with_their_arguments() -> None:
+    described = {
+        macro["name"]: [argument["name"] for argument in macro["arguments"]]
+        for macro in yaml.safe_load((MACROS / "_macros.yml").read_text())["macros"]
+    }
+    parameters = {
+        name: [parameter.partition("=")[0] for parameter in arguments.split(", ")]
+        for file in FILES
+        for name, arguments in re.findall(r"\{%-? macro (\w+)\((.*)\) -%\}", file.read_text())
+        if name in described or (file.parent.name == "casts" and not name.startswith("_"))
+    }
+    assert described == parameters

@@ -231,6 +231,7 @@ def test_an_unpublished_model_has_the_reason_of_the_failure_that_it_depends_on()
         result(nodes[3], "fail", "Got 2 results"),
     ]
     run = run_of(nodes)
+    run.record("c", positions=POSITIONS, is_waiting=True)
     states = unpublished_states(results, publishable_models(results, run), run.graph)
     assert {name: (state.state, state.reason) for name, state in states.items()} == {
         "a": ("failed", "test.a: Got 2 results"),

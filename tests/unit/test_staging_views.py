@@ -76,7 +76,7 @@ select
     cast(columns['id'] as bigint) as id,
     columns['status'] as status,
     {{ tidemark.pg_timestamp(tidemark.field('placed_at')) }} as placed_at
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'shop' and table_name = 'public.orders' and not deleted
 """
     )
@@ -89,7 +89,7 @@ def test_a_wide_view_reads_columns_by_position() -> None:
     assert f"    'c{WIDE - 1}',\n] %}}\n{{%- set texts = tidemark.texts_by_position(names) %}}\nselect\n" in text
     assert "    cast({{ texts['id'] }} as bigint) as id,\n    {{ texts['it\\'s'] }} as `it's`,\n" in text
     assert "    {{ tidemark.pg_date(texts['day']) }} as day,\n" in text
-    assert "\nfrom {{ tidemark.with_ordered_texts(ref('row_state'), names) }}\nwhere source = " in text
+    assert "\nfrom {{ tidemark.with_ordered_texts(ref('tidemark', 'row_state'), names) }}\nwhere source = " in text
     assert [*parse_columns(text).values()] == [(name,) for name in columns]
 
 
@@ -273,7 +273,7 @@ def test_dbt_renders_texts_with_a_backslash(name: str) -> None:
     with pytest.raises(ExtractionError):
         py_extract_from_source(text)
     seen: dict[str, Any] = {}
-    Environment(autoescape=True).from_string(text).render(config=seen.update, ref=str, source=lambda *_: "")
+    Environment(autoescape=True).from_string(text).render(config=seen.update, ref=lambda *_: "", source=lambda *_: "")
     assert seen["meta"]["table"] == f"public.{name}"
 
 

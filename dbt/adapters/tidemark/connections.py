@@ -5,13 +5,28 @@ from typing import Any
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.spark.connections import SparkConnectionManager, SparkConnectionMethod, SparkCredentials
+from dbt_common.invocation import get_invocation_id
 
 _ANSI_MODE = "spark.sql.ansi.enabled"
+# The settings that the results of the models depend on.
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Else a name or a key such as `${env:HOME}` would come out of a statement as what that stands for here.
+    "spark.sql.variable.substitute": "false",
+    # Types are read as Spark prints them: by default they end after 25 fields.
+    "spark.sql.debug.maxToStringFields": "100000",
+}
+
+
+def branch_name() -> str:
+    """The Iceberg branch on which this invocation of dbt stages what it writes."""
+    return f"run_{get_invocation_id().replace('-', '')}"
 
 
 @dataclass
 class TidemarkCredentials(SparkCredentials):
-    """The settings of dbt-spark, with Spark's ANSI mode unless the profile switches it off.
+    """The settings of dbt-spark, with those that Tidemark needs: this invocation's branch, UTC, and Spark's ANSI mode
+    unless the profile switches it off.
 
     In this mode a cast that cannot read its value, an overflow or a division by zero fails the definition, which keeps
     its published state. Without it each of these silently returns NULL, and rows would leave their buckets. Where NULL
@@ -22,7 +37,7 @@ class TidemarkCredentials(SparkCredentials):
         """Keeps the profile's ANSI mode: dbt-spark switches it off, whatever the profile says."""
         ansi_mode = self.server_side_parameters.get(_ANSI_MODE, "true")
         super().__post_init__()
-        self.server_side_parameters[_ANSI_MODE] = str(ansi_mode)
+        self.server_side_parameters |= {**_SETTINGS, _ANSI_MODE: str(ansi_mode), "spark.wap.branch": branch_name()}
 
     @property
     def type(self) -> str:

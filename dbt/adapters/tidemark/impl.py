@@ -12,12 +12,11 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter
 from dbt.selected_resources import set_selected_resources
-from dbt_common.invocation import get_invocation_id
 from dbt_common.utils.executor import executor
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes, make_plan
 from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
-from dbt.adapters.tidemark.connections import TidemarkConnectionManager
+from dbt.adapters.tidemark.connections import TidemarkConnectionManager, branch_name
 from dbt.adapters.tidemark.definition_columns import DefinitionColumns, check_contract
 from dbt.adapters.tidemark.definition_settings import (
     DefinitionSettings,
@@ -41,9 +40,12 @@ _COLUMN_LINE = re.compile(r"(?: \|-- )?(\S.*?): (.*?)(?: \(nullable = \w+\))?")
 
 @dataclass
 class ModelResponse(AdapterResponse):
-    """What a model did. staged: whether it wrote rows. evaluation: of a definition that was evaluated."""
+    """What a model did. staged: whether it wrote rows. waiting: whether a definition waits for an input. evaluation: of
+    a definition that was evaluated.
+    """
 
     staged: bool = False
+    waiting: bool = False
     evaluation: dict[str, Any] | None = None
 
 
@@ -87,7 +89,7 @@ class TidemarkAdapter(SparkAdapter):
         with self._creation_lock:
             if self._invocation is None:
                 run = RunState(self, ProjectGraph(graph, selected))
-                releases = Releases(run, _make_branch_name())
+                releases = Releases(run, branch_name())
                 self._invocation = _Invocation(run, releases, BucketTables(run, releases), DefinitionHashes(run))
         return self._invocation.run
 
@@ -186,10 +188,13 @@ class TidemarkAdapter(SparkAdapter):
         rows_affected: int = 0,
         *,
         staged: bool = False,
+        waiting: bool = False,
         evaluation: dict[str, Any] | None = None,
     ) -> ModelResponse:
         """The response of a model: dbt shows its message, and its results contain it."""
-        return ModelResponse(_message=message, rows_affected=rows_affected, staged=staged, evaluation=evaluation)
+        return ModelResponse(
+            _message=message, rows_affected=rows_affected, staged=staged, waiting=waiting, evaluation=evaluation
+        )
 
     @available
     def plan_response(self, plan: BucketPlan, rows: int) -> PlanResponse:
@@ -268,8 +273,3 @@ class TidemarkAdapter(SparkAdapter):
     def _started(self) -> _Invocation:
         assert self._invocation is not None, "tidemark.run() comes first"
         return self._invocation
-
-
-def _make_branch_name() -> str:
-    """The Iceberg branch on which this invocation stages: `spark.wap.branch` in profiles.yml has the same name."""
-    return f"run_{get_invocation_id().replace('-', '')}"

@@ -58,16 +58,15 @@ def unpublished_states(
     results: Sequence[NodeResult], publications: Iterable[Publication], graph: ProjectGraph
 ) -> dict[str, ModelState]:
     """The states of Tidemark's models that should have published something and did not."""
-    published_ids = {publication.unique_id for publication in publications}
+    reports = {publication.unique_id: publication.report for publication in publications}
     states = {}
     for result in results:
         if not is_published(graph.nodes.get(result.node.unique_id, {})):
             continue
-        message = str(result.message)
-        if result.node.unique_id not in published_ids:
+        if result.node.unique_id not in reports:
             states[result.node.name] = ModelState("failed", _find_failure_reason(result, results, graph))
-        elif message.startswith("waiting for "):
-            states[result.node.name] = ModelState("waiting", message)
+        elif reports[result.node.unique_id].is_waiting:
+            states[result.node.name] = ModelState("waiting", str(result.message))
     return states
 
 

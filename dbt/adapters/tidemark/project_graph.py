@@ -101,10 +101,23 @@ class ProjectGraph:
                     f"Nothing was done: the settings in dbt_project.yml change how core.{node['name']} is built. Put "
                     "+materialized, +incremental_strategy and +unique_key below the project's name."
                 )
+            (table,) = model_tables(node)
+            if table != f"core.{node['name']}":
+                raise CompilationError(
+                    f"Nothing was done: the settings or macros of the project call core.{node['name']} {table}. Leave "
+                    "out +schema and +alias of tidemark, and let generate_alias_name keep its names."
+                )
 
-    def publishes(self, unique_id: str) -> bool:
-        """Whether a node is a model whose tables are staged, and published by a release."""
-        return is_published(self.nodes.get(unique_id, {}))
+    def reject_partial_inputs(self) -> None:
+        """Rejects `--empty` and `--sample` for Tidemark's models: the rows that they leave out would be taken for
+        deleted rows.
+        """
+        for unique_id in sorted(self.selected):
+            if is_published(self.nodes.get(unique_id, {})):
+                raise CompilationError(
+                    "Nothing was done: with --empty or --sample the rows left out would be taken for deleted rows "
+                    f"({unique_id}). Run without these options."
+                )
 
     def upstream(self, model: Node) -> list[Node]:
         """The nodes that a definition reads, sorted by id: views and the nodes between them, seeds.

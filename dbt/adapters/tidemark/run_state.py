@@ -45,7 +45,9 @@ class SourceRange:
 
 @dataclass(frozen=True)
 class Report:
-    """What a materialization did. staged: the tables that it wrote rows to. seen: the newest release that it knew."""
+    """What a materialization did. staged: the tables that it wrote rows to. is_waiting: whether a definition waits for
+    an input. seen: the newest release that it knew.
+    """
 
     positions: Positions
     staged: Collection[str] = ()
@@ -53,6 +55,7 @@ class Report:
     columns: Any = field(default_factory=list)
     view_tables: Mapping[str, str] = field(default_factory=dict)
     evaluation: Mapping[str, Any] | None = None
+    is_waiting: bool = False
     seen: int = 0
 
 

@@ -6,5 +6,5 @@ select
     checkpoint_id as _checkpoint_id,
     columns['carrier'] as carrier,
     columns['name'] as name
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'nyc' and table_name = 'public.airlines' and not deleted

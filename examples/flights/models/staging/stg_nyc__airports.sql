@@ -12,5 +12,5 @@ select
     cast(columns['tz'] as int) as tz,
     columns['dst'] as dst,
     columns['tzone'] as tzone
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'nyc' and table_name = 'public.airports' and not deleted

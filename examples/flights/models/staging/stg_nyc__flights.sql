@@ -25,5 +25,5 @@ select
     cast(columns['hour'] as int) as hour,
     cast(columns['minute'] as int) as minute,
     {{ tidemark.pg_timestamp(tidemark.field('time_hour')) }} as time_hour
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'nyc' and table_name = 'public.flights' and not deleted

@@ -13,5 +13,5 @@ select
     cast(columns['seats'] as int) as seats,
     cast(columns['speed'] as int) as speed,
     columns['engine'] as engine
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'nyc' and table_name = 'public.planes' and not deleted

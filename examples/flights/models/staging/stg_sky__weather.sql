@@ -17,5 +17,5 @@ select
     {{ tidemark.bson_double(tidemark.field('wind', 'speed')) }} as wind_speed,
     {{ tidemark.bson_long(tidemark.field('wind', 'dir')) }} as wind_dir,
     {{ tidemark.bson_double(tidemark.field('wind', 'gust')) }} as wind_gust
-from {{ ref('row_state') }}
+from {{ ref('tidemark', 'row_state') }}
 where source = 'sky' and table_name = 'sky.weather' and not deleted

@@ -1,0 +1,16 @@
+{#- The first step of a run (on-run-start): refuses what would lose rows, finishes a release that was interrupted between
+    its steps, and retires the tables of definitions whose models are now of another kind. -#}
+{% macro start_run() -%}
+    {%- if execute -%}
+        {%- set run = tidemark.run() -%}
+        {%- if invocation_args_dict.get('empty') or invocation_args_dict.get('sample') -%}
+            {%- do run.graph.reject_partial_inputs() -%}
+        {%- endif -%}
+        {%- if flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
+            {%- do run.graph.check_core_models() -%}
+            {%- do run.assert_lake_initialized() -%}
+        {%- endif -%}
+        {%- do adapter.finish_interrupted_release() -%}
+        {%- do adapter.retire_replaced_buckets() -%}
+    {%- endif -%}
+{%- endmacro %}
