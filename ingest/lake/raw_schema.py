@@ -160,9 +160,8 @@ def ensure_tables(spark: SparkSession) -> None:
         retry_on_conflict(lambda: spark.sql("CREATE NAMESPACE IF NOT EXISTS raw"))
     existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
     for name, table in TABLES.items():
-        if name.removeprefix("raw.") not in existing:
-            retry_on_conflict(lambda name=name, table=table: _create(spark, name, table))  # type: ignore[misc]
-        retry_on_conflict(lambda name=name, table=table: _migrate(spark, name, table))  # type: ignore[misc]
+        change = _migrate if name.removeprefix("raw.") in existing else _create
+        retry_on_conflict(lambda name=name, table=table, change=change: change(spark, name, table))  # type: ignore[misc]
 
 
 def _create(spark: SparkSession, name: str, table: Table) -> None:
@@ -172,9 +171,12 @@ def _create(spark: SparkSession, name: str, table: Table) -> None:
 
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
-    wanted = StructType.fromDDL(", ".join(f"{column} {kind}" for column, kind in table.columns.items()))
-    assert isinstance(wanted, StructType)
-    missing = _missing_columns(spark.table(name).schema, wanted)
+    present = spark.table(name).schema
+    types = {field_.name: field_.dataType.simpleString() for field_ in present}
+    if all(types.get(column) == kind.replace(" ", "").lower() for column, kind in table.columns.items()):
+        return
+    wanted = spark.createDataFrame([], ", ".join(f"{column} {kind}" for column, kind in table.columns.items())).schema
+    missing = _missing_columns(present, wanted)
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
 

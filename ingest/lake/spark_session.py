@@ -64,7 +64,7 @@ _started: list[_Java] = []
 
 
 def read_settings(target: str | None = None, folder: Path | str = ".") -> dict[str, str]:
-    """The Spark settings of `target` (default: the profile's), without those for dbt's runs only.
+    """The Spark settings of `target` (default: the profile's).
 
     folder: of the dbt project. Raises UsageError.
     """

@@ -9,7 +9,7 @@
 {% macro advanced_sources(raw, watermarks) -%}
     {%- set advanced = {} -%}
     {%- set held_by_source = {} -%}
-    {%- if execute -%}
+    {%- if execute and not tidemark.only_renders() -%}
         {%- for row in run_query(tidemark._persisted_positions(raw, watermarks)) -%}
             {%- if row['source'] not in watermarks or row['position'] | int > watermarks[row['source']].position -%}
                 {%- do advanced.update({row['source']: row['position'] | int}) -%}

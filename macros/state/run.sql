@@ -1,7 +1,7 @@
 {#- The state of this invocation, which all its nodes share: see `RunState` in dbt/adapters/tidemark/run_state.py. -#}
 {% macro run() -%}
     {%- if target.type != 'tidemark' -%}
-        {{ exceptions.raise_compiler_error("The package tidemark needs a target with type: tidemark, not '" ~ target.type ~ "' (profiles.yml).") }}
+        {{ exceptions.raise_compiler_error("The target is of type '" ~ target.type ~ "' (profiles.yml). Set type: tidemark.") }}
     {%- endif -%}
     {{ return(adapter.run(graph, selected_resources)) }}
 {%- endmacro %}
@@ -11,10 +11,15 @@
     {{ return(tidemark.run().watermarks) }}
 {%- endmacro %}
 
-{#- The ranges that this run processes in a model of `core`, a list. None for commands that only render SQL: the models
-    query Spark about their ranges. -#}
+{#- The ranges that this run processes in a model of `core`, a list. -#}
 {% macro ranges(model_name) -%}
-    {{ return([] if flags.WHICH in ['compile', 'generate'] else tidemark.run().ranges(model_name)) }}
+    {{ return([] if tidemark.only_renders() else tidemark.run().ranges(model_name)) }}
+{%- endmacro %}
+
+{#- Whether the command renders models without running them: `dbt compile` and `dbt docs generate`. A model would query
+    the log for its SQL. -#}
+{% macro only_renders() -%}
+    {{ return(flags.WHICH in ['compile', 'generate']) }}
 {%- endmacro %}
 
 {#- The positions that a data test of a model of `core` checks. -#}

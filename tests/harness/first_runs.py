@@ -17,8 +17,9 @@ from ingest.project.dbt_project import Project
 
 def main(query: str) -> None:
     """Runs the commands until all sources are caught up."""
+    assert_refused("build")  # starts Spark, with the branch of its invocation
     spark = open_session()
-    assert_refused("build")
+    assert spark.conf.get("spark.wap.branch", None) is None
     lake = Lake(spark)
     assert_refused("run", "--select", "checkpoints")
     pipeline = Pipeline(lake, load(), Project())

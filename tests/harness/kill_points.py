@@ -118,12 +118,10 @@ def run_during_statement(text: str, work: Callable[[], object]) -> Iterator[list
 
 @contextmanager
 def isolated_dbt() -> Iterator[None]:
-    """Keeps the state of an outer dbt while another one runs: the adapter with its connections, and the branch."""
-    spark = SparkSession.builder.getOrCreate()
-    adapters, branch = FACTORY.adapters, spark.conf.get("spark.wap.branch", "")
+    """Keeps the adapter of an outer dbt, with its connections, while another one runs."""
+    adapters = FACTORY.adapters
     FACTORY.adapters = {}
     try:
         yield
     finally:
         FACTORY.adapters = adapters
-        spark.conf.set("spark.wap.branch", str(branch))

@@ -91,6 +91,20 @@ def test_plan_and_dbt_agree_on_what_has_changed(pipeline: SourcePipeline) -> Non
     assert planned_definitions(pipeline, "unchanged") == {first, second}
 
 
+@pytest.mark.parametrize("command", [("compile",), ("docs", "generate")], ids=" ".join)
+def test_commands_that_only_render_sql_do_not_query_the_log(
+    pipeline: SourcePipeline, database: Database, command: tuple[str, ...]
+) -> None:
+    pipeline.view("t", {"id": "int"})
+    pipeline.sync()
+    database.execute("update t set id = id + 5")
+    pipeline.ingest()
+    statements: list[str] = []
+    with intercept_statements(statements.append):
+        run_dbt(pipeline, *command)
+    assert [statement for statement in statements if "from raw." in statement or "cache table" in statement] == []
+
+
 def test_a_definition_that_differs_from_its_contract_publishes_nothing(
     pipeline: SourcePipeline, database: Database
 ) -> None:

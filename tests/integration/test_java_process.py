@@ -17,7 +17,7 @@ from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
 
 
-@pytest.mark.parametrize("other_waits", [False, True])
+@pytest.mark.parametrize("other_waits", [False, True], ids=["one source", "another source waits"])
 def test_a_killed_java_process_ends_the_command_with_one_line(
     lake: Lake,
     source: PostgresSource,

@@ -731,7 +731,7 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
 def test_lost_history_is_reported_and_a_new_snapshot_recovers(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
-    # A server keeps the oplog since its last checkpoint: one each second.
+    # mongod removes old oplog entries only up to its last checkpoint: here it makes one each second.
     with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1", "--syncdelay": "1"}) as server:
         client = connect(server.uri)
         name = f"m{uuid.uuid4().hex[:12]}"

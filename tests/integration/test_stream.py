@@ -418,11 +418,11 @@ def test_a_slot_of_another_plugin_is_refused(jobs: PostgresJobs, accounts: Datab
 
 def test_a_slot_in_use_is_refused(jobs: PostgresJobs, accounts: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs.open()
-    monkeypatch.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
     started = threading.Event()
     accounts.execute("update accounts set balance = 1")
     with jobs.streaming(CommitHooks(after_store=lambda _: started.set())):
         assert started.wait(60)
+        monkeypatch.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
         with pytest.raises(Failure, match="in use by process"):
             jobs.stream()
 

@@ -3,6 +3,8 @@
 import logging
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -182,3 +184,10 @@ def test_a_full_disk_under_log_and_terminal_fails_no_log_call(monkeypatch: pytes
             monkeypatch.undo()
             with suppress(OSError):
                 screen.close()
+
+
+@pytest.mark.parametrize("module", ["commands.op_log", "commands.status", "pipeline.ingest_jobs"])
+def test_commands_without_models_do_not_load_dbt(module: str) -> None:
+    """It takes a second."""
+    code = f"import sys, ingest.{module}; sys.exit('dbt.contracts' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

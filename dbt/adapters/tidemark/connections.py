@@ -5,16 +5,15 @@ from typing import Any
 
 from dbt.adapters.contracts.connection import Connection, ConnectionState
 from dbt.adapters.spark.connections import SparkConnectionManager, SparkConnectionMethod, SparkCredentials
+from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
 _ANSI_MODE = "spark.sql.ansi.enabled"
 # The settings that the results of the models depend on.
-_SETTINGS = {
+_REQUIRED = {
     "spark.sql.session.timeZone": "UTC",
     # Else a name or a key such as `${env:HOME}` would come out of a statement as what that stands for here.
     "spark.sql.variable.substitute": "false",
-    # Types are read as Spark prints them: by default they end after 25 fields.
-    "spark.sql.debug.maxToStringFields": "100000",
 }
 
 
@@ -34,10 +33,20 @@ class TidemarkCredentials(SparkCredentials):
     """
 
     def __post_init__(self) -> None:
-        """Keeps the profile's ANSI mode: dbt-spark switches it off, whatever the profile says."""
+        """Adds the settings. dbt-spark would switch the ANSI mode off, whatever the profile says.
+
+        Raises DbtRuntimeError if the profile has another value of a setting that the results depend on.
+        """
         ansi_mode = self.server_side_parameters.get(_ANSI_MODE, "true")
         super().__post_init__()
-        self.server_side_parameters |= {**_SETTINGS, _ANSI_MODE: str(ansi_mode), "spark.wap.branch": branch_name()}
+        settings = self.server_side_parameters
+        for name, required in _REQUIRED.items():
+            value = str(settings.setdefault(name, required))
+            if value.lower() != required.lower():
+                raise DbtRuntimeError(f"{name} is {value}, and Tidemark's models need {required}. Remove the setting.")
+        # Types are read as Spark prints them: by default they end after 25 fields.
+        settings.setdefault("spark.sql.debug.maxToStringFields", "100000")
+        settings.update({_ANSI_MODE: str(ansi_mode), "spark.wap.branch": branch_name()})
 
     @property
     def type(self) -> str:

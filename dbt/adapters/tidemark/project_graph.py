@@ -104,8 +104,8 @@ class ProjectGraph:
             (table,) = model_tables(node)
             if table != f"core.{node['name']}":
                 raise CompilationError(
-                    f"Nothing was done: the settings or macros of the project call core.{node['name']} {table}. Leave "
-                    "out +schema and +alias of tidemark, and let generate_alias_name keep its names."
+                    f"Nothing was done: core.{node['name']} is {table} by the settings in dbt_project.yml. Put +schema "
+                    "and +alias below the project's name."
                 )
 
     def reject_partial_inputs(self) -> None:

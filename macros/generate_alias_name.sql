@@ -1,0 +1,4 @@
+{#- The name of the package's own models. dbt applies it to no other package's models. -#}
+{% macro generate_alias_name(custom_alias_name=none, node=none) -%}
+    {{ custom_alias_name or node.name }}
+{%- endmacro %}
