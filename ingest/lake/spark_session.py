@@ -109,7 +109,7 @@ def open_session(target: str | None = None, folder: Path | str = ".", log: Path 
     with _failures_to_start(settings, log):
         is_remote = "spark.remote" in settings
         spark = _connect_remote(settings) if is_remote else _local_session(settings, Path(log)).newSession()
-        spark.conf.unset("spark.wap.branch")  # of a run of dbt that started Spark: the jobs commit to main
+        spark.conf.unset("spark.wap.branch")  # the jobs commit to main, also if the profile sets a branch
         for key, value in _JOB_SETTINGS.items():
             spark.conf.set(key, value)
     return spark

@@ -17,9 +17,8 @@ from ingest.project.dbt_project import Project
 
 def main(query: str) -> None:
     """Runs the commands until all sources are caught up."""
-    assert_refused("build")  # starts Spark, with the branch of its invocation
     spark = open_session()
-    assert spark.conf.get("spark.wap.branch", None) is None
+    assert_refused("build")
     lake = Lake(spark)
     assert_refused("run", "--select", "checkpoints")
     pipeline = Pipeline(lake, load(), Project())
