@@ -16,6 +16,12 @@ import yaml
 from ingest.common.errors import UsageError
 from ingest.config.yaml_file import syntax_error
 
+# Spark's settings that the results of jobs and models depend on.
+REQUIRED_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    # Else a name or a key such as `${env:HOME}` would come out of a statement as what that stands for here.
+    "spark.sql.variable.substitute": "false",
+}
 PROJECT_FILE, PROFILES_FILE = "dbt_project.yml", "profiles.yml"
 
 

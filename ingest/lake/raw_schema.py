@@ -6,6 +6,7 @@ have, and fields of list items, are added as nullable and stay so. Nothing is dr
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -69,6 +70,11 @@ class Table:
 
     columns: Mapping[str, str]
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ddl(self) -> str:
+        """The columns as in CREATE TABLE."""
+        return ", ".join(f"{column} {kind}" for column, kind in self.columns.items())
 
 
 TABLES: Mapping[str, Table] = {
@@ -161,22 +167,21 @@ def ensure_tables(spark: SparkSession) -> None:
     existing = {row.tableName for row in spark.sql("SHOW TABLES IN raw").collect()}
     for name, table in TABLES.items():
         change = _migrate if name.removeprefix("raw.") in existing else _create
-        retry_on_conflict(lambda name=name, table=table, change=change: change(spark, name, table))  # type: ignore[misc]
+        retry_on_conflict(partial(change, spark, name, table))
 
 
 def _create(spark: SparkSession, name: str, table: Table) -> None:
-    columns = ", ".join(f"{column} {kind}" for column, kind in table.columns.items())
     properties = ", ".join(f"'{key}' = '{value}'" for key, value in table.properties.items())
-    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg TBLPROPERTIES ({properties})")
+    spark.sql(f"CREATE TABLE IF NOT EXISTS {name} ({table.ddl}) USING iceberg TBLPROPERTIES ({properties})")
 
 
 def _migrate(spark: SparkSession, name: str, table: Table) -> None:
     present = spark.table(name).schema
     types = {field_.name: field_.dataType.simpleString() for field_ in present}
+    # Mostly nothing has changed, and parsing the types is slow.
     if all(types.get(column) == kind.replace(" ", "").lower() for column, kind in table.columns.items()):
         return
-    wanted = spark.createDataFrame([], ", ".join(f"{column} {kind}" for column, kind in table.columns.items())).schema
-    missing = _missing_columns(present, wanted)
+    missing = _missing_columns(present, spark.createDataFrame([], table.ddl).schema)
     if missing:
         spark.sql(f"ALTER TABLE {name} ADD COLUMNS ({', '.join(missing)})")
 

@@ -28,7 +28,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import Failure, UsageError
-from ingest.config.dbt_profile import get_mapping, read_profile
+from ingest.config.dbt_profile import REQUIRED_SETTINGS, get_mapping, read_profile
 
 LOG = Path("logs/spark.log")
 
@@ -40,8 +40,7 @@ _FILE_SEARCH = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled
 _JOB_SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.variable.substitute": "false",
+    **REQUIRED_SETTINGS,
     "spark.sql.ansi.enabled": "true",
     # Most tables that the jobs update have few files: the search would be a third of the time of an update.
     _FILE_SEARCH: "false",

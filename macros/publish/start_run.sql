@@ -4,7 +4,7 @@
     {%- if execute -%}
         {%- set run = tidemark.run() -%}
         {%- if invocation_args_dict.get('empty') or invocation_args_dict.get('sample') -%}
-            {%- do run.graph.reject_partial_inputs() -%}
+            {%- do run.graph.reject_empty_and_sample() -%}
         {%- endif -%}
         {%- if flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
             {%- do run.graph.check_core_models() -%}

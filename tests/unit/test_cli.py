@@ -188,6 +188,6 @@ def test_a_full_disk_under_log_and_terminal_fails_no_log_call(monkeypatch: pytes
 
 @pytest.mark.parametrize("module", ["commands.op_log", "commands.status", "pipeline.ingest_jobs"])
 def test_commands_without_models_do_not_load_dbt(module: str) -> None:
-    """It takes a second."""
+    """Loading dbt takes a second."""
     code = f"import sys, ingest.{module}; sys.exit('dbt.contracts' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -8,13 +8,9 @@ from dbt.adapters.spark.connections import SparkConnectionManager, SparkConnecti
 from dbt_common.exceptions import DbtRuntimeError
 from dbt_common.invocation import get_invocation_id
 
+from ingest.config.dbt_profile import REQUIRED_SETTINGS
+
 _ANSI_MODE = "spark.sql.ansi.enabled"
-# The settings that the results of the models depend on.
-_REQUIRED = {
-    "spark.sql.session.timeZone": "UTC",
-    # Else a name or a key such as `${env:HOME}` would come out of a statement as what that stands for here.
-    "spark.sql.variable.substitute": "false",
-}
 
 
 def branch_name() -> str:
@@ -40,7 +36,7 @@ class TidemarkCredentials(SparkCredentials):
         ansi_mode = self.server_side_parameters.get(_ANSI_MODE, "true")
         super().__post_init__()
         settings = self.server_side_parameters
-        for name, required in _REQUIRED.items():
+        for name, required in REQUIRED_SETTINGS.items():
             value = str(settings.setdefault(name, required))
             if value.lower() != required.lower():
                 raise DbtRuntimeError(f"{name} is {value}, and Tidemark's models need {required}. Remove the setting.")

@@ -108,7 +108,7 @@ class ProjectGraph:
                     "and +alias below the project's name."
                 )
 
-    def reject_partial_inputs(self) -> None:
+    def reject_empty_and_sample(self) -> None:
         """Rejects `--empty` and `--sample` for Tidemark's models: the rows that they leave out would be taken for
         deleted rows.
         """
