@@ -36,6 +36,7 @@ class CoreModels:
             run_query=lambda query: spark.sql(query).collect(),
             is_incremental=self._is_incremental,
             execute=True,
+            flags=SimpleNamespace(WHICH="run"),
             adapter=SimpleNamespace(columns_at_start=lambda _: {}),
             model=SimpleNamespace(unique_id="model.tidemark.tested"),
         )
