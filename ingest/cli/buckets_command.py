@@ -26,5 +26,5 @@ def buckets(target: str | None, assignments: tuple[str, ...], as_json: bool) -> 
         raise click.UsageError("Write --for NAME=VALUE.")
     if len(request) < len(pairs):
         raise click.UsageError("Give each name only once.")
-    for grant in find_grants(open_lake(target).spark, request, target):
+    for grant in find_grants(open_lake(target, is_short_command=True).spark, request, target):
         click.echo(grant.to_json() if as_json else printable(grant.bucket))

@@ -44,7 +44,9 @@ def codegen(
         fix = "Name them, as in `tidemark codegen --force public.orders`; '*.*' is all"
         raise UsageError("no tables to overwrite", "--force", fix)
     command = Codegen(
-        ViewTrial(lambda: open_lake(target).spark, find_package(Path()) / "macros").try_view, tables=tables, force=force
+        ViewTrial(lambda: open_lake(target, is_short_command=True).spark, find_package(Path()) / "macros").try_view,
+        tables=tables,
+        force=force,
     )
     rejected_tables: list[str] = []
     failures: list[Failure] = []

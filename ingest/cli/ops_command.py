@@ -26,7 +26,7 @@ def ops(target: str | None, definition: str, bucket: str, after_op_id: int) -> N
     """
     from ingest.commands.op_log import is_known, make_bucket_name, read_ops
 
-    spark, name = open_lake(target).spark, make_bucket_name(definition, bucket)
+    spark, name = open_lake(target, is_short_command=True).spark, make_bucket_name(definition, bucket)
     is_empty = True
     for line in read_ops(spark, definition, name, after_op_id):
         click.echo(line)

@@ -18,5 +18,5 @@ def prune(target: str | None, definitions: tuple[str, ...]) -> None:
     """
     from ingest.project.definition_plan import prune_definitions
 
-    for name in prune_definitions(open_lake(target).spark, definitions, target):
+    for name in prune_definitions(open_lake(target, is_short_command=True).spark, definitions, target):
         print_line(f"{name}: dropped its rows and its op log")

@@ -42,7 +42,7 @@ def resnapshot(
 
     if [all_tables, bool(writers), bool(tables)].count(True) != 1:
         raise click.UsageError("Name tables, or give --all, or --writer.")
-    settings, lake = load(sources), open_lake(target)
+    settings, lake = load(sources), open_lake(target, is_short_command=True)
     if all_tables:
         lines = resnapshot_sources(lake, settings, source)
     elif writers:

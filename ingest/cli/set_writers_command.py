@@ -23,5 +23,5 @@ def set_writers(sources: str, target: str | None, source: str) -> None:
 
     settings = load(sources)
     source_config = settings.source(source)
-    source_kinds.set_writers(open_lake(target), source_config, settings.settings)
+    source_kinds.set_writers(open_lake(target, is_short_command=True), source_config, settings.settings)
     print_line(f"{source}: writers: {source_config.writers}")

@@ -16,7 +16,7 @@ def status(sources: str, target: str | None, as_json: bool) -> None:
     from ingest.commands.status import read_status, render_status
 
     settings = load(sources)
-    report = read_status(open_lake(target), settings)
+    report = read_status(open_lake(target, is_short_command=True), settings)
     if as_json:
         click.echo(report.to_json())
     else:

@@ -34,7 +34,7 @@ def tail(sources: str, target: str | None, token: str | None, source: str | None
     start = parse_start(settings, source, token)
     stop_event = threading.Event()
     call_on_stop_signal(stop_event.set)
-    for line in follow(open_lake(target), *start, stop_event.wait):
+    for line in follow(open_lake(target, is_short_command=True), *start, stop_event.wait):
         click.echo(line)
         if stop_event.is_set():
             return

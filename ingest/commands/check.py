@@ -67,7 +67,7 @@ def check_project(
     catalog_findings = [_CATALOG_NOT_TRIED]
     if has_lake:
         try:
-            session = spark_session.open_session(target, folder)
+            session = spark_session.open_session(target, folder, is_short_command=True)
             published_tables = _read_published_tables(session)
         except TidemarkError as error:
             return [findings.finding_from_error(error)]

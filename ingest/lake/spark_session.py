@@ -34,6 +34,9 @@ LOG = Path("logs/spark.log")
 
 # Settings that the JVM needs on its command line, which every user of the machine can read. All others are set later.
 _LAUNCH_SETTINGS = re.compile(r"spark\.(master|driver\.|jars|submit\.|app\.name|ui\.)")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Without the second compiler, `tidemark ops` takes 13 CPU seconds in place of 20. The profile's options win.
+_FAST_START = "-XX:TieredStopAtLevel=1"
 # Whether a row-level statement first searches for the files that contain matching rows: see `file_search`.
 _FILE_SEARCH = "spark.sql.optimizer.runtime.rowLevelOperationGroupFilter.enabled"
 # The jobs' own statements touch few rows: one task each, planned once.
@@ -97,12 +100,17 @@ def lake_location(target: str | None = None, folder: Path | str = ".") -> str:
     return settings.get(f"spark.sql.catalog.{catalog}.warehouse", "the lake")
 
 
-def open_session(target: str | None = None, folder: Path | str = ".", log: Path | str = LOG) -> SparkSession:
+def open_session(
+    target: str | None = None, folder: Path | str = ".", log: Path | str = LOG, *, is_short_command: bool = False
+) -> SparkSession:
     """A new session on the Spark of `target`; all calls share one Spark. folder: of the dbt project.
 
+    is_short_command: if this call starts Java, it compiles for a fast start, not for long queries.
     Raises UsageError for a wrong profile, Failure if Spark can't be started or reached.
     """
     settings = read_settings(target, folder)
+    if is_short_command and "spark.remote" not in settings:
+        settings[_JAVA_OPTIONS] = f"{_FAST_START} {settings.get(_JAVA_OPTIONS, '')}"
     # Every error is raised as an exception too. A second copy with the JVM's stack would hide other log lines.
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     with _failures_to_start(settings, log):
