@@ -113,6 +113,18 @@ def _read_published_tables(session: SparkSession) -> dict[str, dict[str, str]]:
     return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
+# Tidemark decides how a definition is stored and compared; its comments and its grants are those of the catalog.
+_CONFIGS_WITHOUT_EFFECT = (
+    "partition_by",
+    "clustered_by",
+    "location_root",
+    "tblproperties",
+    "incremental_strategy",
+    "unique_key",
+    "persist_docs",
+    "grants",
+)
+
 _PARSE_FIX = "Fix the error; run `dbt parse` for details"
 
 
@@ -135,6 +147,11 @@ def _check_definitions(
             yield _parse_refusal(model, error_collector.line())
             continue
         valid_count += 1
+        yield from (
+            Finding("warning", f"`{key}` has no effect on a definition", model.original_file_path, "Remove it")
+            for key in _CONFIGS_WITHOUT_EFFECT
+            if model.config.get(key)
+        )
         for table in sorted(_find_unselected_tables(settings, manifest, model)):
             yield Finding(
                 "warning",

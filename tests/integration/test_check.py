@@ -52,6 +52,9 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
     (models / "buckets/renamed.sql").write_text(
         (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(alias='other', ")
     )
+    (models / "buckets/good.sql").write_text(
+        (DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("config(", "config(partition_by=['id'], ")
+    )
     (models / "buckets/Capital.sql").write_text(DEFINITION % ("", "{{ ref('stg_shop__t') }}"))
     (models / "buckets/no_list.sql").write_text((DEFINITION % ("", "{{ ref('stg_shop__t') }}")).replace("[]", "[none]"))
     (models / "buckets/two.sql").write_text(
@@ -67,6 +70,7 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
             "error the name 'Capital' may only have lower-case letters, digits and _: models/buckets/Capital.sql. "
             "Give the model another name."
         ),
+        "warning `partition_by` has no effect on a definition: models/buckets/good.sql. Remove it.",
         "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
         (
             "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
