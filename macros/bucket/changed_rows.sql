@@ -41,9 +41,9 @@
     where they can be, as ids often are: integers are read in a tenth of the time. -#}
 {% macro _comparison_columns(relation, settings, row_key) -%}
     select
-        {{ tidemark.bucket_name(settings) ~ ' as ' if tidemark.are_whole_numbers(relation, settings.bucket_by) }}bucket,
+        {{ tidemark.bucket_name(settings) ~ ' as ' if adapter.are_integers(relation | string, settings.bucket_by) }}bucket,
         {{ tidemark.literal(settings.object_type) }} as object_type,
-        {{ tidemark.object_id(settings) ~ ' as ' if tidemark.are_whole_numbers(relation, [settings.object_id]) }}object_id,
+        {{ tidemark.object_id(settings) ~ ' as ' if adapter.are_integers(relation | string, [settings.object_id]) }}object_id,
         {{ row_key }} as row_key,
         _op_id,
         _digest_high,
@@ -55,17 +55,6 @@
     select row_state.row_key as changed_key
     from core.row_state as row_state
     where {{ tidemark.input_rows_filter(plan) }}
-{%- endmacro %}
-
-{#- Whether some columns of a definition's rows are integers, by dbt's relation cache. The text of an integer never
-    changes; that of a timestamp or a float depends on settings and on Java. -#}
-{% macro are_whole_numbers(relation, columns) -%}
-    {%- set types = {} -%}
-    {%- for name, type in adapter.columns_at_start(relation | string).items() -%}{%- do types.update({name | lower: type}) -%}{%- endfor -%}
-    {%- for column in columns if types.get(column | lower) not in ['int', 'integer', 'bigint', 'long'] -%}
-        {{ return(false) }}
-    {%- endfor -%}
-    {{ return(true) }}
 {%- endmacro %}
 
 {#- The key without a copy number: copies of a row without a key have the suffixes `#2`, `#3`. -#}

@@ -14,10 +14,6 @@
     {%- set settings = adapter.definition_settings(model) -%}
     {%- set plan = adapter.plan_definition(model, sql, settings, full_refresh=should_full_refresh()) -%}
     {%- set definition = plan.definition -%}
-
-    {%- if not plan.is_waiting -%}
-        {%- do adapter.check_contract(model) -%}
-    {%- endif -%}
     {%- if var('plan_only', false) -%}
         {%- do tidemark.report_plan(plan) -%}
         {{ return({'relations': []}) }}

@@ -10,7 +10,6 @@
             {%- do run.graph.check_core_models() -%}
             {%- do run.assert_lake_initialized() -%}
         {%- endif -%}
-        {%- do adapter.finish_interrupted_release() -%}
-        {%- do adapter.retire_replaced_buckets() -%}
+        {%- do adapter.recover() -%}
     {%- endif -%}
 {%- endmacro %}

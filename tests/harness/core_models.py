@@ -37,7 +37,7 @@ class CoreModels:
             is_incremental=self._is_incremental,
             execute=True,
             flags=SimpleNamespace(WHICH="run"),
-            adapter=SimpleNamespace(columns_at_start=lambda _: {}),
+            adapter=SimpleNamespace(are_integers=lambda *_: False),
             model=SimpleNamespace(unique_id="model.tidemark.tested"),
         )
         run = RunState(NoLake(), ProjectGraph({}, ()))

@@ -101,6 +101,23 @@ def test_a_type_is_widened_in_place_if_its_values_are_written_alike(new: str, ol
 
 
 @pytest.mark.parametrize(
+    ("columns", "are_integers"),
+    [
+        ([], True),
+        (["id"], True),
+        (["ID", "n (1)"], True),
+        (["id", "at"], False),
+        (["day"], False),
+        (["x"], False),
+        (["_row_key"], False),
+    ],
+)
+def test_integer_columns_are_recognised(columns: list[str], are_integers: bool) -> None:
+    types = {"Id": "bigint", "n (1)": "integer", "at": "timestamp", "day": "interval day", "x": "struct"}
+    assert column_types.are_integers(columns, types) is are_integers
+
+
+@pytest.mark.parametrize(
     ("columns", "problem"),
     [
         ([KEY, ID, CUSTOMER, Column("ID", "int")], "selects two columns named 'ID'"),

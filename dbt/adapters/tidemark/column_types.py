@@ -1,11 +1,13 @@
 """Spark's types as a definition's query selects them, and as its table stores them. Pure."""
 
 import re
+from collections.abc import Iterable, Mapping
 
 _UNSTORABLE = re.compile(r"(?:^|[<,:])(?:(?:void|interval|geometry|geography)\b(?!:)|time\()")
 _INNERMOST = re.compile(r"(\w+)<([^<>]*)>")
 _FIELD = re.compile(r"[A-Za-z_]\w*:[^:]+", re.ASCII)
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_INTEGERS = {"int", "integer", "bigint", "long"}
 _NOT_A_TEXT = re.compile(r"binary$|(map|array|struct)<")
 
 
@@ -51,3 +53,11 @@ def is_wider(column_type: str, old_type: str) -> bool:
 def has_text(column_type: str) -> bool:
     """Whether values of a type can be cast to text that identifies them, in the name of a bucket or a key."""
     return not _NOT_A_TEXT.match(column_type)
+
+
+def are_integers(columns: Iterable[str], types: Mapping[str, str]) -> bool:
+    """Whether columns are integers, by the types of a table. The text of an integer never changes; that of a timestamp
+    or a float depends on settings and on Java.
+    """
+    types_by_name = {name.lower(): column_type for name, column_type in types.items()}
+    return all(types_by_name.get(name.lower()) in _INTEGERS for name in columns)

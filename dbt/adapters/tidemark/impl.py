@@ -16,6 +16,7 @@ from dbt_common.utils.executor import executor
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes, make_plan
 from dbt.adapters.tidemark.bucket_tables import BucketTables, TableChange
+from dbt.adapters.tidemark.column_types import are_integers
 from dbt.adapters.tidemark.connections import TidemarkConnectionManager, branch_name
 from dbt.adapters.tidemark.definition_columns import DefinitionColumns, check_contract
 from dbt.adapters.tidemark.definition_settings import (
@@ -99,9 +100,12 @@ class TidemarkAdapter(SparkAdapter):
         self._started.releases.publish(results)
 
     @available.parse_none
-    def finish_interrupted_release(self) -> None:
-        """Finishes a release that was interrupted between its steps, on-run-start."""
+    def recover(self) -> None:
+        """Finishes a release that was interrupted between its steps, and retires the tables of definitions whose models
+        are now of another kind, on-run-start.
+        """
         self._started.releases.finish_interrupted()
+        self._started.tables.retire_replaced_tables()
 
     @available.parse(lambda *_: [])
     def run_maintenance(self, step: str, arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -140,19 +144,18 @@ class TidemarkAdapter(SparkAdapter):
 
     @available.parse_none
     def plan_definition(self, model: Node, sql: str, settings: DefinitionSettings, *, full_refresh: bool) -> BucketPlan:
-        """What this run does with a definition, see `BucketPlan`."""
+        """What this run does with a definition, see `BucketPlan`. Rejects one that differs from its model contract,
+        unless it waits: its query may not be complete yet.
+        """
         is_there = self._started.tables.have_both(model)
         if not is_there:
             self._started.releases.check_schema(model)
         definition = self._started.hashes.describe(model, sql, settings)
         plan = make_plan(self._started.run, definition, is_there=is_there, full_refresh=full_refresh)
         self._started.run.graph.check_view_tables(model, plan.published_view_tables)
+        if not plan.is_waiting:
+            check_contract(self, model)
         return plan
-
-    @available.parse_none
-    def check_contract(self, model: Node) -> None:
-        """Rejects a definition that differs from its model contract, see `definition_columns.check_contract`."""
-        check_contract(self, model)
 
     @available.parse(lambda *_: [])
     def bucket_columns(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> list[Column]:
@@ -170,11 +173,6 @@ class TidemarkAdapter(SparkAdapter):
     def last_op(self, model: Node) -> int:
         """The last op id of a definition, also of its dropped logs."""
         return self._started.tables.last_op(model)
-
-    @available.parse_none
-    def retire_replaced_buckets(self) -> None:
-        """Retires the tables of definitions whose models are now of another kind, on-run-start."""
-        self._started.tables.retire_replaced_tables()
 
     @available.parse_none
     def prune(self, definition: str, schema: str) -> None:
@@ -201,10 +199,10 @@ class TidemarkAdapter(SparkAdapter):
         """What dbt shows of a definition that only reports its plan."""
         return PlanResponse(_message=plan.reason, rows_affected=0, state=plan.state, reason=plan.reason, rows=rows)
 
-    @available.parse(lambda *_: {})
-    def columns_at_start(self, table: str) -> dict[str, str]:
-        """The types of a table's columns by name, as dbt listed them; none for a table that this run created."""
-        return self.columns(table)
+    @available.parse(lambda *_: False)
+    def are_integers(self, table: str, columns: Sequence[str]) -> bool:
+        """Whether columns of a table are integers, see `column_types.are_integers`."""
+        return are_integers(columns, self.columns(table))
 
     # --- The statements of the adapter's logic, see LakeStatements ---
 
