@@ -40,7 +40,7 @@ def make_plan(spark: SparkSession, target: str | None = None, folder: Path | str
     project.compile_views()
     definitions = project.definitions
     selectors = [f"config.materialized:{kind}" for kind in DEFINITIONS]
-    outcomes, failure = project.try_invoke("run", "--select", *selectors, "--vars", "{plan_only: true}")
+    outcomes, failure = project.try_invoke("run", "--select", *selectors, "--vars", "{tidemark_plan_only: true}")
     failed_names = {outcome.name for outcome in outcomes if outcome.status in FAILED}
     if failure and not (failed_names and failed_names.issubset(definitions)):
         raise failure

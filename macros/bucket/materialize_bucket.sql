@@ -14,7 +14,7 @@
     {%- set settings = adapter.definition_settings(model) -%}
     {%- set plan = adapter.plan_definition(model, sql, settings, full_refresh=should_full_refresh()) -%}
     {%- set definition = plan.definition -%}
-    {%- if var('plan_only', false) -%}
+    {%- if var('tidemark_plan_only', false) -%}
         {%- do tidemark.report_plan(plan) -%}
         {{ return({'relations': []}) }}
     {%- endif -%}

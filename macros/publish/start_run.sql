@@ -6,7 +6,7 @@
         {%- if invocation_args_dict.get('empty') or invocation_args_dict.get('sample') -%}
             {%- do run.graph.reject_empty_and_sample() -%}
         {%- endif -%}
-        {%- if flags.WHICH in ['build', 'run', 'test'] and not var('plan_only', false) -%}
+        {%- if flags.WHICH in ['build', 'run', 'test'] and not var('tidemark_plan_only', false) -%}
             {%- do run.graph.check_core_models() -%}
             {%- do run.assert_lake_initialized() -%}
         {%- endif -%}
