@@ -22,7 +22,7 @@ def apply(target: str | None) -> None:
     from ingest.project.definition_plan import make_plan, render_plan
     from ingest.project.running_processes import signal_processes
 
-    steps = make_plan(open_lake(target).spark, target)
+    steps = make_plan(open_lake(target, is_short_command=True).spark, target)
     render_plan(steps)
     if invalid := [step.definition for step in steps if step.state == "invalid"]:
         print_line(f"tidemark: nothing is deployed, as these are invalid: {', '.join(invalid)}.", err=True)

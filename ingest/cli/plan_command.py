@@ -19,7 +19,7 @@ def plan(target: str | None, as_json: bool) -> None:
     """
     from ingest.project.definition_plan import make_plan, render_plan
 
-    steps = make_plan(open_lake(target).spark, target)
+    steps = make_plan(open_lake(target, is_short_command=True).spark, target)
     if as_json:
         for step in steps:
             click.echo(step.to_json())
