@@ -20,8 +20,16 @@ def read_named_tests() -> dict[str, set[str]]:
 
 
 def is_core(node_id: str) -> bool:
-    """Whether `make test` runs a test, by pytest's id, in which a server's version may precede the parameters."""
-    function, _, parameters = node_id.rstrip("]").partition("[")
-    values = read_named_tests().get(function, set())
-    named = any(value in ("", parameters) or parameters.endswith(f"-{value}") for value in values)
+    """Whether `make test` runs a test, by pytest's id."""
+    function = node_id.partition("[")[0]
+    named = any(is_named(node_id, function, value) for value in read_named_tests().get(function, set()))
     return named or function.startswith("tests/unit/")
+
+
+def is_named(node_id: str, function: str, value: str) -> bool:
+    """Whether a test, by pytest's id, is the one that the page names by a function and a parameter (empty: each).
+
+    A server's version may precede the parameters of the id.
+    """
+    name, _, parameters = node_id.removesuffix("]").partition("[")
+    return name == function and (value in ("", parameters) or parameters.endswith(f"-{value}"))

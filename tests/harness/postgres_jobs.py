@@ -123,6 +123,7 @@ class PostgresJobs:
         finally:
             writer.stop()
             thread.join(60)
+            assert not thread.is_alive(), "the stream does not stop"
         for failure in failures:
             raise failure
 
@@ -255,3 +256,10 @@ def chunk_settings(settings: JobSettings, size: int, workers: int = 1, **changes
     """Settings for chunks of `size` bytes; each worker claims, reads and commits one chunk at a time."""
     options = {"snapshot_chunk_bytes": size, "snapshot_batch_bytes": workers * size, "snapshot_workers": workers}
     return settings.model_copy(update={**options, **changes})
+
+
+def done_chunks(lake: Lake, source: str) -> dict[tuple[str, int], int]:
+    """The attempts that are marked done of the running or last snapshots, by snapshot and chunk."""
+    tables = lake.tables.read(source).values()
+    chunks = lake.chunks.read(str(table.snapshot_id) for table in tables)
+    return {(chunk.snapshot_id, chunk.chunk): chunk.attempt for chunk in chunks if chunk.state == DONE}

@@ -36,6 +36,7 @@ class RandomKills:
             running.stop()
         for thread in self._threads:
             thread.join(120)
+            assert not thread.is_alive(), "a job does not stop"
         for failure in self._failures:
             raise failure
 

@@ -107,7 +107,7 @@ def statuses(project: Project, *command: str) -> dict[str, str]:
     return {outcome.name: outcome.status for outcome in project.invoke(*command)}
 
 
-def test_the_models_of_a_project_run_as_before_and_those_of_tidemark_beside_them(
+def test_models_of_a_project_run_as_before_and_tidemarks_beside_them(
     lake: Lake, settings: JobSettings, acme: Path, database: Database
 ) -> None:
     spark = lake.spark

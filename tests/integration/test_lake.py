@@ -370,8 +370,21 @@ def test_an_older_lake_gets_the_missing_columns(lake: Lake, name: str) -> None:
     assert newer.tables.read(name) == {"t1": changed}
 
 
-def test_two_processes_can_create_the_lake_at_once(lake: Lake) -> None:
-    in_threads([lambda: raw_schema.ensure_tables(lake.spark)] * 3)
+def test_two_processes_can_create_the_lake_at_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have found no table, and create each at the same time."""
+    for table_name in raw_schema.TABLES:
+        lake.spark.sql(f"DROP TABLE {table_name}")
+    lake.spark.sql("DROP NAMESPACE raw")
+    create, both = raw_schema._create, threading.Barrier(2, timeout=60)
+
+    def create_together(*arguments: Any) -> None:
+        both.wait()
+        create(*arguments)
+
+    monkeypatch.setattr(raw_schema, "_create", create_together)
+    in_threads([partial(raw_schema.ensure_tables, spark) for spark in (lake.spark, lake.spark.newSession())])
+    created = {f"raw.{row.tableName}" for row in lake.spark.sql("SHOW TABLES IN raw").collect()}
+    assert created == set(raw_schema.TABLES)
 
 
 @pytest.mark.parametrize(

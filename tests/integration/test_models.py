@@ -771,7 +771,7 @@ def test_a_definition_can_be_pruned_while_a_run_publishes(pipeline: SourcePipeli
     ] == []
 
 
-def test_a_run_whose_definition_is_pruned_while_it_is_staged_can_be_repeated(
+def test_a_run_whose_staged_definition_is_pruned_can_be_repeated(
     pipeline: SourcePipeline, database: Database, tmp_path: Path
 ) -> None:
     pipeline.sync()

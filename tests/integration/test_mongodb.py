@@ -1,6 +1,8 @@
 """Collections of a real replica set in the lake: change streams with concurrent snapshots, equal to the source."""
 
+import json
 import logging
+import re
 import shutil
 import uuid
 from collections.abc import Callable
@@ -35,7 +37,8 @@ from ingest.sources.mongodb.mongodb_connection import SNAPSHOT_TOO_OLD, CannotCo
 from ingest.stream.batch_committer import CommitHooks
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.mongodb_jobs import Client, MongoJobs
-from tests.harness.postgres_jobs import chunk_settings
+from tests.harness.postgres_jobs import chunk_settings, done_chunks
+from tests.harness.project_copy import ROOT
 
 Shop = Database[dict[str, Any]]
 
@@ -88,14 +91,6 @@ VALUES = {
 }
 
 
-# The privileges that docs/guides/mongodb.md lists.
-PRIVILEGES = [
-    {"resource": {"db": "", "collection": ""}, "actions": ["find", "changeStream", "listCollections", "collStats"]},
-    {"resource": {"cluster": True}, "actions": ["listDatabases", "replSetGetConfig"]},
-    {"resource": {"db": "tidemark", "collection": "tidemark_heartbeat"}, "actions": ["insert", "update"]},
-]
-
-
 @pytest.fixture
 def shop(mongo: Client, mongo_jobs: MongoJobs) -> Shop:
     """The source's database."""
@@ -104,6 +99,13 @@ def shop(mongo: Client, mongo_jobs: MongoJobs) -> Shop:
 
 def connect(uri: str) -> Client:
     return MongoClient(uri)
+
+
+def documented_privileges() -> list[dict[str, Any]]:
+    """The privileges that docs/guides/mongodb.md lists, in the syntax of mongosh: its names have no quotes."""
+    (listed,) = re.findall(r"privileges: (\[.*?\n +\])", (ROOT / "docs/guides/mongodb.md").read_text(), re.DOTALL)
+    privileges: list[dict[str, Any]] = json.loads(re.sub(r"(\w+):", r'"\1":', listed))
+    return privileges
 
 
 def names(jobs: MongoJobs, *collections: str) -> list[str]:
@@ -641,13 +643,23 @@ def test_a_resumed_snapshot_reads_no_chunk_again(
     jobs.settings = chunk_settings(settings, 1 << 20, chunk_lease_seconds=0.5)
     shop.a.insert_many([{"_id": n, "text": "x" * 40_000} for n in range(150)])
     jobs.open()
+    commits: list[object] = []
+
+    def kill_third(chunks: object) -> None:
+        commits.append(chunks)
+        if len(commits) == 3:
+            raise Killed
+
     with pytest.raises(Killed):
-        jobs.snapshot(SnapshotHooks(after_commit=kill))
+        jobs.snapshot(SnapshotHooks(after_commit=kill_third))
+    before = done_chunks(jobs.lake, jobs.source.name)
+    assert before
     shop.a.update_one({"_id": 1}, {"$set": {"text": "new"}})
     shop.a.delete_one({"_id": 2})
     shop.a.delete_one({"_id": 149})
     shop.a.insert_one({"_id": 149, "text": "again"})
     jobs.settle()
+    assert before.items() <= done_chunks(jobs.lake, jobs.source.name).items()
     jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
@@ -755,7 +767,7 @@ def test_the_least_privileged_role_of_the_docs_is_enough(lake: Lake, settings: J
     with MongoServer(tmp_path / "mongodb") as server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 0})
         client.admin.command("createUser", "root", pwd="r", roles=["root"])
-        client.admin.command("createRole", "tidemark", privileges=PRIVILEGES, roles=[])
+        client.admin.command("createRole", "tidemark", privileges=documented_privileges(), roles=[])
         client.admin.command("createUser", "tidemark", pwd="secret", roles=["tidemark"])
         client.admin.command("createUser", "reader", pwd="secret", roles=[{"role": "read", "db": "shop"}])
     key = tmp_path / "key"

@@ -3,9 +3,11 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from ingest.common.errors import Failure
 from ingest.config.job_settings import JobSettings
@@ -19,6 +21,7 @@ from tests.conftest import Database
 from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.tcp_proxy import TcpProxy
+from tests.harness.waiting import wait_until
 
 MEBIBYTE = 1 << 20
 
@@ -300,19 +303,14 @@ def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Da
 
 
 def test_an_idle_database_advances_the_slot(jobs: PostgresJobs, accounts: Database) -> None:
+    """Another database writes to the log that they share: only keepalives tell the stream of it."""
     jobs.stream()
-    moved = threading.Event()
-    with jobs.streaming(CommitHooks(after_store=lambda _: moved.set())):
-        accounts.execute("create table unlogged_elsewhere (id int)")
-        target = jobs.watermark()
-        while slot_lag(accounts, jobs.source.slot, target) > 0:
-            moved.wait(5)
-            moved.clear()
+    busy = replace(accounts, dsn=make_conninfo(accounts.dsn, dbname="postgres"))
+    with jobs.streaming():
+        ((target,),) = busy.execute("select pg_logical_emit_message(false, 'test', 'elsewhere')")
+        reached = "select from pg_replication_slots where slot_name = %s and confirmed_flush_lsn >= %s"
+        accounts.awaited(reached, [jobs.source.slot, target])
     assert jobs.count_events() == 0
-
-
-def slot_lag(database: Database, slot: str, target: int) -> int:
-    return target - parse_lsn(slot_row(database, slot)["confirmed_flush_lsn"])
 
 
 def test_a_cut_connection_is_opened_again(jobs: PostgresJobs, accounts: Database) -> None:
@@ -329,9 +327,7 @@ def test_a_cut_connection_is_opened_again(jobs: PostgresJobs, accounts: Database
         assert reached.wait(60)
         accounts.execute("update accounts set balance = 2")
         target = jobs.watermark()
-        while writer.progress.position.position <= target:
-            reached.clear()
-            reached.wait(1)
+        wait_until(lambda: writer.progress.position.position > target)
     jobs.settle()
     assert len(jobs.events()) == 200
     jobs.assert_equal("public.accounts")
@@ -431,8 +427,16 @@ def test_another_cluster_behind_the_dsn_is_refused(jobs: PostgresJobs, accounts:
     position = jobs.stream().position
     other_system = {**position.__dict__, "system_id": "1", "start_position": position.position + 1}
     jobs.lake.positions.store(type(position)(**{**other_system, "position": position.position + 1}))
+    accounts.slot_released(jobs.source.slot)
+
+    def state() -> object:
+        name = jobs.source.name
+        return jobs.lake.tables.read(name), jobs.lake.positions.read(name), slot_row(accounts, jobs.source.slot)
+
+    before = state()
     with pytest.raises(Failure, match="another database cluster"):
         jobs.stream()
+    assert state() == before
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from tests.conftest import Database
 from tests.harness.pipeline import SourcePipeline
 from tests.harness.postgres_jobs import PostgresJobs
 from tests.harness.project_copy import ROOT
+from tests.harness.waiting import wait_until
 
 NewSource = Callable[..., PostgresSource]
 
@@ -210,10 +210,3 @@ def test_a_command_with_a_timeout_ends_without_an_answer(
 def wait_for_log(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Waits until a message with `text` is logged."""
     wait_until(lambda: text in caplog.text)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -109,7 +109,7 @@ def slots(database: Database) -> set[str]:
     return {row[0] for row in database.execute("select slot_name from pg_replication_slots where not temporary")}
 
 
-def test_a_transaction_over_two_writers_is_visible_when_both_have_stored_it(
+def test_a_transaction_over_two_writers_is_visible_when_both_stored_it(
     jobs: PostgresJobs, tables: Database, tmp_path: Path
 ) -> None:
     settle(jobs)
@@ -283,10 +283,7 @@ def test_set_writers_is_refused_while_a_stream_runs(
     before = owners(jobs)
     monkeypatch.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
     with jobs.streaming():
-        while not tables.execute(
-            "select 1 from pg_replication_slots where slot_name = %s and active", [jobs.source.slot]
-        ):
-            time.sleep(0.1)
+        tables.awaited("select from pg_replication_slots where slot_name = %s and active", [jobs.source.slot])
         with pytest.raises(Failure, match="slot is in use by process .* Stop the stream that reads it"):
             change_writers(jobs, 3)
     assert jobs.lake.sources.read_writers(jobs.source.name).next_writers is None
@@ -344,7 +341,7 @@ def test_a_table_moves_during_its_snapshot(jobs: PostgresJobs, tables: Database)
     jobs.assert_equal(*TABLES)
 
 
-def test_a_slot_lost_during_set_writers_requires_new_snapshots_of_all_tables(
+def test_a_slot_lost_during_set_writers_requires_all_new_snapshots(
     jobs: PostgresJobs, tables: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which tables the lost writer had to read is not known then."""

@@ -1,6 +1,7 @@
 """When batches are committed, stored and acknowledged, and the state after a failure (design rules W1, W2, W3)."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from ingest.stream import batch_committer
 from ingest.stream.batch_committer import BatchCommitter, CommitHooks
 from ingest.stream.open_batch import Batch, ClosedBatch
 from tests.harness.kill_points import Killed
+from tests.harness.waiting import wait_until
 from tests.unit.stream_parts import START, Recorder, batch, held_batch
 
 
@@ -28,7 +30,7 @@ class Gate:
         assert self.is_open.wait(30)
 
 
-def test_a_batch_is_committed_then_its_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
+def test_a_batch_is_committed_then_stored_then_acknowledged(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path)
     committer = open_committer(recorder)
     committer.start()
@@ -44,8 +46,7 @@ def test_only_a_new_position_is_stored_and_only_events_are_committed(tmp_path: P
     committer.start()
     for closed in (batch(2, 10, ends_in_transaction=True), batch(0, 30)):
         assert committer.enqueue(closed)
-        while not committer.is_idle:
-            pass
+        wait_until(lambda: committer.is_idle)
     committer.finish()
     assert recorder.calls == [("commit", 2), ("store", 30), ("acknowledge", 30)]
 
@@ -76,8 +77,11 @@ def test_a_discarded_batch_is_not_committed(tmp_path: Path) -> None:
     committer.enqueue(batch(1, 20))
     assert gate.is_reached.wait(30)
     committer.enqueue(batch(2, 30))
-    threading.Timer(0.1, gate.is_open.set).start()
-    committer.discard_queued()
+    with ThreadPoolExecutor(1) as pool:
+        discarding = pool.submit(committer.discard_queued)
+        wait_until(lambda: not committer._queued)
+        gate.is_open.set()
+        discarding.result(30)
     committer.finish()
     assert recorder.calls == [("commit", 1), ("store", 20), ("acknowledge", 20)]
 
@@ -99,8 +103,7 @@ def test_after_a_failure_no_batch_is_committed(tmp_path: Path, place: str, expec
     committer = open_committer(recorder, **{place: fail})
     committer.start()
     assert committer.enqueue(batch(1, 20))
-    while committer.failure is None:
-        pass
+    wait_until(lambda: committer.failure is not None)
     assert not committer.enqueue(batch(1, 30))
     with pytest.raises(Killed):
         committer.finish()
@@ -124,8 +127,7 @@ def test_a_batch_written_before_an_earlier_one_moves_no_position(tmp_path: Path)
     slow, file = held_batch(1, 20)
     for closed in (slow, batch(2, 30), batch(0, 40)):  # the last waits until the second is committed
         assert committer.enqueue(closed)
-    while len(committer._queued) > 1:
-        pass
+    wait_until(lambda: len(committer._queued) <= 1)
     assert recorder.calls == [("commit", 2)]
     file.write()
     committer.finish()
@@ -141,11 +143,9 @@ def test_events_of_a_later_batch_are_past_the_stored_position(tmp_path: Path, mo
     (first, first_file), (second, second_file) = held_batch(1, 20), held_batch(1, 30)
     for closed in (first, second, batch(1, 40)):
         assert committer.enqueue(closed)
-    while committer.progress.commits < 1:
-        pass
+    wait_until(lambda: committer.progress.commits == 1)
     first_file.write()
-    while not stored:
-        pass
+    wait_until(lambda: bool(stored))
     second_file.write()
     committer.finish()
     assert [(committed.position.position, committed.has_events_past_position) for committed in stored] == [

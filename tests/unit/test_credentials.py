@@ -17,7 +17,7 @@ def settings_of(**settings: Any) -> dict[str, Any]:
     return credentials.server_side_parameters
 
 
-def test_without_settings_in_the_profile_a_run_has_the_branch_of_its_invocation() -> None:
+def test_without_settings_a_run_has_the_branch_of_its_invocation() -> None:
     settings = settings_of()
     assert settings["spark.wap.branch"] == branch_name()
     assert settings["spark.sql.session.timeZone"] == "UTC"

@@ -184,7 +184,7 @@ def test_columns_are_added_renamed_and_widened_without_a_rewrite() -> None:
     ]
 
 
-def test_a_changed_type_is_evaluated_and_invalidated_before_its_column_is_dropped() -> None:
+def test_a_changed_type_is_evaluated_before_its_column_is_dropped() -> None:
     change, statements = prepare([Column("id", "string"), Column("n", "int")], [Column("id", "int")])
     assert change == TableChange(rewritten=True)
     assert statements == [

@@ -102,7 +102,7 @@ def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
     assert recorded.changes == []
 
 
-def test_a_run_whose_table_was_written_by_another_process_publishes_nothing() -> None:
+def test_a_run_whose_table_another_process_wrote_publishes_nothing() -> None:
     recorded = lake(parent=9)
     with pytest.raises(CompilationError, match=r"\(core.events, buckets.orders\): another process wrote to it"):
         publish(recorded, 7)
@@ -222,7 +222,7 @@ def test_a_test_tests_what_is_no_ancestor_of_another_of_its_nodes() -> None:
     assert graph.tested(["view"]) == {"view"}
 
 
-def test_an_unpublished_model_has_the_reason_of_the_failure_that_it_depends_on() -> None:
+def test_an_unpublished_model_has_the_reason_of_the_failure_before_it() -> None:
     nodes = [node("a"), node("b", "a"), node("c"), node("test.a", "a", kind="test")]
     results = [
         result(nodes[0], "success"),

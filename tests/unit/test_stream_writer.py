@@ -24,7 +24,7 @@ def run_stream(folder: Path, received: Sequence[EventBatch], until: int, **setti
     return recorder.calls
 
 
-def test_events_are_committed_then_their_position_is_stored_then_acknowledged(tmp_path: Path) -> None:
+def test_events_are_committed_before_their_position_is_stored(tmp_path: Path) -> None:
     calls = run_stream(tmp_path, [events(3, 20), events(2, 30)], until=29, commit_interval_seconds=0.01)
     assert sum(number for call, number in calls if call == "commit") == 5
     committed = stored = 0

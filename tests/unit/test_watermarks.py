@@ -29,7 +29,7 @@ def test_models_without_a_newer_watermark_keep_theirs() -> None:
     assert before["events"]["shop"].release_id == 1
 
 
-def test_a_definition_loses_the_sources_that_its_last_release_does_not_have() -> None:
+def test_a_definition_loses_sources_that_its_last_release_lacks() -> None:
     both = [row("orders", source, 1, definition_hash="h1", columns='["id"]') for source in ("shop", "crm")]
     edited = row("orders", "crm", 2, definition_hash="h2", columns='["id", "v"]', view_tables='{"stg": "crm.t"}')
     assert add_watermarks(add_watermarks({}, both), [edited]) == {
@@ -42,7 +42,7 @@ def test_a_lake_without_releases_has_no_watermarks() -> None:
     assert newest_release({}) == 0
 
 
-def test_the_statement_that_writes_watermarks_has_a_row_for_each_with_all_values_quoted() -> None:
+def test_the_written_watermarks_have_a_row_each_with_quoted_values() -> None:
     columns, view_tables = ["it's", 'a "b"', "c\\d", "ü"], {"stg": "shop.public.o'k"}
     orders = {source: Watermark(2, 20, 2, "h'2", columns, view_tables) for source in ("shop", "crm")}
     macros: Any = Macros("publish/write_watermarks", "publish/insert_release", "sql_helpers/literal", tojson=json.dumps)
