@@ -48,6 +48,16 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
     name = op_log.make_bucket_name(definition, "1")
     docs = load_documented_client()
     pipeline.sync()
+
+    def read_rows(moment: dict[str, int]) -> dict[str, int]:
+        """The totals of the bucket's rows at a moment, by id: its log at that moment must lead to them."""
+        table = f"buckets.{definition}"
+        rows = pipeline.spark.read.option("versionAsOf", moment[table]).table(table)
+        return {row.object_id: row.total for row in rows.where(rows.bucket == name).collect()}
+
+    def replay(bucket: Any) -> dict[str, int]:
+        return {key[1]: json.loads(data)["total"] for key, data in bucket.objects.items()}
+
     by_spark, by_pyiceberg, by_ops, occasional = docs.Bucket(), docs.Bucket(), docs.Bucket(), docs.Bucket()
     catalog, snapshots = docs.open_lake(str(lake_folder)), {}
     docs.read_with_spark(pipeline.spark, docs.moment(pipeline.spark), definition, name, occasional)
@@ -72,6 +82,8 @@ def test_the_documented_client_reads_a_bucket_through_compaction(
         for line in op_log.read_ops(pipeline.spark, definition, name, by_ops.op_id):
             by_ops.apply(json.loads(line))
         assert by_spark == by_pyiceberg == by_ops
+        assert read_rows(pinned) == replay(before)
+        assert read_rows(snapshots) == replay(by_spark)
         assert (before == by_spark) == (not change)
     docs.read_with_pyiceberg(catalog, snapshots, definition, name, occasional)
     assert occasional == by_spark

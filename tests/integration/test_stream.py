@@ -296,8 +296,10 @@ def test_only_stored_positions_are_acknowledged(jobs: PostgresJobs, accounts: Da
     accounts.execute("update accounts set balance = 1")
     with pytest.raises(Killed):
         jobs.stream(CommitHooks(before_store=kill))
+    accounts.slot_released(jobs.source.slot)
     assert slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"] == before
     progress = jobs.stream()
+    accounts.slot_released(jobs.source.slot)
     confirmed = parse_lsn(slot_row(accounts, jobs.source.slot)["confirmed_flush_lsn"])
     assert confirmed == progress.position.position
 
