@@ -6,12 +6,14 @@ from functools import cache
 from tests.harness.project_copy import ROOT
 
 PAGE = ROOT / "docs" / "guarantees.md"
-_NAME = re.compile(r"`(tests/[^`]+::[^`]+)`")
+_NAME = re.compile(r"`(tests/[^`]+\.py(?:::[^`]+)?)`")
 
 
 @cache
 def read_named_tests() -> dict[str, set[str]]:
-    """By `file::function`: the parameters that the page names, such as `storing`; the empty text stands for all."""
+    """By `file::function` or `file`: the parameters that the page names, such as `storing`; the empty text stands for
+    all.
+    """
     named: dict[str, set[str]] = {}
     for name in _NAME.findall(PAGE.read_text()):
         function, _, value = name.rstrip("]").partition("[")
@@ -22,14 +24,18 @@ def read_named_tests() -> dict[str, set[str]]:
 def is_core(node_id: str) -> bool:
     """Whether `make test` runs a test, by pytest's id."""
     function = node_id.partition("[")[0]
-    named = any(is_named(node_id, function, value) for value in read_named_tests().get(function, set()))
-    return named or function.startswith("tests/unit/")
+    file = function.partition("::")[0]
+    named = read_named_tests()
+    is_one = any(is_named(node_id, name, value) for name in (file, function) for value in named.get(name, ()))
+    return is_one or function.startswith("tests/unit/")
 
 
-def is_named(node_id: str, function: str, value: str) -> bool:
-    """Whether a test, by pytest's id, is the one that the page names by a function and a parameter (empty: each).
+def is_named(node_id: str, name: str, value: str) -> bool:
+    """Whether the page names a test, by pytest's id, as `name` (a file or function) and a parameter (empty: each).
 
     A server's version may precede the parameters of the id.
     """
-    name, _, parameters = node_id.removesuffix("]").partition("[")
-    return name == function and (value in ("", parameters) or parameters.endswith(f"-{value}"))
+    function, _, parameters = node_id.removesuffix("]").partition("[")
+    return name in (function, function.partition("::")[0]) and (
+        value in ("", parameters) or parameters.endswith(f"-{value}")
+    )

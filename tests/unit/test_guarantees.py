@@ -59,9 +59,10 @@ def test_make_test_runs_the_core() -> None:
         ("tests/a.py::test_of_one[18-committing]", False),
         ("tests/a.py::test_of_one[18]", False),
         ("tests/a.py::test_other[18]", False),
+        ("tests/b.py::test_of_a_named_file[18]", True),
     ],
 )
 def test_the_page_decides_what_make_test_runs(monkeypatch: pytest.MonkeyPatch, node_id: str, expected: bool) -> None:
-    named = {"tests/a.py::test_named": {""}, "tests/a.py::test_of_one": {"storing"}}
+    named = {"tests/a.py::test_named": {""}, "tests/a.py::test_of_one": {"storing"}, "tests/b.py": {""}}
     monkeypatch.setattr(core_tests, "read_named_tests", lambda: named)
     assert is_core(node_id) is expected
