@@ -1,4 +1,4 @@
-"""Settings and inputs of definitions (rules B1, B5, B11): an error names the problem, the file and the fix."""
+"""Settings and inputs of definitions (rules B1, B5): an error names the problem, the file and the fix."""
 
 from contextlib import nullcontext
 from typing import Any
