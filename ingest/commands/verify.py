@@ -102,7 +102,7 @@ def verify_source(
         _log.warning("source %s: there is no table to compare", name)
     else:
         committed = lake.persisted_position(name)
-        wait_for_stream(lake, config, committed, source.watermark(), timeout)
+        wait_for_stream(lake, config, committed, source.emit_marker(), timeout)
     plans = source.plan(selected_tables) if selected_tables else []
     if len(plans) < len(selected_tables):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
@@ -123,7 +123,7 @@ def verify_source(
         source.release_resources()
         if plans:
             snapshots_end = max(table.complete_lsn or 0 for table in selected_tables)
-            wait_for_models(lake, config, source.watermark(), snapshots_end, timeout)
+            wait_for_models(lake, config, source.emit_marker(), snapshots_end, timeout)
         for plan in plans:
             table = snapshot_tables[plan.table.table_id]
             yield _compare_table(lake.spark, table, [file.path for file in files.get(table.table_id, [])])

@@ -188,7 +188,7 @@ class Jobs:
         for name, job_set in list(self._job_sets.items()):
             if name not in targets:
                 try:
-                    targets[name] = job_set.source.watermark()
+                    targets[name] = job_set.source.emit_marker()
                 except Exception as error:
                     if not isinstance(error, TidemarkError) and source_kinds.as_unavailable(error, name) is None:
                         raise
@@ -267,7 +267,7 @@ class Jobs:
         revisions = {table.table_id: table.rev for table in tables}
         known_revisions, position = self._registrations.get(source, ({}, 0))
         if revisions != known_revisions:
-            position = self._job_sets[source].source.watermark()
+            position = self._job_sets[source].source.emit_marker()
             self._registrations[source] = revisions, position
         return position
 

@@ -78,8 +78,8 @@ class SnapshotSource(Protocol):
     def read(self, chunks: Sequence[tuple[SourceTable, Chunk]], folder: Folder) -> Iterable[ChunkOutcome]:
         """Read claimed chunks into files of `folder`."""
 
-    def watermark(self) -> int:
-        """A position past everything that was committed before the call."""
+    def emit_marker(self) -> int:
+        """Write a marker into the source's log; its position is past everything that was committed before."""
 
     def cancel(self) -> None:
         """End the wait in `plan` or `read`. Called by any thread."""

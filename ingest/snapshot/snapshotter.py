@@ -322,7 +322,7 @@ class Snapshotter:
         ]
         if not complete_tables:
             return
-        complete_lsn = self._source.watermark()
+        complete_lsn = self._source.emit_marker()
         self._hooks.before_done([chunk for _, chunks in complete_tables for chunk in chunks])
         # DDL that the log does not contain is looked for once more. It queues a table that was altered, and the
         # conditional update below does not change a row that was queued.
@@ -333,7 +333,7 @@ class Snapshotter:
             _log.info("snapshot of %s is complete: %d rows", row.table_name, row.row_count)
         # A run of the models that was already past `complete_lsn` admits the snapshot at the next position, which this
         # call creates.
-        self._source.watermark()
+        self._source.emit_marker()
 
     def _has_all_rows(self, table: SourceTable, chunks: Sequence[Chunk]) -> bool:
         """Whether the lake has every row with every value, now that all chunks are done.
@@ -348,7 +348,7 @@ class Snapshotter:
             return False
         key = (str(table.snapshot_id), len(chunks))
         if key not in self._awaited_positions:
-            self._awaited_positions[key] = self._source.watermark()
+            self._awaited_positions[key] = self._source.emit_marker()
             _log.info("snapshot of %s was read at different positions: waiting for the stream", table.table_name)
         persisted_position = self._lake.persisted_position(self._name)
         if persisted_position is None or persisted_position <= self._awaited_positions[key]:

@@ -50,7 +50,7 @@ class MongoJobs(postgres_jobs.PostgresJobs):
     # Documents are looked up again.
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at", "columns")
 
-    def watermark(self) -> int:
+    def emit_marker(self) -> int:
         with mongodb_connection.connect(self.source.uri.get_secret_value(), 5) as client:
             return mongodb_server.emit_marker(client, StreamScope.parse(self.position().slot).level)
 

@@ -41,7 +41,7 @@ class PostgresJobs:
     # Columns that may differ in a replay.
     VARYING: ClassVar[tuple[str, ...]] = ("ingested_at",)
 
-    def watermark(self) -> int:
+    def emit_marker(self) -> int:
         with connect(self.source.dsn.get_secret_value()) as connection:
             return catalog_tables.emit_marker(connection)
 
@@ -83,7 +83,7 @@ class PostgresJobs:
     def stream(self, hooks: CommitHooks | None = None) -> Progress:
         """Streams all changes committed so far."""
         writer = self.writer(hooks)
-        return writer.run(until=self.watermark())
+        return writer.run(until=self.emit_marker())
 
     def snapshotter(self, hooks: SnapshotHooks | None = None) -> Snapshotter:
         self.positions()

@@ -155,7 +155,7 @@ def test_a_delayed_writer_deletes_no_events_of_the_new_timeline(
     second = jobs.writer()
     accounts.execute("update accounts set balance = 777 where id = 3")
     jobs.stream()
-    second.run(until=jobs.watermark())
+    second.run(until=jobs.emit_marker())
     assert [e["op"] for e in jobs.events()] == ["update"]
     jobs.assert_equal("public.accounts")
 

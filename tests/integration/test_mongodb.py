@@ -594,7 +594,7 @@ def test_a_process_with_an_outdated_sources_file_is_refused(
     shop.a.delete_one({"_id": 0})
     shop.a.insert_one({"_id": 1})
     with pytest.raises(Failure, match="another process has reset this stream"):
-        stream.run(until=jobs.watermark())
+        stream.run(until=jobs.emit_marker())
     with pytest.raises(Failure, match="another process streams"):
         snapshotter.run(until_done=True)
     jobs.settle()
@@ -711,7 +711,7 @@ def test_a_stream_that_another_process_reset_ends(
     jobs.resnapshot()
     shop.a.insert_one({"_id": 1})
     with pytest.raises(Failure, match="another process has reset this stream"):
-        writer.run(until=jobs.watermark())
+        writer.run(until=jobs.emit_marker())
 
 
 def test_a_restarted_server_is_resumed_and_a_restored_one_refused(

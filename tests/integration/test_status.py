@@ -72,7 +72,7 @@ def test_status_shows_lag_and_the_state_of_each_definition(pipeline: SourcePipel
     assert source["unpublished_seconds"] > 0
     jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
     with jobs.streaming():
-        began, position = time.time(), jobs.watermark()
+        began, position = time.time(), jobs.emit_marker()
         wait_until(lambda: (pipeline.lake.persisted_position(pipeline.source.name) or 0) > position)
         assert read_output(pipeline)[0]["lag_seconds"] <= time.time() - began
 

@@ -328,7 +328,7 @@ def test_a_cut_connection_is_opened_again(jobs: PostgresJobs, accounts: Database
     with jobs.streaming(CommitHooks(before_commit=cut, after_store=lambda _: reached.set())) as writer:
         assert reached.wait(60)
         accounts.execute("update accounts set balance = 2")
-        target = jobs.watermark()
+        target = jobs.emit_marker()
         wait_until(lambda: writer.progress.position.position > target)
     jobs.settle()
     assert len(jobs.events()) == 200

@@ -115,11 +115,11 @@ def test_verify_counts_rows_that_changed_and_changed_back(
     with ExitStack() as stack:
         tables = PostgresTables(pipeline.lake, pipeline.source, pipeline.settings.settings)
         stack.callback(tables.close)
-        watermark = tables.watermark
+        emit_marker = tables.emit_marker
         streaming = stack.enter_context(ExitStack())
         streaming.enter_context(PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming())
 
-        def change_and_read_watermark() -> int:
+        def change_and_emit_marker() -> int:
             """The second call, when the source is read."""
             streaming.close()
             database.execute("truncate gone; update orders set note = 'n' where id = 1")
@@ -127,14 +127,14 @@ def test_verify_counts_rows_that_changed_and_changed_back(
             pipeline.sync()
             jobs = PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings)
             stack.enter_context(jobs.streaming())
-            return watermark()
+            return emit_marker()
 
-        def read_first_watermark() -> int:
+        def emit_first_marker() -> int:
             """The first call, to check that the stream advances."""
-            monkeypatch.setattr(tables, "watermark", change_and_read_watermark)
-            return watermark()
+            monkeypatch.setattr(tables, "emit_marker", change_and_emit_marker)
+            return emit_marker()
 
-        monkeypatch.setattr(tables, "watermark", read_first_watermark)
+        monkeypatch.setattr(tables, "emit_marker", emit_first_marker)
         comparisons = {v.table: v for v in verify_source(pipeline.lake, tables, pipeline.source, ProgressTimeout(60))}
     assert {table: (v.is_equal, v.rows, v.changed) for table, v in comparisons.items()} == {
         "public.gone": (True, 0, 2),

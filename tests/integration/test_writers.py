@@ -65,7 +65,7 @@ def jobs(lake: Lake, new_source: Callable[..., PostgresSource], settings: JobSet
 def stream(jobs: PostgresJobs, *, only: int | None = None) -> None:
     """What is committed by now, one writer after the other."""
     opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
-    target = opened.watermark()
+    target = opened.emit_marker()
     for one in opened.streams:
         if only in (None, one.position.writer):
             opened.writer(one, CommitHooks(), None).run(until=target)
@@ -624,7 +624,7 @@ def test_a_writer_with_a_lost_slot_is_reset_alone(
     opened = open_jobs(jobs.lake, jobs.source, jobs.settings, running=[1])
     assert "slot does not exist" in caplog.text
     opened.snapshotter().run(until_done=True)
-    target = opened.watermark()
+    target = opened.emit_marker()
     (first,) = [one for one in opened.streams if one.position.writer == 1]
     opened.writer(first, CommitHooks(), None).run(until=target)
     assert jobs.table("public.d").complete_lsn is not None
@@ -661,7 +661,7 @@ def test_transactions_stay_whole_with_random_kills_and_numbers_of_writers(
                 change_writers(jobs, writers)
             change_writers(jobs, writers)
             opened = open_jobs(jobs.lake, jobs.source, jobs.settings)
-            target = opened.watermark()
+            target = opened.emit_marker()
             with contextlib.ExitStack() as threads:
                 for one in opened.streams:
                     writer = opened.writer(one, CommitHooks(*[maybe_die] * 4), None)

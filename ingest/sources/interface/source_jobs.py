@@ -29,8 +29,8 @@ class Stream:
 class SourceJobs:
     """The jobs of one source.
 
-    streams: of its writers. tables: the snapshot source. watermark: returns a position past everything committed before
-    the call.
+    streams: of its writers. tables: the snapshot source. emit_marker: writes a marker into the log, and returns its
+    position, which is past everything committed before.
     """
 
     def __init__(
@@ -40,11 +40,11 @@ class SourceJobs:
         settings: JobSettings,
         streams: Sequence[Stream],
         tables: SnapshotSource,
-        watermark: Callable[[], int],
+        emit_marker: Callable[[], int],
     ) -> None:
         self.name = source.name
         self.streams = streams
-        self.watermark = watermark
+        self.emit_marker = emit_marker
         self._lake = lake
         self._settings = settings
         self._tables = tables

@@ -41,7 +41,7 @@ def open_jobs(
     except psycopg.OperationalError as error:  # the connection was lost
         raise connection_error(dsn, error) from None
 
-    def read_watermark() -> int:
+    def emit_source_marker() -> int:
         with connect(dsn, connect_timeout_seconds=seconds) as connection:
             return emit_marker(connection)
 
@@ -51,7 +51,7 @@ def open_jobs(
         settings,
         [Stream(p, partial(PostgresFeed, lake, source, settings, p)) for p in positions.values()],
         PostgresTables(lake, source, settings, exported),
-        read_watermark,
+        emit_source_marker,
     )
 
 

@@ -57,7 +57,7 @@ class MongoCollections:
             self._catalog_sync.sync_all(client)
 
     def plan(self, queued: Sequence[SourceTable], *, patient: bool = True) -> list[SnapshotPlan]:  # noqa: ARG002
-        """See `Source`. Never waits."""
+        """See `SnapshotSource`. Never waits."""
         with self._reachable() as client:
             read_time = self._read_time = mongodb_server.operation_time(client)
             planned = [
@@ -66,7 +66,7 @@ class MongoCollections:
             return [plan for plan in planned if plan]
 
     def ineligibility_reason(self, table: SourceTable) -> str:
-        """See `Source`. A dropped collection has no reason: its generation will end."""
+        """See `SnapshotSource`. A dropped collection has no reason: its generation will end."""
         return self._catalog_sync.ineligible.get(table.table_id, "")
 
     def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:  # noqa: ARG002  # of all chunks of a table the same
@@ -98,17 +98,17 @@ class MongoCollections:
                 self.release_resources()
             yield chunk_outcome(result, claimed[result.snapshot_id, result.chunk])
 
-    def watermark(self) -> int:
+    def emit_marker(self) -> int:
         """See `SnapshotSource`."""
         with self._reachable() as client:
             return mongodb_server.emit_marker(client, self._level)
 
     def release_resources(self) -> None:
-        """See `Source`: the next chunks are read at a new clusterTime."""
+        """See `SnapshotSource`: the next chunks are read at a new clusterTime."""
         self._read_time = None
 
     def cancel(self) -> None:
-        """See `Source`. Nothing to cancel."""
+        """See `SnapshotSource`. Nothing to cancel."""
 
     def close(self) -> None:
         """See `SnapshotSource`."""

@@ -60,7 +60,7 @@ class PostgresTables:
         )
 
     def sync_catalog(self) -> None:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         with self._mapped_errors():
             self._catalog_sync.sync_all()
 
@@ -93,11 +93,11 @@ class PostgresTables:
         ]
 
     def ineligibility_reason(self, table: SourceTable) -> str:
-        """See `Source`. The reason applies to all generations of the table."""
+        """See `SnapshotSource`. The reason applies to all generations of the table."""
         return self._catalog_sync.ineligible.get(table.relation_id, "")
 
     def estimated_bytes(self, table: SourceTable, chunk: Chunk) -> int:
-        """See `Source`: the chunk's share of the partition's size, as of the last catalog sync."""
+        """See `SnapshotSource`: the chunk's share of the partition's size, as of the last catalog sync."""
         if chunk.row_keys is not None:
             return 0
         catalog_table = self._catalog_sync.tables.get(table.table_id)
@@ -149,13 +149,13 @@ class PostgresTables:
             return "it is no longer published, so its row filter is unknown"
         return ""
 
-    def watermark(self) -> int:
-        """See `Source`."""
+    def emit_marker(self) -> int:
+        """See `SnapshotSource`."""
         with self._mapped_errors():
             return catalog_tables.emit_marker(self._connection.get())
 
     def release_resources(self) -> None:
-        """See `Source`: an open exported snapshot keeps VACUUM from removing dead rows."""
+        """See `SnapshotSource`: an open exported snapshot keeps VACUUM from removing dead rows."""
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -165,7 +165,7 @@ class PostgresTables:
         self._cancelled.set()
 
     def close(self) -> None:
-        """See `Source`."""
+        """See `SnapshotSource`."""
         self.release_resources()
         self._connection.close()
 
