@@ -130,8 +130,9 @@ class _Model(BaseModel):
 
 
 _SOFT_DELETES = (
-    "Whether deleted rows stay as tombstones until maintenance purges them. With `false` there are none, so the stream "
-    "pauses while a table of the source waits for a snapshot or is in one."
+    "Whether the stream goes on during snapshots. The models rely on tombstones then. A consumer that applies the raw "
+    "tables and deletes rows at once would bring deleted rows back. With `false` the stream pauses while a table of "
+    "the source waits for a snapshot or is in one."
 )
 _SNAPSHOT_HOLD = (
     "Which models wait during a snapshot of a table: the definitions over the table (`definition`), or all models of "

@@ -53,12 +53,6 @@ class InFlight:
         self._finished.update(dict.fromkeys(work, True))
         self._move()
 
-    def keepalive(self, position: int) -> None:
-        """An empty work item: an idle writer advances at once, a busy one when all work before it is finished."""
-        if position > max(self._finished, default=self.position):
-            self.begin([position])
-            self.finish([position])
-
     def _move(self) -> None:
         limit = min(self._expected, default=None)
         while self._begun and self._finished[self._begun[0]] and (limit is None or self._begun[0] <= limit):

@@ -1,7 +1,7 @@
 """A feed for sources without soft deletes: the stream is paused while a table of the source waits for its snapshot.
 
-Such a source has no tombstones, so a row that is deleted after a snapshot has read it, and before the snapshot is
-committed, would come back. Snapshots therefore run first and alone (rule S5).
+To a consumer of the raw tables that keeps no tombstones, a row that is deleted after a snapshot has read it, and before
+the snapshot is committed, would come back. Snapshots therefore run first and alone (rule S5).
 """
 
 import logging

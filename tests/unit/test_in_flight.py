@@ -30,31 +30,6 @@ def test_out_of_order_work_moves_the_position_when_all_below_is_done() -> None:
     assert work_in_flight.idle
 
 
-def test_a_keepalive_does_not_overtake_uncommitted_events() -> None:
-    work_in_flight = in_flight(10, 20)
-    work_in_flight.keepalive(25)
-    work_in_flight.finish([20])
-    assert work_in_flight.position == 7
-    work_in_flight.finish([10])
-    assert work_in_flight.position == 25
-
-
-def test_a_keepalive_moves_an_idle_writer() -> None:
-    work_in_flight = InFlight(7)
-    work_in_flight.keepalive(25)
-    assert work_in_flight.position == 25
-    assert work_in_flight.idle
-
-
-def test_a_keepalive_with_earlier_work_in_flight_is_ignored() -> None:
-    work_in_flight = in_flight(10)
-    work_in_flight.keepalive(10)
-    assert work_in_flight.position == 7
-    work_in_flight.finish([10])
-    work_in_flight.keepalive(9)
-    assert work_in_flight.position == 10
-
-
 def test_expected_work_blocks_the_position() -> None:
     work_in_flight = InFlight(7)
     work_in_flight.expect(7)
