@@ -49,13 +49,15 @@ def pipeline(
 
 def count_rows_read(pipeline: SourcePipeline) -> int:
     """The number of rows, of all tables of the lake, that a run reads."""
-    before = _stages(pipeline)
-    pipeline.model()
-    return sum(rows for stage, rows in _stages(pipeline).items() if stage not in before)
+    before, stages = _stages(pipeline), {}
+    with intercept_statements(lambda _: stages.update(_stages(pipeline))):  # Spark forgets all but the last stages
+        pipeline.model()
+    stages.update(_stages(pipeline))
+    return sum(rows for stage, rows in stages.items() if stage not in before)
 
 
 def _stages(pipeline: SourcePipeline) -> dict[int, int]:
-    """The rows that each stage of this Spark session has read."""
+    """The rows that each of the last stages of this Spark session has read."""
     context = pipeline.spark.sparkContext
     assert context._gateway is not None
     context._jsc.sc().listenerBus().waitUntilEmpty()
