@@ -50,7 +50,7 @@ def pipeline(
 def count_rows_read(pipeline: SourcePipeline) -> int:
     """The number of rows, of all tables of the lake, that a run reads."""
     before, stages = _stages(pipeline), {}
-    with intercept_statements(lambda _: stages.update(_stages(pipeline))):  # Spark forgets all but the last stages
+    with intercept_statements(lambda _: stages.update(_stages(pipeline))):  # Spark keeps the last stages only
         pipeline.model()
     stages.update(_stages(pipeline))
     return sum(rows for stage, rows in stages.items() if stage not in before)
