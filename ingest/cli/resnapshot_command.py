@@ -1,5 +1,7 @@
 """`tidemark resnapshot`."""
 
+from collections.abc import Iterable
+
 import click
 
 from ingest.cli import options
@@ -44,7 +46,7 @@ def resnapshot(
         raise click.UsageError("Name tables, or give --all, or --writer.")
     settings, lake = load(sources), open_lake(target, is_short_command=True)
     if all_tables:
-        lines = resnapshot_sources(lake, settings, source)
+        lines: Iterable[str] = resnapshot_sources(lake, settings, source)
     elif writers:
         lines = resnapshot_writers(lake, settings, writers, source)
     else:

@@ -2,6 +2,7 @@
 
 import logging
 import shlex
+import threading
 from pathlib import Path
 
 import click
@@ -66,12 +67,21 @@ def run(
     if then_command and then_command[0] not in _THEN_COMMANDS:
         raise click.UsageError(f"--then takes one of dbt's commands {', '.join(_THEN_COMMANDS)}.")
     settings = load(sources).only(source_names)
+    # `tidemark apply` finds this process from its registration on, before there is a project to deploy.
+    apply_requested = threading.Event()
+    call_on_hangup(apply_requested.set)
     with register_process(Path()) as folder:
         project = Project(target)
         if not reload:
             project.freeze(folder)
         pipeline = Pipeline(
-            open_lake(target), settings, project, reload=reload, select=select, then_command=then_command
+            open_lake(target),
+            settings,
+            project,
+            reload=reload,
+            select=select,
+            then_command=then_command,
+            apply_requested=apply_requested,
         )
         call_on_stop_signal(pipeline.stop, "after the commits and the run of the models in progress")
         call_on_hangup(pipeline.apply)

@@ -1,6 +1,6 @@
 """`tidemark resnapshot`: new snapshots of tables, or of all tables of a source or writer whose log was lost."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ingest.commands.table_lookup import locate_tables, replicated_tables, select_sources
 from ingest.common.errors import UsageError
@@ -23,16 +23,15 @@ def queue_tables(lake: Lake, settings: Settings, table_names: Sequence[str], sou
     ]
 
 
-def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None) -> list[str]:
-    """Recreates the slots of a source (None: of all) and queues all of its tables; returns a line for each.
+def resnapshot_sources(lake: Lake, settings: Settings, source: str | None = None) -> Iterator[str]:
+    """Recreates the slots of a source (None: of all) and queues all of its tables; yields a line for each.
 
-    Raises Failure while a stream runs.
+    Raises Failure while a stream runs; the sources before are queued then.
     """
-    lines = []
     for source_config in select_sources(settings, source):
         source_kinds.reset_source(lake, source_config, settings.settings)
-        lines += [f"{source_config.name}: {name} is queued" for name in replicated_tables(lake, source_config.name)]
-    return lines
+        for name in replicated_tables(lake, source_config.name):
+            yield f"{source_config.name}: {name} is queued"
 
 
 def resnapshot_writers(

@@ -82,6 +82,12 @@ _SERVICE_CAUSES = (
         "the catalog or the object store does not answer",
         "Check that it runs and can be reached",
     ),
+    _Cause(
+        (),
+        re.compile(r"Invalid (?:update|snapshot) timestamp \d"),
+        "this machine's clock is behind the last commit to the lake",
+        "Correct the clocks of all machines that write to the lake",
+    ),
 )
 _CAUSES = (*_DISK_CAUSES, *_SERVICE_CAUSES)
 # An absolute path, as it appears in messages of Java, pyarrow and SQLite.

@@ -118,6 +118,9 @@ def _check_postgres_dsn(dsn: SecretStr) -> SecretStr:
 def _check_mongodb_uri(uri: SecretStr) -> SecretStr:
     if not re.match(r"mongodb(\+srv)?://[^/]", uri.get_secret_value()):
         raise ValueError('not a MongoDB connection string: write "mongodb://host/?replicaSet=..."')
+    # An unescaped `/` in the password ends the hosts early, and the rest would be shown as the database.
+    if re.match(r"[^:]+://[^/?]*/[^?]*@", uri.get_secret_value()):
+        raise ValueError("an @ in the database: percent-encode special characters in the password")
     return uri
 
 

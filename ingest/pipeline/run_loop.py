@@ -79,13 +79,15 @@ class Pipeline:
         reload: bool = False,
         select: Sequence[str] = (),
         then_command: Sequence[str] = (),
+        apply_requested: threading.Event | None = None,
     ) -> None:
         """reload: deploy the project whenever its files have changed. select: dbt's selectors of other nodes to
         build in each run. then_command: a dbt command with its arguments, which runs after each release.
+        apply_requested: set by `apply`, or before there is a pipeline.
         """
         self._project = project
         self._reloads, self._select, self._then_command = reload, select, then_command
-        self._apply_requested = threading.Event()
+        self._apply_requested = apply_requested or threading.Event()
         self._settings = settings
         self._lake = lake
         self._runs = 0

@@ -5,7 +5,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from ingest.common.errors import Unavailable
 from ingest.lake import Chunk, DataFile, Folder, SourceTable
@@ -55,7 +55,12 @@ class CatalogUnavailable(SourceUnavailable):
 
 
 class SnapshotSource(Protocol):
-    """The tables of one source. One thread calls all methods but `cancel`; each may raise `SourceUnavailable`."""
+    """The tables of one source. One thread calls all methods but `cancel`; each may raise `SourceUnavailable`.
+
+    has_partial_updates: whether an update in the log can lack a value of its row.
+    """
+
+    has_partial_updates: ClassVar[bool]
 
     def sync_catalog(self) -> None:
         """Bring raw.source_tables up to date with the source's catalog."""

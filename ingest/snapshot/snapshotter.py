@@ -339,9 +339,10 @@ class Snapshotter:
         """Whether the lake has every row with every value, now that all chunks are done.
 
         Chunks that were read at different LSNs miss the rows that moved between them. The stream brings these, but not
-        their unchanged TOAST values; rows with a missing value are planned as chunks by key (rule S8).
+        their unchanged TOAST values; rows with a missing value are planned as chunks by key (rule S8). Where each
+        update has all values, the stream brings everything.
         """
-        if is_read_at_snapshot_lsn(table, chunks):
+        if is_read_at_snapshot_lsn(table, chunks) or not self._source.has_partial_updates:
             return True
         if self._stream_waits:  # the stream brings nothing
             self._lake.tables.upsert(self._name, [table.with_snapshot_queued("it was read at different positions")])

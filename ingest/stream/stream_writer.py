@@ -64,8 +64,8 @@ class StreamWriter:
 
     def run(self, until: int | None = None) -> Progress:
         """Stream until `stop`, or until the stored position is past `until`. Raises what ended it."""
-        self._committer.start()
         self._feed.start()
+        self._committer.start()
         try:
             while not self._is_over(until):
                 self._step(until)

@@ -55,3 +55,15 @@ def test_a_chunk_of_a_rewritten_table_is_ignored(database: Database, tmp_path: P
         after = read(database, snapshot, storage, tmp_path)
     assert after.problem == CHANGED
     assert "the storage of relation" in str(after.detail)
+
+
+def test_a_chunk_is_not_read_from_another_table_of_its_name(database: Database, tmp_path: Path) -> None:
+    database.execute("create table t (id int primary key, n int); insert into t values (1, 1)")
+    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
+    with psycopg.connect(database.dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+        database.execute("alter table t rename to t_old; create table t (id int primary key, n int)")
+        chunk = read(database, snapshot, storage, tmp_path)
+    assert (chunk.problem, chunk.path) == (CHANGED, None)
+    assert chunk.detail == "public.t was renamed"

@@ -727,6 +727,8 @@ def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs,
         while not snapshotter.rows or chunked.table("public.accounts").state != DONE:
             assert thread.is_alive()
         assert chunked.table("public.later").state == QUEUED
+        # An attempt that was given up leaves no slot: one is being created at most.
+        accounts.awaited("select where (select count(*) from pg_replication_slots where temporary) <= 1")
         writing.rollback()
         thread.join(60)
     chunked.settle()
@@ -792,4 +794,5 @@ def test_a_waiting_snapshot_worker_can_be_stopped(
         )
         snapshotter.stop()
         running.result(60)
+        accounts.awaited("select where not exists (select from pg_replication_slots where temporary)")
     jobs.close()

@@ -258,13 +258,13 @@ def test_resnapshot_all_is_refused_while_a_stream_runs(
         database.awaited("select from pg_replication_slots where active and slot_name = %s", [pipeline.source.slot])
         impatient.setattr(replication_slots, "RELEASE_SECONDS", 0.5)
         with pytest.raises(Failure, match="the replication slot is in use by process"):
-            resnapshot_sources(pipeline.lake, pipeline.settings)
+            list(resnapshot_sources(pipeline.lake, pipeline.settings))
     assert {t.state for t in pipeline.lake.tables.read(pipeline.source.name).values()} == {DONE}
     database.drop_slot(pipeline.source.slot)
     database.execute("delete from orders where id = 1")  # in no log that is left
     with pytest.raises(Failure, match="resnapshot --all"):
         pipeline.ingest()
-    assert len(resnapshot_sources(pipeline.lake, pipeline.settings)) == 2
+    assert len(list(resnapshot_sources(pipeline.lake, pipeline.settings))) == 2
     pipeline.sync()
     assert all(verdict.is_equal for verdict in verify_with_stream(pipeline).values())
     assert verify_with_stream(pipeline)["public.orders"].rows == 8
@@ -277,7 +277,7 @@ def test_resnapshot_all_works_as_soon_as_a_stream_has_ended(
     pipeline.sync()
     with ThreadPoolExecutor(1) as pool:
         with PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming():
-            resnapshot = pool.submit(resnapshot_sources, pipeline.lake, pipeline.settings)
+            resnapshot = pool.submit(lambda: list(resnapshot_sources(pipeline.lake, pipeline.settings)))
             while "waiting up to" not in caplog.text and not resnapshot.done():
                 time.sleep(0.05)
         assert len(resnapshot.result(60)) == 2

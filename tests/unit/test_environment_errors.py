@@ -14,6 +14,7 @@ TEXTS = {
     "[Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device": "no space",
     "org.sqlite.SQLiteException: [SQLITE_FULL] Insertion failed because database is full": "no space",
     "Caused by: java.io.IOException: Disk quota exceeded": "quota",
+    "Invalid update timestamp 1764403200000: before last snapshot log entry at 1764403500000": "clock",
     "[SQLITE_READONLY] Attempt to write a readonly database": "read-only",
     "java.io.IOException: Mkdirs failed to create file:/lake/raw/t (exists=false, cwd=file:/here)": "can't be written",
     "[SQLITE_BUSY] The database file is locked (database is locked)": "locked the catalog",

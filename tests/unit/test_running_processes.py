@@ -5,7 +5,13 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from ingest.cli.run_command import run
 from ingest.cli.stop_signals import call_on_hangup
+from ingest.common.errors import Failure
+from ingest.project import running_processes
 from ingest.project.running_processes import register_process, signal_processes
 
 
@@ -26,3 +32,21 @@ def test_only_a_running_process_is_signalled(tmp_path: Path) -> None:
         signal.signal(signal.SIGHUP, before)
     assert list((tmp_path / ".tidemark/run").iterdir()) == []
     assert tmp_path.exists()
+
+
+def test_a_process_that_is_still_starting_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("sources.yml").write_text("sources: {shop: {postgres: {dsn: dbname=shop, tables: [public.*]}}}\n")
+    handlers: list[object] = []
+
+    def register(_: Path) -> None:
+        handlers.append(signal.getsignal(signal.SIGHUP))
+        raise Failure("registered")
+
+    before = signal.getsignal(signal.SIGHUP)
+    monkeypatch.setattr(running_processes, "register_process", register)
+    try:
+        assert "registered" in str(CliRunner().invoke(run, []).exception)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert callable(handlers[0])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingest.common.errors import Failure
+from ingest.common.errors import Failure, Unavailable
 from ingest.positions.position import Position, parse_lsn
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 from ingest.sources.postgres.slots.replication_slots import ServerIdentity
@@ -18,12 +18,14 @@ class Server:
 
     system = ServerIdentity("sys", 2)
     now = "0/500"
+    is_standby = False
     fork = "0/400"
 
     def check(self, monkeypatch: pytest.MonkeyPatch) -> None:
         history = f"1\t0/80\tno recovery target specified\n2\t{self.fork}\tno recovery target specified\n"
         monkeypatch.setattr(replication_slots, "identify_server", lambda _: self.system)
         monkeypatch.setattr(replication_slots, "read_current_lsn", lambda _: parse_lsn(self.now))
+        monkeypatch.setattr(replication_slots, "is_in_recovery", lambda _: self.is_standby)
         monkeypatch.setattr(slot_continuity, "run_command", lambda *_: [{"content": history}])
         unused: Any = None
         assert slot_continuity.check_log(unused, unused, STORED) == self.system
@@ -49,6 +51,12 @@ def test_another_cluster_is_refused(server: Server, monkeypatch: pytest.MonkeyPa
 def test_a_restored_server_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.now = "0/2FF"
     with pytest.raises(Failure, match="log is at 0/2FF, behind the stored position"):
+        server.check(monkeypatch)
+
+
+def test_a_standby_that_is_behind_is_waited_for(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.now, server.is_standby = "0/2FF", True
+    with pytest.raises(Unavailable, match="a standby at 0/2FF, behind the stored position"):
         server.check(monkeypatch)
 
 

@@ -187,6 +187,10 @@ def test_an_error_in_a_source_is_one_line(load_text: Load, options: dict[str, An
         ("sources: {shop: {postgresql: {}}}", "unknown key 'postgresql'.*Did you mean postgres?"),
         ("sources: {shop: {postgres: {tables: [a.b]}}}", "key 'dsn' is missing.*Add dsn"),
         ("sources: {a: {mongodb: {uri: 'http://h', collections: [a.b]}}}", "not a MongoDB"),
+        (
+            "sources: {a: {mongodb: {uri: 'mongodb://me:se/cr@et@h/', collections: [a.b]}}}",
+            "^(?!.*se/cr).*percent-encode special characters",
+        ),
         ("sources:\n  shop: {}\n  shop: {}", "duplicate key 'shop': .*:3 "),
         ("sources:\n  on: {}", "a key that is not text: .*:2 "),
         ("sources:\n  shop: {\n", "no valid YAML .*:3"),

@@ -109,6 +109,17 @@ def describe_locked_tables(connection: Connection) -> str:
     return f"tables are locked: {names or 'none any more'}"
 
 
+@contextmanager
+def fail_if_locked(connection: Connection, source: str) -> Iterator[None]:
+    """Within it, a statement that waits for a table's lock longer than LOCK_TIMEOUT raises a Failure."""
+    try:
+        with with_lock_timeout(connection):
+            yield
+    except psycopg.errors.LockNotAvailable:
+        what = describe_locked_tables(connection)
+        raise Failure(what, f"source {source}", "Repeat the command when the locks are released") from None
+
+
 class LazyConnection:
     """A connection for catalog queries, opened on first use and reopened after it was lost. For one thread.
 

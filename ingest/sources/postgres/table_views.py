@@ -17,7 +17,7 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake.source_tables import Column
 from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
-from ingest.sources.postgres.postgres_connection import Connection, connect
+from ingest.sources.postgres.postgres_connection import Connection, connect, fail_if_locked
 from ingest.sources.postgres.postgres_types import Cast, cast
 
 _DOMAINS = """
@@ -53,10 +53,13 @@ class _View:
 def views(source: PostgresSource, settings: JobSettings, record: Record) -> SourceViews:
     """The views of all tables of `source` that can be replicated. record: of the existing views.
 
-    Raises CannotConnect.
+    Raises CannotConnect; a Failure if a table stays locked.
     """
     dsn = source.dsn.get_secret_value()
-    with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
+    with (
+        connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection,
+        fail_if_locked(connection, source.name),
+    ):
         tables = catalog_tables.read_tables(connection, source.selects)
         usable = [table for table in tables if not table.problem]
         models = staging_models(source, usable, domains(connection), record, read_comments(connection, usable))

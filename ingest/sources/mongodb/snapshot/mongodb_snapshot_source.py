@@ -7,6 +7,7 @@ chunks are read at a later one. Documents do not move between ranges of `_id`, s
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 from pymongo.errors import OperationFailure, PyMongoError
 
@@ -36,6 +37,8 @@ _LAST = '{"$maxKey":1}'
 
 class MongoCollections:
     """The collections of one source. scope: of its stream."""
+
+    has_partial_updates: ClassVar = False
 
     def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: StreamScope) -> None:
         self._lake = lake

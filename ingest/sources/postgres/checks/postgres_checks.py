@@ -17,7 +17,7 @@ from ingest.sources.postgres.catalog import catalog_tables
 from ingest.sources.postgres.catalog.catalog_tables import CatalogTable
 from ingest.sources.postgres.checks.publication_checks import check_publications
 from ingest.sources.postgres.checks.table_checks import check_tables
-from ingest.sources.postgres.postgres_connection import Connection, connect, describe_endpoint
+from ingest.sources.postgres.postgres_connection import Connection, connect, describe_endpoint, fail_if_locked
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 
 
@@ -28,7 +28,10 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
     """
     dsn = source.dsn.get_secret_value()
     try:
-        with connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection:
+        with (
+            connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection,
+            fail_if_locked(connection, source.name),
+        ):
             return list(_check(source, settings, connection, needed))
     except Failure as error:
         return [findings.finding_from_error(error)]

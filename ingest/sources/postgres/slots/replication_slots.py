@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,7 +105,7 @@ def create_slot(
     holder = connect(dsn, connect_timeout_seconds=seconds)
     try:
         name = slot or f"tidemark_snapshot_{time.time_ns():x}"
-        failover = slot and holder.info.server_version >= 170000 and not _is_in_recovery(holder)
+        failover = slot and holder.info.server_version >= 170000 and not is_in_recovery(holder)
         options = f"SNAPSHOT 'export'{', FAILOVER' if failover else ''}"
         kind = "LOGICAL" if slot else "TEMPORARY LOGICAL"
         statement = f'CREATE_REPLICATION_SLOT "{name}" {kind} pgoutput ({options})'
@@ -123,6 +124,9 @@ def create_slot(
             raise
         raise _creation_failure(slot or "a temporary slot", error) from None
     except BaseException:
+        # A server that waits for a transaction does not notice that the connection was closed.
+        with suppress(psycopg.Error):
+            holder.execute("SELECT pg_terminate_backend(%s)", [replication.info.backend_pid])
         holder.close()
         raise
     finally:
@@ -150,7 +154,7 @@ def _create_when_free(
 def read_current_lsn(connection: Connection) -> int:
     """The server's current WAL position, approximately. Not for snapshots: see `create_slot`."""
     row = connection.execute(
-        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
+        "SELECT CASE WHEN pgis_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
     ).fetchone()
     assert row is not None
     return parse_lsn(row[0])
@@ -233,8 +237,9 @@ def find_open_transactions(connection: Connection) -> list[str]:
     ]
 
 
-def _is_in_recovery(connection: Connection) -> bool:
-    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
+def is_in_recovery(connection: Connection) -> bool:
+    """Whether the server is a standby."""
+    row = connection.execute("SELECT pgis_in_recovery()").fetchone()
     return bool(row and row[0])
 
 

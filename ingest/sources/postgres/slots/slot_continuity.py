@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ingest.common.errors import Failure
+from ingest.common.errors import Failure, Unavailable
 from ingest.positions.position import Position, format_lsn, parse_lsn
 from ingest.sources.postgres.postgres_connection import Connection, run_command
 from ingest.sources.postgres.slots import replication_slots
@@ -14,6 +14,8 @@ _FIXES = {
     "rows_removed": "Set hot_standby_feedback on the standby",
     "wal_level_insufficient": "Set wal_level = logical",
 }
+
+_STANDBY_FIX = "Correct the DSN if it is to lead to the primary, or let the standby catch up"
 
 
 def resnapshot_advice(source: str) -> str:
@@ -39,11 +41,21 @@ def check_continuity(
 
 
 def check_log(connection: Connection, replication: Connection, position: Position) -> ServerIdentity:
-    """The server's identity, if its WAL is the one that `position` belongs to. Raises Failure otherwise."""
+    """The server's identity, if its WAL is the one that `position` belongs to.
+
+    Raises Failure otherwise, Unavailable for a standby that is behind.
+    """
     where = f"source {position.source}, slot {position.slot}"
     server = _check_server(replication, position, where)
     current_lsn = replication_slots.read_current_lsn(connection)
     if current_lsn < position.position:
+        if replication_slots.is_in_recovery(connection):
+            raise Unavailable(
+                f"the server is a standby at {format_lsn(current_lsn)}, behind the stored position "
+                f"({format_lsn(position.position)})",
+                where,
+                _STANDBY_FIX,
+            )
         raise Failure(
             f"the server's log is at {format_lsn(current_lsn)}, behind the stored position "
             f"({format_lsn(position.position)})",
@@ -73,8 +85,10 @@ def check_slot(connection: Connection, position: Position, state: dict[str, Any]
 
 
 def check_slot_usable(connection: Connection, state: dict[str, Any] | None, slot: str, source: str) -> None:
-    """Raises Failure if no stream can read the slot. state: of `read_slot`."""
+    """Raises Failure if no stream can read the slot, Unavailable for a standby without it. state: of `read_slot`."""
     where = f"source {source}, slot {slot}"
+    if state is None and replication_slots.is_in_recovery(connection):
+        raise Unavailable("the server is a standby without the replication slot", where, _STANDBY_FIX)
     if state is None:
         raise Failure(
             "the replication slot does not exist, so changes are lost", where, _slot_resnapshot_advice(source)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import ClassVar
 
 import psycopg
 
@@ -39,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 class PostgresTables:
     """The tables of one source. held: an exported snapshot to start with, closed here; None: create one when needed."""
+
+    has_partial_updates: ClassVar = True  # unchanged TOAST values
 
     def __init__(
         self,

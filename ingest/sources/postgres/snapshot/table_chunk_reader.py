@@ -95,8 +95,9 @@ def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkR
             sink = Sink(
                 Folder(task.folder, task.largest_row), SNAPSHOT_ROWS, f"{task.snapshot_id}-{task.chunk}.parquet"
             )
-            _read(connection, task, sink)
-            changed = _find_change(connection, task)
+            partition = _partition_name(connection, task)
+            _read(connection, task, partition, sink)
+            changed = _find_change(connection, task, partition)
         file = sink.close()
         if changed or not file.rows:
             sink.discard()
@@ -120,16 +121,27 @@ def _begin(connection: Connection, task: ChunkTask) -> None:
         raise _NoSnapshot(_one_line(error)) from error
 
 
-def _read(connection: Connection, task: ChunkTask, sink: Sink) -> None:
+def _partition_name(connection: Connection, task: ChunkTask) -> str:
+    """The quoted name of the partition under the snapshot. Raises UndefinedTable if it was dropped."""
+    row = connection.execute(
+        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid",
+        [task.partition_id],
+    ).fetchone()
+    if row is None:
+        raise psycopg.errors.UndefinedTable(f"relation {task.partition_id} does not exist")
+    return str(row[0])
+
+
+def _read(connection: Connection, task: ChunkTask, partition: str, sink: Sink) -> None:
     snapshot_rows = SnapshotRows(task.pack(), datetime.now(timezone.utc))
     key = sorted(task.columns) if task.key is None else task.key
-    payloads = copy_out(connection, _copy_statement(connection, task))
+    payloads = copy_out(connection, _copy_statement(connection, task, partition))
     for rows in copy_text.decode(payloads, tuple(task.columns), key, task.table_name):
         sink.write(snapshot_rows.table(row_keys(rows.keys, rows.count), rows.columns))
 
 
-def _copy_statement(connection: Connection, task: ChunkTask) -> str:
-    """The COPY statement of a chunk. Raises UndefinedTable if the partition was dropped."""
+def _copy_statement(connection: Connection, task: ChunkTask, partition: str) -> str:
     conditions = [f"ctid >= '({task.lower},0)'"] if task.lower else []
     if task.row_keys is not None:
         conditions.append(_key_condition(connection, task))
@@ -139,14 +151,7 @@ def _copy_statement(connection: Connection, task: ChunkTask) -> str:
         conditions.append(f"({task.row_filter})")
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     names = sql.SQL(", ").join(map(sql.Identifier, task.columns)).as_string(connection)
-    row = connection.execute(
-        "SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class c "
-        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s::oid",
-        [task.partition_id],
-    ).fetchone()
-    if row is None:
-        raise psycopg.errors.UndefinedTable(f"relation {task.partition_id} does not exist")
-    return f"COPY (SELECT {names} FROM ONLY {row[0]}{where}) TO STDOUT"
+    return f"COPY (SELECT {names} FROM ONLY {partition}{where}) TO STDOUT"
 
 
 _FOREIGN_TYPES = """
@@ -184,8 +189,14 @@ FROM unnest(%s::int[]) WITH ORDINALITY AS a (number, place) ORDER BY place
 """
 
 
-def _find_change(connection: Connection, task: ChunkTask) -> str:
-    """How the table differs from its registered state; empty: it does not. The COPY's lock keeps it unchanged."""
+def _find_change(connection: Connection, task: ChunkTask, partition: str) -> str:
+    """How the table differs from its registered state; empty: it does not. The COPY's lock keeps it unchanged.
+
+    COPY finds the partition by its name of now: another partition may have that name since the snapshot.
+    """
+    ((oid,),) = connection.execute("SELECT to_regclass(%s)::oid::bigint", [partition]).fetchall()
+    if oid != task.partition_id:
+        return f"{partition} was renamed"
     nodes = {oid: (then, now) for oid, then, now in connection.execute(_STORAGE, [list(task.storage)]).fetchall()}
     for oid, node in task.storage.items():
         if nodes.get(oid) != (node, node):
