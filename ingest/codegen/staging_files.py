@@ -158,7 +158,10 @@ _FRESHNESS = {"warn_after": {"count": 5, "period": "minute"}, "error_after": {"c
 
 def _make_source_yml(model: str, table: Description) -> dict[str, Any]:
     """A table as a dbt source: its events are rows of raw.wal_events."""
-    description = f"`{table.table_name}` of source `{table.source}`; its events are rows of `raw.wal_events`."
+    description = (
+        f"`{table.table_name}` of source `{table.source}`, for lineage and freshness: select from `{model}`. The "
+        "relation is the log of all tables."
+    )
     loaded_at = f"select max(updated_at) from raw.stream_positions where source = {literal(table.source)}"
     return {
         "name": source_table_name(table.source, model),

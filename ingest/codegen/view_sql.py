@@ -85,8 +85,10 @@ def _header(model: str, query: ViewQuery, body: Iterable[str]) -> list[str]:
     name = literal(query.table)
     name += " ~ ''" if "\\" in name else ""
     source, table = literal(query.source), literal(source_table_name(query.source, model))
+    meta = f"meta={{'source': {source}, 'table': {name}}}"
+    config = f"{{{{ config(materialized='view', {meta}) }}}}"
     return [
-        f"{{{{ config(meta={{'source': {source}, 'table': {name}}}) }}}}",
+        config if len(config) <= LINE else f"{{{{ config(\n    materialized='view',\n    {meta},\n) }}}}",
         *_list_sqlfluff_exceptions(query.names, body),
         "",
         f"-- depends_on: {{{{ source({source}, {table}) }}}}",

@@ -93,3 +93,4 @@ def add_package(folder: Path) -> Iterator[str]:
         yield f"Add it to {packages_file}, and run `dbt deps`:"
         yield "packages:"
         yield f"  - local: {COPY}"
+        yield "The next steps are in docs/guides/existing-project.md."

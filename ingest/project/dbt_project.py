@@ -25,7 +25,7 @@ from ingest.common.errors import Failure, UsageError, first_message_line, one_li
 from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE, find_profiles_folder
 from ingest.lake import spark_session
 from ingest.lake.iceberg_commit import CONFLICT
-from ingest.project.dbt_package import DEFINITIONS, check_version
+from ingest.project.dbt_package import DEFINITIONS, NAME, check_version
 from ingest.project.run_selection import select_nodes
 
 # Without these options dbt would print the errors that a Failure has in one line, with complete query plans. It would
@@ -39,9 +39,8 @@ _SETTINGS_FILES = (PROJECT_FILE, "packages.yml", "dependencies.yml", PROFILES_FI
 MESSAGE_LENGTH = 500
 # dbt's status of a failed node.
 FAILED = ("error", "fail", "runtime error")
-# Messages of concurrent releases: of the macros `commit_release` and `assert_cache_fresh`; of Iceberg, if
-# `core.releases` or another table has changed or a branch was dropped; of Spark, if another run has just created the
-# table.
+# Messages of concurrent releases: of the adapter's `Releases`; of Iceberg, if `core.releases` or
+# another table has changed or a branch was dropped; of Spark, if another run has just created the table.
 _CONCURRENT_PUBLISH = re.compile(
     "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
@@ -89,7 +88,8 @@ class NodeResult:
 class Project:
     """The project in `folder`, on a target of its profile (None: the profile's default).
 
-    Raises Failure if dbt can't parse it, UsageError if its dbt package is of another version than this code.
+    Raises Failure if dbt can't parse it, UsageError if its dbt package is of another version than this code or its
+    target is of another adapter.
     """
 
     def __init__(self, target: str | None = None, folder: Path | str = ".") -> None:
@@ -105,6 +105,8 @@ class Project:
                 str(parse_result.exception), what, where, _format_error(parse_result), lake=self._lake_location
             )
         self.manifest = parse_result.result
+        if (adapter_type := self.manifest.metadata.adapter_type) != NAME:
+            raise UsageError(f"the target is of type '{adapter_type}'", PROFILES_FILE, f"Set type: {NAME}")
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
@@ -176,7 +178,7 @@ class Project:
         return spark_session.lake_location(self._target, self._folder)
 
     def compile_views(self) -> None:
-        """Compiles the views: `deployed_view_sql` then returns them as they would be created, not as deployed."""
+        """Compiles the views: a definition's hash then covers them as they would be created, not as deployed."""
         self.invoke("compile", "--select", "config.materialized:view")
         self.manifest.build_flat_graph()  # type: ignore[no-untyped-call]
 

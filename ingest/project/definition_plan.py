@@ -1,4 +1,4 @@
-"""What the next run will do with each definition; decided by the same macros as the run."""
+"""What the next run will do with each definition; decided by the same code as the run."""
 
 import dataclasses
 import json

@@ -1,5 +1,5 @@
 {#- For `tidemark prune`: drops the tables and the watermarks of a definition whose model was deleted. -#}
-{% macro prune(definition, schema='buckets') -%}
+{% macro prune(definition, schema) -%}
     {%- do tidemark.run() -%}
     {%- do adapter.prune(definition, schema) -%}
 {%- endmacro %}

@@ -3,14 +3,15 @@
   slices, one task would sort all records of a source.
 -#}
 {% macro log_slices(wal_events, ranges) -%}
-    {%- set sample = [] -%}
+    {%- set slices = {} -%}
     {%- if execute and ranges -%}
         {%- set sample = run_query(
             'select source, commit_lsn, change_lsn from ' ~ wal_events ~ ' as records where ' ~ tidemark.in_ranges(ranges, 'records')
             ~ ' and pmod(xxhash64(commit_lsn, change_lsn, commit_index), ' ~ adapter.log_sample() ~ ') = 0'
         ) -%}
+        {%- do slices.update(adapter.log_slices(sample)) -%}
     {%- endif -%}
-    {{ return(adapter.log_slices(sample)) }}
+    {{ return(slices) }}
 {%- endmacro %}
 
 {#- The slice of a record, from 0: the number of the places in `slices` that are at or before its own. -#}

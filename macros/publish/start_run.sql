@@ -1,7 +1,7 @@
 {#- The first step of a run (on-run-start): refuses what would lose rows, finishes a release that was interrupted between
-    its steps, and retires the tables of definitions whose models are now of another kind. -#}
+    its steps, and retires the tables of definitions whose models are now of another kind. A target of another type has no models of Tidemark. -#}
 {% macro start_run() -%}
-    {%- if execute -%}
+    {%- if execute and target.type == 'tidemark' -%}
         {%- set run = tidemark.run() -%}
         {%- if invocation_args_dict.get('empty') or invocation_args_dict.get('sample') -%}
             {%- do run.graph.reject_empty_and_sample() -%}

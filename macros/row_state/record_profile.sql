@@ -57,7 +57,7 @@
 {#- The events of ranges, and possibly later ones, as a predicate on the checkpoints at which `events` received them:
     where `events` is ahead, the events of a range may have a later checkpoint. -#}
 {% macro _in_checkpoints_of_ranges(ranges) -%}
-    {%- set events_positions = tidemark.run().positions('events') -%}
+    {%- set events_positions = tidemark.run().positions('events') if ranges else {} -%}
     (
         false
         {%- for range in ranges %}

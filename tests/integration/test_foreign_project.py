@@ -84,8 +84,15 @@ def acme(tmp_path: Path) -> Path:
     folder = tmp_path / "acme"
     write(folder, FILES)
     profiles = (ROOT / "profiles/profiles.yml").read_text()
-    (folder / "profiles.yml").write_text(profiles.replace("\ntidemark:", "\nwarehouse:"))
+    profiles = profiles.replace("\ntidemark:", "\nwarehouse:")
+    (folder / "profiles.yml").write_text(profiles.replace("  outputs:\n", f"  outputs:\n{plain_target(profiles)}"))
     return folder
+
+
+def plain_target(profiles: str) -> str:
+    """The target `local` as one of dbt-spark's, named `plain`."""
+    local = profiles.partition("    local:\n")[2].partition("\n\n")[0]
+    return "    plain:\n" + local.replace("type: tidemark", "type: spark") + "\n"
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -133,8 +140,11 @@ def test_models_of_a_project_run_as_before_and_tidemarks_beside_them(
     )
     assert isinstance(modified.result, list)
     assert not {name.rpartition(".")[2] for name in modified.result if name.startswith("acme.")} & OWN
-    # A lake without any row of Tidemark's stops none of them.
-    assert own.items() <= statuses(with_package, "build", "--select", "package:acme", "--exclude", *ADDED_NAMES).items()
+    # Neither does a target of dbt-spark's own type stop them, nor a lake without any row of Tidemark's.
+    own_nodes = ["--select", "package:acme", "--exclude", *ADDED_NAMES]
+    assert run_dbt(acme, "build", *own_nodes, "--target", "plain")
+    assert not run_dbt(acme, "run", "--select", "checkpoints", "--target", "plain")
+    assert own.items() <= statuses(with_package, "build", *own_nodes).items()
 
     database.execute("create table orders (id int primary key, country text); insert into orders values (1, 'nl')")
     source = PostgresSource(

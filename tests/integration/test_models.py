@@ -669,6 +669,24 @@ def test_a_column_whose_new_type_cannot_be_evaluated_is_unchanged(pipeline: Sour
     assert pipeline.model()[by_customer].message == "unchanged"
 
 
+def test_a_rename_killed_half_way_and_reverted_is_undone(pipeline: SourcePipeline, database: Database) -> None:
+    def define(column: str) -> str:
+        query = f"select _row_key, id, status as {column} from {{{{ rows('stg_{pipeline.source.name}__orders') }}}}"
+        return pipeline.definition("cased", query, bucket_by=[], object_id="id", evaluation="incremental")
+
+    table = f"buckets.{define('Status')}"
+    pipeline.sync()
+    define("STATUS")
+    with pytest.raises(Failure), kill_at_statement(lambda sql: "rename column" in sql and "to `STATUS`" in sql):
+        pipeline.model()
+    assert "STATUS__renamed" in pipeline.spark.table(table).columns
+    define("Status")
+    database.execute("update orders set status = 'sent' where id = 1")
+    pipeline.sync()
+    assert "Status" in pipeline.spark.table(table).columns
+    assert pipeline.rows(f"select status from {table} where id = 1") == [("sent",)]
+
+
 def copy_pipeline(pipeline: SourcePipeline) -> SourcePipeline:
     """The same project in another folder, as another process has it."""
     late = SourcePipeline(pipeline.lake, pipeline.source, pipeline.settings.settings, pipeline.folder / "late")

@@ -163,6 +163,8 @@ def test_a_models_watermark_is_the_minimum_of_its_inputs() -> None:
     for events, tables in ((ahead, behind), (behind, ahead)):
         run = run_with(mark("events", events), mark("table_status", tables), selected=("row_state",))
         assert run.positions("row_state") == {"shop": behind}
+    run = run_with(mark("table_status", ahead), selected=("row_state",))
+    assert run.positions("row_state") == {}, "a source that events has never processed"
 
 
 def test_the_staged_checkpoint_is_that_of_the_models_after_it() -> None:

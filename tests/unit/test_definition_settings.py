@@ -57,7 +57,7 @@ def graph_of(*nodes: Any) -> ProjectGraph:
 
 
 def test_settings_have_defaults() -> None:
-    settings = bucket_settings(bucket())
+    settings = bucket_settings(bucket(owner="sales", contains_pii=True))  # keys of other tools
     assert (settings.object_type, settings.evaluation, settings.named_by) == ("orders", "full", ["customer"])
 
 
@@ -65,8 +65,8 @@ def test_settings_have_defaults() -> None:
     ("model", "problem"),
     [
         (
-            bucket(colour="red"),
-            "meta has an unknown key 'colour' (models/orders.sql). Known are: bucket_by, object_type",
+            bucket(evalution="full"),
+            "meta has an unknown key 'evalution' (models/orders.sql). Did you mean evaluation?",
         ),
         (bucket(evaluation="partial"), "meta.evaluation is 'partial'"),
         (bucket(bucket_by="customer"), "meta.bucket_by is missing or not a list of names"),
@@ -145,6 +145,10 @@ def test_inputs_are_the_tables_below_the_views() -> None:
         (
             [node("view", depends_on={"nodes": ["source.shop.raw.t"]})],
             "reads 'view', which reads source.shop.raw.t directly",
+        ),
+        (
+            [node("view", meta=STAGING, depends_on={"nodes": ["source.acme.shop.t", "source.acme.finance.rates"]})],
+            "reads 'view', which reads source.acme.finance.rates directly",
         ),
     ],
 )

@@ -66,7 +66,7 @@ def test_nested_fields_are_columns_in_document_order() -> None:
 def test_a_view_uses_macros_and_its_yml_describes_the_columns() -> None:
     files = staging_models(SHOP, {"shop.orders": [parse(encode({"_id": 1, "at": {"x": 0.5}, "select": "s"}))]})
     text = files["stg_shop__orders.sql"]
-    assert "config(meta={'source': 'shop', 'table': 'shop.orders'})" in text
+    assert "config(materialized='view', meta={'source': 'shop', 'table': 'shop.orders'})" in text
     assert "{{ tidemark.bson_double(tidemark.field('at', 'x')) }} as at_x" in text
     assert "{{ tidemark.bson_text(tidemark.field('select')) }} as `select`" in text
     (model,) = yaml.safe_load(files["stg_shop__orders.yml"])["models"]

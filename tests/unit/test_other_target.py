@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ingest.common.errors import Failure
+from ingest.common.errors import UsageError
 from ingest.project.dbt_project import Project
 from tests.harness.project_copy import make_project
 
@@ -15,5 +15,5 @@ def test_a_target_of_another_adapter_is_refused(tmp_path: Path) -> None:
     output = {"type": "spark", "method": "session", "host": "localhost", "schema": "core"}
     profile = {"tidemark": {"target": "dev", "outputs": {"dev": output}}}
     (tmp_path / "profiles.yml").write_text(yaml.safe_dump(profile))
-    with pytest.raises(Failure, match=r"The target is of type 'spark' \(profiles.yml\)\. Set type: tidemark"):
+    with pytest.raises(UsageError, match=r"the target is of type 'spark': profiles.yml\. Set type: tidemark"):
         Project(folder=tmp_path)

@@ -43,6 +43,8 @@ def problem(query: str) -> str:
         "select _row_key, word, 'rand(1)' as said from {notes} -- now()",
         "select _row_key, line from {orders} lateral view outer explode(array(1, 2)) lines as line",
         "select _row_key, exists(array(1), x -> x = id) as e, aggregate(array(1), 0, (a, x) -> a + x) f from {orders}",
+        "select o.*, id + 1 as next_id from {orders} as o",
+        "select orders.* except (id) from (select * from {orders}) as orders",
         "select _row_key, now from {wide} where now like 'a%'",
         "select _row_key, from_json(status, 'map<string, string>')['today'] as s from {orders}",
     ],
@@ -77,6 +79,15 @@ def test_projections_and_filters_of_one_input_are_row_by_row(query: str) -> None
         ("select id as _row_key from {orders}", "a _row_key of its own"),
         ("select _row_key from {made}", "a _row_key of its own"),
         ("select _row_key from {own}", "a _checkpoint_id of its own"),
+        (
+            "with c(_row_key, a, b) as (select id, a, b from {orders}) select _row_key, a from c",
+            "a list of column names",
+        ),
+        ("select _row_key, id from {orders} as o(id, _checkpoint_id, _row_key)", "a list of column names"),
+        ("select _row_key from (select id, _row_key from {orders}) as s(_row_key, id)", "a list of column names"),
+        ("select x.* from (select named_struct('_row_key', id) as x from {orders})", "a _row_key of its own"),
+        ("select inline(array(named_struct('_row_key', id))) from {orders}", "a _row_key of its own"),
+        ("select explode(map(id, 1)) as (_row_key, v) from {orders}", "a _row_key of its own"),
         ("select copy as _row_key from {orders} lateral view explode(array('1')) as copy", "a _row_key of its own"),
     ],
 )
@@ -119,3 +130,5 @@ def test_a_query_reads_one_input_by_rows(query: str, why: str) -> None:
 def test_a_query_that_cannot_be_read_is_not_accepted() -> None:
     with pytest.raises(UnreadableQuery, match="line 2"):
         problem("select _row_key\nfrom {orders} where date r'today' < d")
+    with pytest.raises(UnreadableQuery, match="does not know"):
+        problem("select _row_key from {orders} |> limit 3")

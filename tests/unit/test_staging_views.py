@@ -66,7 +66,7 @@ def test_a_view_renames_and_casts() -> None:
     assert (
         files["stg_shop__orders.sql"]
         == """\
-{{ config(meta={'source': 'shop', 'table': 'public.orders'}) }}
+{{ config(materialized='view', meta={'source': 'shop', 'table': 'public.orders'}) }}
 
 -- depends_on: {{ source('shop', 'orders') }}
 select
@@ -255,16 +255,18 @@ def test_a_name_too_long_for_a_file_is_shortened_and_unique() -> None:
 def test_only_unusual_names_have_a_sqlfluff_exception() -> None:
     odd = table("t'\\", {"id": "bigint", "a b": "text", "x" * 63: "numeric(1,1)"})
     head = staging_models(SHOP, [odd], {})["stg_shop__t__.sql"].splitlines()
-    assert head[0] == r"{{ config(meta={'source': 'shop', 'table': 'public.t\'\\' ~ ''}) }}"
+    assert head[0] == r"{{ config(materialized='view', meta={'source': 'shop', 'table': 'public.t\'\\' ~ ''}) }}"
     assert head[1] == "-- noqa: disable=CV10,LT05,RF05,RF06"
     assert "noqa" not in staging_models(SHOP, [table("t")], {})["stg_shop__t.sql"]
+    long_name = staging_models(SHOP, [table("t" * 63)], {})[f"stg_shop__{'t' * 63}.sql"]
+    assert long_name.startswith("{{ config(\n    materialized='view',\n    meta={")
 
 
 @pytest.mark.parametrize("name", ["plain", "{{ x }}", 'a"b'])
 def test_dbt_finds_the_table_without_rendering(name: str) -> None:
     text = next(t for f, t in staging_models(SHOP, [table(name)], {}).items() if f.endswith("sql"))
     meta = {"source": "shop", "table": f"public.{name}"}
-    assert py_extract_from_source(text)["configs"] == [("meta", meta)]
+    assert py_extract_from_source(text)["configs"] == [("materialized", "view"), ("meta", meta)]
 
 
 @pytest.mark.parametrize("name", ["it's", "a\\b"])

@@ -54,9 +54,10 @@ class BucketTables:
         if not plan.is_there:
             self._create(model, columns)
             return TableChange(is_new=True)
-        if plan.is_published:
-            return TableChange()
         table = model_tables(model)[0]
+        if plan.is_published:
+            self._restore_names(table, columns)
+            return TableChange()
         if plan.is_invalidated:
             self._set_staged(table, staged=True)
         is_new = "main" not in self._releases.branches([table]).get(table, {})
@@ -68,6 +69,15 @@ class BucketTables:
         for statement in [*additions, *replacements]:
             self._lake.select(statement)
         return TableChange(is_new=is_new, rewritten=bool(replacements) or plan.is_invalidated)
+
+    def _restore_names(self, table: str, columns: Sequence[Column]) -> None:
+        """Renames the columns back that a run was renaming when it was killed, if the edit was reverted since."""
+        existing_names = {name.lower() for name in self._lake.columns(table)}
+        for column in columns:
+            interim_name = _make_interim_name(column.name)
+            if interim_name.lower() in existing_names and column.name.lower() not in existing_names:
+                rename = f"rename column {identifier(interim_name)} to {identifier(column.name)}"
+                self._lake.select(f"alter table {table} {rename}")
 
     def _plan_columns(self, table: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
         """The statements that add, rename and widen columns, and those that replace columns of another type."""

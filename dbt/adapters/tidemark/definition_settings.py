@@ -1,8 +1,9 @@
 """The settings of definitions, from their `meta`. An error names the key and the fix. Pure."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, definition_error, is_ledger, is_lookup, meta
@@ -42,7 +43,7 @@ def definition_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
 def bucket_settings(model: Node) -> DefinitionSettings:
     """The checked settings of a bucket model."""
     settings = meta(model)
-    _reject_unknown_keys(model, settings, _BUCKET_KEYS)
+    _reject_misspelled_keys(model, settings, _BUCKET_KEYS)
     evaluation = settings.get("evaluation", "full")
     if evaluation not in _EVALUATIONS:
         raise definition_error(model, f"meta.evaluation is '{evaluation}'", "Set it to 'incremental' or 'full'")
@@ -77,7 +78,7 @@ def bucket_settings(model: Node) -> DefinitionSettings:
 def lookup_settings(model: Node, graph: ProjectGraph) -> DefinitionSettings:
     """The checked settings of a lookup, in the form of a bucket's."""
     settings = meta(model)
-    _reject_unknown_keys(model, settings, _LOOKUP_KEYS)
+    _reject_misspelled_keys(model, settings, _LOOKUP_KEYS)
     _check_model(model)
     if not _is_name_list(settings.get("parameters")):
         fix = "List the columns that a request gives; [] is for all readers"
@@ -124,10 +125,11 @@ def check_lookup_columns(lookup: Node, graph: ProjectGraph, selected: list[str])
             )
 
 
-def _reject_unknown_keys(model: Node, keys: Collection[str], known_keys: Collection[str]) -> None:
+def _reject_misspelled_keys(model: Node, keys: Collection[str], known_keys: Sequence[str]) -> None:
+    """`meta` may have keys of other tools, such as `owner`, but none that is almost a key of a definition."""
     for key in keys:
-        if key not in known_keys:
-            raise definition_error(model, f"meta has an unknown key '{key}'", f"Known are: {', '.join(known_keys)}")
+        if key not in known_keys and (similar_keys := get_close_matches(key, known_keys, n=1)):
+            raise definition_error(model, f"meta has an unknown key '{key}'", f"Did you mean {similar_keys[0]}?")
 
 
 def _check_model(model: Node) -> None:

@@ -43,8 +43,8 @@ def record_states(results: Sequence[NodeResult], publications: Iterable[Publicat
     previous_states = {
         row["model"]: ModelState(row["state"], row["reason"], row["since"]) for row in run.lake.select(query)
     }
-    models = names(node for node in run.graph.nodes.values() if node["resource_type"] == "model")
-    run_models = {result.node.name for result in results if str(result.node.resource_type) == "model"}
+    models = names(filter(is_published, run.graph.nodes.values()))
+    run_models = names(filter(is_published, (run.graph.nodes.get(result.node.unique_id, {}) for result in results)))
     states = {name: state for name, state in previous_states.items() if name in models and name not in run_models}
     for name, state in unpublished_states(results, publications, run.graph).items():
         previous_state = previous_states.get(name)

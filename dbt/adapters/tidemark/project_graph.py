@@ -169,12 +169,15 @@ class ProjectGraph:
         return inputs
 
     def _reject_direct_reads(self, model: Node, node: Node, *, is_staging: bool) -> None:
-        """Rejects a source or a model of `core` as an input; a staging view reads `row_state`."""
+        """Rejects a source or a model of `core` as an input. A staging view reads `row_state`, and names its table as a
+        dbt source, which has the name of its source.
+        """
         for unique_id in _list_parents(node):
             parent = self.nodes.get(unique_id, {})
             reads_core = is_ledger(parent)
-            is_source = unique_id.startswith("source.")  # a staging view names its table as a source
-            if (is_source and not is_staging) or (reads_core and not (is_staging and parent["name"] == "row_state")):
+            is_source = unique_id.startswith("source.")
+            is_own_source = is_staging and unique_id.split(".")[2] == meta(node).get("source")
+            if (is_source and not is_own_source) or (reads_core and not (is_staging and parent["name"] == "row_state")):
                 prefix = "reads " if node is model else f"reads '{node['name']}', which reads "
                 raise definition_error(
                     model, f"{prefix}{parent['name'] if reads_core else unique_id} directly", _SELECT_VIEWS_FIX

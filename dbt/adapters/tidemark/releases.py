@@ -30,7 +30,7 @@ from dbt.adapters.tidemark.project_graph import Node, definition_error, is_publi
 from dbt.adapters.tidemark.run_state import RELEASES, WATERMARKS, Report, RunState
 
 # In place of a definition's hash if its tables match no definition.
-INVALIDATED = "torn"
+INVALIDATED = "invalidated"
 # The columns that every definition's rows have in addition to those of its query.
 SYSTEM_COLUMNS = (
     *("bucket", "object_type", "object_id", "row_key", "_key_number", "_op_id", "_replaces"),
@@ -56,7 +56,7 @@ class Releases:
         self._catalog = ""
 
     def publish(self, results: Iterable[NodeResult]) -> None:
-        """The last step of a run: publishes the models that passed, with all that they depend on."""
+        """The last step of a run: publishes the models that passed, and whose ancestors did."""
         results = list(results)
         publications = publishable_models(results, self._run)
         self._drop_staged(results, {publication.unique_id for publication in publications})

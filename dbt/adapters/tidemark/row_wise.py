@@ -71,7 +71,7 @@ class RowWiseCheck:
     def problem(self, sql: str) -> str:
         """Why a query is not row by row; empty if it is. Raises UnreadableQuery."""
         self.is_aggregate = cache(self.is_aggregate)  # a view has a cast, with the same functions, for each column
-        self._check_query(_parse_query(sql.replace(CHANGED_ROWS, _INPUT_FILTER)), {})
+        outputs = self._check_query(_parse_query(sql.replace(CHANGED_ROWS, _INPUT_FILTER)), {})
         if self.lacks_checkpoint:
             return "the view of rows(...) has no _checkpoint_id"
         if self.inputs != 1:
@@ -80,6 +80,8 @@ class RowWiseCheck:
             return f"evaluation: 'incremental' with {self.violations[0]} in the query"
         if self.tables != 1:
             return "evaluation: 'incremental' reads another input in addition to rows(...)"
+        if outputs.get("_row_key") != "row_key":
+            return "evaluation: 'incremental' with a _row_key of its own in the query"
         return ""
 
     # --- Queries ---
@@ -91,6 +93,7 @@ class RowWiseCheck:
             return self._check_query(query.this, ctes)
         known_ctes = dict(ctes)
         for cte in query.args["with_"].expressions if query.args.get("with_") else ():
+            self._check_alias(cte)
             known_ctes[cte.alias.lower()] = self._check_query(cte.this, known_ctes)
         if isinstance(query, exp.SetOperation):
             self.violations.append("Union")
@@ -121,9 +124,13 @@ class RowWiseCheck:
     def _find_outputs(self, select: exp.Select, origins: Origins) -> Origins:
         """The origins of the columns that a query selects."""
         outputs: Origins = {}
+        sources = [select.args.get("from_"), *(select.args.get("joins") or ())]
+        source_names = {source.this.alias_or_name.lower() for source in sources if source}
         for expression in select.expressions:
             star = expression.this if isinstance(expression, exp.Column) else expression
             if isinstance(star, exp.Star):
+                if isinstance(expression, exp.Column) and expression.table.lower() not in source_names:
+                    continue  # the fields of a struct
                 excluded_names = {column.name.lower() for column in star.args.get("except_") or ()}
                 outputs |= {name: origin for name, origin in origins.items() if name not in excluded_names}
                 continue
@@ -152,8 +159,14 @@ class RowWiseCheck:
 
     def _check_clauses(self, source: exp.Expr) -> None:
         """Rejects the clauses that a table or a subquery may have in addition to its name, such as a sample."""
+        self._check_alias(source)
         clauses = [name for name, value in source.args.items() if value and name not in _SOURCE_CLAUSES]
         self.violations += [_OPERATORS.get(name, name) for name in clauses]
+
+    def _check_alias(self, source: exp.Expr) -> None:
+        """Rejects an alias that renames columns: their origins would be those of other columns."""
+        if source.alias_column_names:
+            self.violations.append("a list of column names")
 
     # --- Expressions ---
 
@@ -186,6 +199,8 @@ def _parse_query(sql: str) -> exp.Expr:
         query = sqlglot.parse_one(sql.rstrip("; \n"), read="spark")
     except SqlglotError as error:
         raise UnreadableQuery(_describe_first_error(error)) from None
+    except AttributeError:  # of sqlglot, for a clause after `|>`
+        raise UnreadableQuery("sqlglot does not know a part of it") from None
     return query
 
 

@@ -166,18 +166,19 @@ class RunState:
         """The positions of a model of `core` in this run.
 
         A model that the run does not select is at its watermark. A selected model is at the lowest position of its
-        inputs: dbt builds it before the models after it, or skips these.
+        inputs: dbt builds it before the models after it, or skips these. It has no position of a source that an input
+        has never processed.
         """
         if _make_core_id(model) not in self.graph.selected:
             return self.published_positions(model)
         if model not in _CORE_INPUTS:
             return self._checkpoints if self._checkpoints is not None else self.published_positions("checkpoints")
-        lowest_points: Positions = {}
-        for core_input in _CORE_INPUTS[model]:
-            for source, point in self.positions(core_input).items():
-                if source not in lowest_points or point.position < lowest_points[source].position:
-                    lowest_points[source] = point
-        return lowest_points
+        input_positions = [self.positions(core_input) for core_input in _CORE_INPUTS[model]]
+        return {
+            source: min((positions[source] for positions in input_positions), key=lambda point: point.position)
+            for source in input_positions[0]
+            if all(source in positions for positions in input_positions)
+        }
 
     def tested_positions(self, model: str) -> Mapping[str, Point | SourceRange]:
         """The checkpoints that a data test of a model of `core` checks.

@@ -1,4 +1,4 @@
-{{ config(meta={'source': 'nyc', 'table': 'public.airlines'}) }}
+{{ config(materialized='view', meta={'source': 'nyc', 'table': 'public.airlines'}) }}
 
 -- depends_on: {{ source('nyc', 'airlines') }}
 select

@@ -1,4 +1,4 @@
-{{ config(meta={'source': 'nyc', 'table': 'public.airports'}) }}
+{{ config(materialized='view', meta={'source': 'nyc', 'table': 'public.airports'}) }}
 
 -- depends_on: {{ source('nyc', 'airports') }}
 select

@@ -1,4 +1,4 @@
-{{ config(meta={'source': 'nyc', 'table': 'public.flights'}) }}
+{{ config(materialized='view', meta={'source': 'nyc', 'table': 'public.flights'}) }}
 
 -- depends_on: {{ source('nyc', 'flights') }}
 select

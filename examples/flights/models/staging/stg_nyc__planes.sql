@@ -1,4 +1,4 @@
-{{ config(meta={'source': 'nyc', 'table': 'public.planes'}) }}
+{{ config(materialized='view', meta={'source': 'nyc', 'table': 'public.planes'}) }}
 
 -- depends_on: {{ source('nyc', 'planes') }}
 select

@@ -1,4 +1,4 @@
-{{ config(meta={'source': 'sky', 'table': 'sky.weather'}) }}
+{{ config(materialized='view', meta={'source': 'sky', 'table': 'sky.weather'}) }}
 
 -- depends_on: {{ source('sky', 'weather') }}
 select

@@ -154,7 +154,7 @@ def _create_when_free(
 def read_current_lsn(connection: Connection) -> int:
     """The server's current WAL position, approximately. Not for snapshots: see `create_slot`."""
     row = connection.execute(
-        "SELECT CASE WHEN pgis_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
+        "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END::text"
     ).fetchone()
     assert row is not None
     return parse_lsn(row[0])
@@ -239,7 +239,7 @@ def find_open_transactions(connection: Connection) -> list[str]:
 
 def is_in_recovery(connection: Connection) -> bool:
     """Whether the server is a standby."""
-    row = connection.execute("SELECT pgis_in_recovery()").fetchone()
+    row = connection.execute("SELECT pg_is_in_recovery()").fetchone()
     return bool(row and row[0])
 
 
