@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from ingest.common.records import SNAPSHOT_ROWS
 
-# Why a chunk was not read: its table is no longer the registered one; a permission is missing; the exported snapshot no
-# longer exists; the source can't be reached; anything else.
-CHANGED, FORBIDDEN, NO_SNAPSHOT, UNREACHABLE, FAILED = (
+# Why a chunk was not read: its table is no longer the registered one; a permission is missing; another session locks
+# the table; the exported snapshot no longer exists; the source can't be reached; anything else.
+CHANGED, FORBIDDEN, LOCKED, NO_SNAPSHOT, UNREACHABLE, FAILED = (
     "changed",
     "forbidden",
+    "locked",
     "no snapshot",
     "unreachable",
     "failed",

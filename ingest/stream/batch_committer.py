@@ -132,9 +132,13 @@ class BatchCommitter:
             raise self.failure
 
     def abort(self) -> None:
-        """Ends after an error of the stream writer: queued batches are still committed. Waits a minute at most."""
+        """Ends after an error, within a minute. After an error of the stream writer, queued batches are still
+        committed; after one of the committer they are discarded.
+        """
         self._close()
         self._thread.join(timeout=60)
+        if self.failure is not None:
+            self.discard_queued()
 
     def _close(self) -> None:
         with self._changed:

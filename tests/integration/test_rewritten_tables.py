@@ -6,7 +6,8 @@ import psycopg
 import pyarrow.parquet as pq
 import pytest
 
-from ingest.snapshot.chunk_task import CHANGED, ChunkResult
+from ingest.snapshot.chunk_task import CHANGED, LOCKED, ChunkResult
+from ingest.sources.postgres.snapshot import table_chunk_reader
 from ingest.sources.postgres.snapshot.table_chunk_reader import ChunkTask, read_chunk
 from tests.conftest import Database
 
@@ -67,3 +68,18 @@ def test_a_chunk_is_not_read_from_another_table_of_its_name(database: Database, 
         chunk = read(database, snapshot, storage, tmp_path)
     assert (chunk.problem, chunk.path) == (CHANGED, None)
     assert chunk.detail == "public.t was renamed"
+
+
+def test_a_chunk_of_a_locked_table_is_read_later(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table t (id int primary key, n int); insert into t values (1, 1)")
+    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
+    monkeypatch.setattr(table_chunk_reader, "LOCK_TIMEOUT", "50ms")
+    with psycopg.connect(database.dsn) as holder, psycopg.connect(database.dsn) as other:
+        holder.execute("set transaction isolation level repeatable read")
+        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+        other.execute("lock table t in access exclusive mode")
+        assert read(database, snapshot, storage, tmp_path).problem == LOCKED
+        other.rollback()
+        assert read(database, snapshot, storage, tmp_path).rows == 1

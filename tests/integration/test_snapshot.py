@@ -727,7 +727,7 @@ def test_an_open_transaction_delays_queued_snapshots_only(chunked: PostgresJobs,
         while not snapshotter.rows or chunked.table("public.accounts").state != DONE:
             assert thread.is_alive()
         assert chunked.table("public.later").state == QUEUED
-        # An attempt that was given up leaves no slot: one is being created at most.
+        # An abandoned attempt leaves no slot: one is being created at most.
         accounts.awaited("select where (select count(*) from pg_replication_slots where temporary) <= 1")
         writing.rollback()
         thread.join(60)

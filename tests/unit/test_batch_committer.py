@@ -86,6 +86,20 @@ def test_a_discarded_batch_is_not_committed(tmp_path: Path) -> None:
     assert recorder.calls == [("commit", 1), ("store", 20), ("acknowledge", 20)]
 
 
+def test_files_that_will_not_be_committed_are_removed(tmp_path: Path) -> None:
+    def fail(_: Batch) -> None:
+        raise Killed
+
+    committer = open_committer(Recorder(tmp_path), before_commit=fail)
+    committer.start()
+    closed, file = held_batch(1, 20)
+    assert committer.enqueue(closed)
+    assert committer.enqueue(batch(1, 30))
+    wait_until(lambda: committer.failure is not None)
+    committer.abort()
+    assert file.is_discarded
+
+
 @pytest.mark.parametrize(
     ("place", "expected"),
     [

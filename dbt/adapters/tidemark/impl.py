@@ -10,7 +10,7 @@ from dbt.adapters.base.meta import available
 from dbt.adapters.base.relation import BaseRelation
 from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationType
-from dbt.adapters.spark.impl import SparkAdapter
+from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt.selected_resources import set_selected_resources
 from dbt_common.exceptions import CompilationError
 from dbt_common.utils.executor import executor
@@ -38,6 +38,15 @@ from dbt.adapters.tidemark.run_state import RunState
 _PACKAGE = "tidemark"
 # A line of a relation's `information`: a column and its type, as a tree or as `describe` lists it.
 _COLUMN_LINE = re.compile(r"(?: \|-- )?(\S.*?): (.*?)(?: \(nullable = \w+\))?")
+
+
+@dataclass
+class TidemarkConfig(SparkConfig):
+    """The configs of models. staged: whether a run's rows are on its branch until the release; if not, they are visible
+    at once.
+    """
+
+    staged: bool = True
 
 
 @dataclass
@@ -73,6 +82,7 @@ class _Invocation:
 class TidemarkAdapter(SparkAdapter):
     """dbt-spark's adapter for a lake of Tidemark. dbt creates one for each invocation."""
 
+    AdapterSpecificConfigs = TidemarkConfig
     ConnectionManager = TidemarkConnectionManager
     connections: TidemarkConnectionManager
 

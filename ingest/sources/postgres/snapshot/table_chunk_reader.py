@@ -20,13 +20,14 @@ from ingest.snapshot.chunk_task import (
     CHANGED,
     FAILED,
     FORBIDDEN,
+    LOCKED,
     NO_SNAPSHOT,
     UNREACHABLE,
     ChunkResult,
     SnapshotRows,
     Task,
 )
-from ingest.sources.postgres.postgres_connection import CannotConnect, Connection, connect, copy_out
+from ingest.sources.postgres.postgres_connection import LOCK_TIMEOUT, CannotConnect, Connection, connect, copy_out
 from ingest.sources.postgres.snapshot import copy_text
 
 # The server's errors for an exported snapshot that does not exist or was released.
@@ -115,6 +116,8 @@ def read_chunk(dsn: str, packed: Task, connect_timeout_seconds: float) -> ChunkR
 
 def _begin(connection: Connection, task: ChunkTask) -> None:
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    # Other chunks of the claim, and a stop, would wait with it.
+    connection.execute(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'")
     try:
         connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(task.snapshot)))
     except _SNAPSHOT_ERRORS as error:
@@ -212,6 +215,8 @@ def _problem_kind(error: Exception) -> str:
         return UNREACHABLE
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return FORBIDDEN
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return LOCKED
     if isinstance(error, psycopg.errors.UndefinedTable | psycopg.errors.UndefinedColumn):
         return CHANGED
     if isinstance(error, _NoSnapshot):
