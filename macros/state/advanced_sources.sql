@@ -53,12 +53,19 @@
     having count(*) = coalesce(max(array_size(active.writers)), count(*))
 {%- endmacro %}
 
-{#- The sources with a snapshot that could not be admitted at these positions. -#}
+{#- The sources with a table whose snapshot could not be admitted at these positions, or whose end is after them. -#}
 {% macro _held_sources(raw, positions) -%}
     select distinct source
     from {{ raw.tables }}
     where false
         {%- for source, position in positions.items() %}
-        or (source = '{{ source }}' and (state in ('queued', 'running') or (state = 'done' and complete_lsn >= {{ position }})))
+        or (
+            source = '{{ source }}'
+            and (
+                state in ('queued', 'running')
+                or (state = 'done' and complete_lsn >= {{ position }})
+                or (state = 'ended' and ended_lsn >= {{ position }})
+            )
+        )
         {%- endfor %}
 {%- endmacro %}
