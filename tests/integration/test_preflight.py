@@ -12,11 +12,14 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 from pydantic import SecretStr
 
+from ingest.codegen.staging_record import Record
+from ingest.common.errors import Failure
 from ingest.common.findings import Finding
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.devservers.embedded_servers import PostgresServer
 from ingest.lake import Lake
+from ingest.sources.postgres import postgres_connection, table_views
 from ingest.sources.postgres.catalog import catalog_tables, publications
 from ingest.sources.postgres.checks.postgres_checks import check
 from ingest.sources.postgres.postgres_connection import connect
@@ -56,6 +59,19 @@ def test_a_missing_database_is_one_error(database: Database, new_source: NewSour
     assert finding.level == "error"
     assert "does not exist" in finding.what
     assert finding.fix == "Check the names in the DSN"
+
+
+def test_a_locked_table_is_named(
+    database: Database, source: PostgresSource, settings: JobSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table a (id int primary key)")
+    monkeypatch.setattr(postgres_connection, "LOCK_TIMEOUT", "50ms")
+    with psycopg.connect(database.dsn) as other:
+        other.execute("lock table a in access exclusive mode")
+        (finding,) = check(source, settings)
+        assert "tables are locked: public.a (by process" in finding.what
+        with pytest.raises(Failure, match="tables are locked: public.a"):
+            table_views.views(source, settings, Record())
 
 
 def test_a_name_that_is_not_utf8_is_reported(database: Database, new_source: NewSource, settings: JobSettings) -> None:
