@@ -1,5 +1,6 @@
 {#- The first step of a run (on-run-start): refuses what would lose rows, finishes a release that was interrupted between
-    its steps, and retires the tables of definitions whose models are now of another kind. A target of another type has no models of Tidemark. -#}
+    its steps, and retires the tables of definitions whose models are now of another kind. Does nothing on a target of
+    another type, which has no models of Tidemark. -#}
 {% macro start_run() -%}
     {%- if execute and target.type == 'tidemark' -%}
         {%- set run = tidemark.run() -%}

@@ -6,8 +6,7 @@
   - `ready`: its snapshot is complete and admitted.
   - `ended`: dropped, renamed out of the selection, or replaced by another generation.
 
-  `snapshot_id` keeps the last admitted snapshot while a new one is in progress, but not that of a table that had ended: its
-  rows are deleted.
+  `snapshot_id` keeps the last admitted snapshot while a new one is in progress.
 -#}
 {% macro decide_tables(source_tables, wal_events, decided, ranges) -%}
     with ranges as (
@@ -72,14 +71,8 @@
         registered_status.checkpoint_id,
         registered_status.new_status as status,
         registered_status.key_columns,
-        case
-            when registered_status.new_status = 'ready' then registered_status.snapshot_id
-            when registered_status.new_status = 'ended' or last_decisions.status <> 'ended' then last_decisions.snapshot_id
-        end as snapshot_id,
-        case
-            when registered_status.new_status = 'ready' then registered_status.snapshot_lsn
-            when registered_status.new_status = 'ended' or last_decisions.status <> 'ended' then last_decisions.snapshot_lsn
-        end as snapshot_lsn,
+        if(registered_status.new_status = 'ready', registered_status.snapshot_id, last_decisions.snapshot_id) as snapshot_id,
+        if(registered_status.new_status = 'ready', registered_status.snapshot_lsn, last_decisions.snapshot_lsn) as snapshot_lsn,
         coalesce(truncates.truncated_position, last_decisions.truncated_position) as truncated_position,
         coalesce(last_decisions.valid_from, registered_status.upper_lsn) as valid_from,
         if(registered_status.new_status = 'ended', coalesce(registered_status.ended_lsn, registered_status.upper_lsn), null) as valid_to

@@ -1,7 +1,7 @@
 {#-
   The scope of a run of `row_state`, the generations that it processes: a list of {source, table_id, table_name,
   checkpoint_id, lower, upper, snapshot_id, snapshot_lsn, keyless, is_admitted, is_ended}. Only generations with an
-  admitted snapshot are in it. For a newly admitted one, the records since the snapshot LSN are folded again over the
+  admitted snapshot are in it; one that had ended and returns is not, until its new snapshot is admitted. For a newly admitted one, the records since the snapshot LSN are folded again over the
   snapshot's rows, so no earlier records have to be kept for it; for the others, the records of the run's range.
 -#}
 {% macro tables_in_run(tables, ranges) -%}
@@ -35,7 +35,8 @@
             max_by(decisions.key_columns, decisions.checkpoint_id) is null as keyless,
             max_by(struct(decisions.status, decisions.snapshot_id, decisions.snapshot_lsn), decisions.checkpoint_id) as now,
             max_by(struct(decisions.status, decisions.snapshot_id), decisions.checkpoint_id)
-                filter (where decisions.checkpoint_id <= ranges.since) as before
+                filter (where decisions.checkpoint_id <= ranges.since) as before,
+            max_by(decisions.status, decisions.checkpoint_id) filter (where decisions.status <> 'waiting') as settled_status
         from {{ tables }} as decisions
         inner join ranges
             on
@@ -50,7 +51,10 @@
             now.status <> 'ended' and not now.snapshot_id <=> before.snapshot_id as is_admitted,
             now.status = 'ended' as is_ended
         from decided
-        where now.snapshot_id is not null and (now.status <> 'ended' or not before.status <=> 'ended')
+        where
+            now.snapshot_id is not null
+            and (now.status <> 'ended' or not before.status <=> 'ended')
+            and (now.status <> 'waiting' or settled_status <> 'ended')
     )
 
     select

@@ -281,25 +281,33 @@ def test_a_snapshot_is_admitted_once_the_checkpoint_is_past_its_end(spark: Spark
 
 def test_a_table_that_returns_has_no_rows_until_its_new_snapshot(spark: SparkSession) -> None:
     core = CoreModels(spark)
-    core.view("wal_events", EVENT)
-    core.view(
-        "source_tables",
-        "source string, table_id string, table_name string, state string, snapshot_id string, snapshot_lsn bigint, "
-        "complete_lsn bigint, ended_lsn bigint, key_columns array<string>",
-        *(("shop", table, "public.t", "running", "S2", 100, None, None, ["id"]) for table in ("returned", "altered")),
-    )
-    core.view(
-        "table_status",
-        "source string, table_id string, status string, snapshot_id string, snapshot_lsn bigint, checkpoint_id bigint, "
-        "truncated_position struct<commit_lsn: bigint, change_lsn: bigint, commit_index: bigint>, valid_from bigint",
-        ("shop", "returned", "ready", "S1", 10, 3, None, 50),
-        ("shop", "returned", "ended", "S1", 10, 4, None, 50),
-        ("shop", "altered", "ready", "S1", 10, 4, None, 50),
-    )
-    ranges = [{"source": "shop", "checkpoint_id": 5, "lower": 90, "upper": 120, "since": 4}]
-    query = core.macros.decide_tables("source_tables", "wal_events", "table_status", ranges)
-    decisions = {row.table_id: (row.status, row.snapshot_id, row.snapshot_lsn) for row in spark.sql(query).collect()}
-    assert decisions == {"returned": ("waiting", None, None), "altered": ("waiting", "S1", 10)}
+    columns = "table_id string, status string, snapshot_id string, checkpoint_id bigint"
+    decisions = [
+        ("returning", "ready", "S1", 3),
+        ("returning", "ended", "S1", 4),
+        ("returning", "waiting", "S1", 5),
+        ("returned", "ended", "S1", 3),
+        ("returned", "waiting", "S1", 4),
+        ("returned", "ready", "S2", 5),
+        ("altered", "ready", "S1", 4),
+        ("altered", "waiting", "S1", 5),
+        ("gone", "ended", "S1", 3),
+        ("gone", "waiting", "S1", 4),
+        ("gone again", "ready", "S1", 3),
+        ("gone again", "ended", "S1", 5),
+        ("gone again", "waiting", "S1", 6),
+        ("gone again", "ended", "S1", 7),
+    ]
+    core.view("decisions", columns, *decisions)
+    spark.sql(
+        "select *, 'shop' as source, table_id as table_name, array('id') as key_columns, 10L as snapshot_lsn "
+        "from decisions"
+    ).createOrReplaceTempView("table_status")
+    ranges = [{"source": "shop", "checkpoint_id": 7, "lower": 90, "upper": 120, "since": 4}]
+    scope = {
+        t["table_id"]: (t["is_admitted"], t["is_ended"]) for t in core.macros.tables_in_run("table_status", ranges)
+    }
+    assert scope == {"returned": (True, False), "altered": (False, False), "gone again": (False, True)}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Under a held exported snapshot a rewritten table looks empty: such a chunk is ignored (design rule S9)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -40,15 +42,27 @@ def read(database: Database, snapshot: str, storage: dict[int, int], folder: Pat
     return read_chunk(database.dsn, task.pack(), 10.0)
 
 
+@contextmanager
+def exported_snapshot(database: Database) -> Iterator[str]:
+    """The name of an exported snapshot, which is held meanwhile."""
+    with psycopg.connect(database.dsn) as holder:
+        holder.execute("set transaction isolation level repeatable read")
+        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+        yield snapshot
+
+
+def read_storage(database: Database) -> dict[int, int]:
+    """The storage of the table `t` as it is registered: relfilenode by oid."""
+    return dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
+
+
 @pytest.mark.parametrize("rewrite", ["vacuum full t", "alter table t alter n type bigint", "cluster t using t_pkey"])
 def test_a_chunk_of_a_rewritten_table_is_ignored(database: Database, tmp_path: Path, rewrite: str) -> None:
     database.execute(
         "create table t (id int primary key, n int); insert into t select i, i from generate_series(1, 9) i"
     )
-    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
-    with psycopg.connect(database.dsn) as holder:
-        holder.execute("set transaction isolation level repeatable read")
-        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+    storage = read_storage(database)
+    with exported_snapshot(database) as snapshot:
         before = read(database, snapshot, storage, tmp_path)
         assert (before.problem, before.rows) == (None, 9)
         assert pq.read_table(before.path).num_rows == 9
@@ -60,10 +74,8 @@ def test_a_chunk_of_a_rewritten_table_is_ignored(database: Database, tmp_path: P
 
 def test_a_chunk_is_not_read_from_another_table_of_its_name(database: Database, tmp_path: Path) -> None:
     database.execute("create table t (id int primary key, n int); insert into t values (1, 1)")
-    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
-    with psycopg.connect(database.dsn) as holder:
-        holder.execute("set transaction isolation level repeatable read")
-        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+    storage = read_storage(database)
+    with exported_snapshot(database) as snapshot:
         database.execute("alter table t rename to t_old; create table t (id int primary key, n int)")
         chunk = read(database, snapshot, storage, tmp_path)
     assert (chunk.problem, chunk.path) == (CHANGED, None)
@@ -74,11 +86,9 @@ def test_a_chunk_of_a_locked_table_is_read_later(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.execute("create table t (id int primary key, n int); insert into t values (1, 1)")
-    storage = dict(database.execute("select oid::bigint, relfilenode::bigint from pg_class where relname = 't'"))
+    storage = read_storage(database)
     monkeypatch.setattr(table_chunk_reader, "LOCK_TIMEOUT", "50ms")
-    with psycopg.connect(database.dsn) as holder, psycopg.connect(database.dsn) as other:
-        holder.execute("set transaction isolation level repeatable read")
-        ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()
+    with exported_snapshot(database) as snapshot, psycopg.connect(database.dsn) as other:
         other.execute("lock table t in access exclusive mode")
         assert read(database, snapshot, storage, tmp_path).problem == LOCKED
         other.rollback()

@@ -7,12 +7,14 @@ invalidated (`Releases.invalidate`), and readers and concurrent runs notice.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dbt_common.exceptions import CompilationError
+
 from dbt.adapters.tidemark.bucket_plan import BucketPlan
 from dbt.adapters.tidemark.column_types import is_wider
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import Column, describe, identifier, literal
 from dbt.adapters.tidemark.manifest import Publication, dropped_tables
-from dbt.adapters.tidemark.project_graph import Node, is_published, materialization, model_tables
+from dbt.adapters.tidemark.project_graph import Node, is_published, materialization, model_tables, names
 from dbt.adapters.tidemark.releases import Releases
 from dbt.adapters.tidemark.run_state import WATERMARKS, Report, RunState
 
@@ -76,8 +78,8 @@ class BucketTables:
         for column in columns:
             interim_name = _make_interim_name(column.name)
             if interim_name.lower() in existing_names and column.name.lower() not in existing_names:
-                rename = f"rename column {identifier(interim_name)} to {identifier(column.name)}"
-                self._lake.select(f"alter table {table} {rename}")
+                for statement in _make_renames(table, interim_name, column.name):
+                    self._lake.select(statement)
 
     def _plan_columns(self, table: str, columns: Sequence[Column]) -> tuple[list[str], list[str]]:
         """The statements that add, rename and widen columns, and those that replace columns of another type."""
@@ -139,13 +141,17 @@ class BucketTables:
                 self._lake.drop(table)
 
     def prune(self, definition: str, schema: str) -> None:
-        """Drops the tables and the watermarks of a definition whose model was deleted. The rows are kept if they now
-        belong to another kind of model.
+        """Drops the tables and the watermarks of a definition whose model was deleted; rejects a definition of the
+        project. The rows are kept if they now belong to another kind of model.
 
         It begins with a release, so that a concurrent run that has staged changes of the definition is refused. A
         definition that was never published has no readers, and needs no release. The watermarks are deleted last: after
         a kill the definition is still listed as deleted.
         """
+        if definition in names(self._run.graph.definitions()):
+            raise CompilationError(
+                f"Nothing was done: '{definition}' is a definition of the project. Delete its model."
+            )
         self._releases.finish_interrupted()
         table = f"{schema}.{definition}"
         was_published = definition in self._run.watermarks

@@ -12,7 +12,6 @@ from dbt.adapters.contracts.connection import AdapterResponse
 from dbt.adapters.contracts.relation import RelationType
 from dbt.adapters.spark.impl import SparkAdapter, SparkConfig
 from dbt.selected_resources import set_selected_resources
-from dbt_common.exceptions import CompilationError
 from dbt_common.utils.executor import executor
 
 from dbt.adapters.tidemark.bucket_plan import BucketPlan, DefinitionHashes, make_plan
@@ -30,7 +29,7 @@ from dbt.adapters.tidemark.lake_statements import Column, NoLake
 from dbt.adapters.tidemark.log_slices import SAMPLE, Place, slice_starts
 from dbt.adapters.tidemark.maintenance import Maintenance
 from dbt.adapters.tidemark.manifest import NodeResult
-from dbt.adapters.tidemark.project_graph import Node, ProjectGraph, names
+from dbt.adapters.tidemark.project_graph import Node, ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
 from dbt.adapters.tidemark.run_state import RunState
 
@@ -187,11 +186,7 @@ class TidemarkAdapter(SparkAdapter):
 
     @available.parse_none
     def prune(self, definition: str, schema: str) -> None:
-        """Drops what is left of a definition whose model was deleted. Rejects one that the project has."""
-        if definition in names(self._started.run.graph.definitions()):
-            raise CompilationError(
-                f"Nothing was done: '{definition}' is a definition of the project. Delete its model."
-            )
+        """Drops what is left of a definition whose model was deleted."""
         self._started.tables.prune(definition, schema)
 
     @available

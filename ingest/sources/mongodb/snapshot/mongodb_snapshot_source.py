@@ -38,7 +38,7 @@ _LAST = '{"$maxKey":1}'
 class MongoCollections:
     """The collections of one source. scope: of its stream."""
 
-    has_partial_updates: ClassVar = False
+    has_partial_updates: ClassVar[bool] = False
 
     def __init__(self, lake: Lake, source: MongoSource, settings: JobSettings, scope: StreamScope) -> None:
         self._lake = lake

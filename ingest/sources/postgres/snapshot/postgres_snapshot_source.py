@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 class PostgresTables:
     """The tables of one source. held: an exported snapshot to start with, closed here; None: create one when needed."""
 
-    has_partial_updates: ClassVar = True  # unchanged TOAST values
+    has_partial_updates: ClassVar[bool] = True  # unchanged TOAST values
 
     def __init__(
         self,
