@@ -2,7 +2,7 @@
     partition_by=['source', 'table_name'],
     tblproperties={'write.parquet.stats-enabled.column.columns.value': 'false'},
     unique_key=['table_id', 'row_key'],
-    post_hook='{% do tidemark.drop_key_chains() %}',
+    post_hook='{% if execute %}{% do tidemark.drop_key_chains() %}{% endif %}',
 ) }}
 -- depends_on: {{ ref('tidemark', 'checkpoints') }}
 {%- set ranges = tidemark.ranges('row_state') %}

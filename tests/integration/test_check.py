@@ -72,10 +72,7 @@ def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> Non
         ),
         "warning `partition_by` has no effect on a definition: models/buckets/good.sql. Remove it.",
         "error the name ends in __ops, as an op log's does: models/buckets/log__ops.sql. Give the model another name.",
-        (
-            "error meta has an unknown key 'object': models/buckets/misspelt.sql. "
-            "Known are: bucket_by, object_type, object_id, evaluation, unique_key."
-        ),
+        "error meta has an unknown key 'object': models/buckets/misspelt.sql. Did you mean object_id?",
         (
             "error meta.bucket_by is missing or not a list of names: models/buckets/no_list.sql. "
             "List the columns that identify a bucket; [] makes one global bucket."
