@@ -33,6 +33,7 @@ CONFLICT = (
     r"CommitFailedException|Found (?:new )?conflicting|Missing required files|Found concurrently added DV"
     r"|Cannot commit, (?:missing data files|found new)|Cannot determine history between"
     r"|SQLITE_BUSY|database is locked|UncheckedSQLException: Failed to (?:create|update)"
+    r"|Failed to execute: INSERT INTO iceberg_namespace_properties"
 )
 _CONFLICT_ERRORS = re.compile(rf"{CONFLICT}|ValidationException|CONCURRENT_|AlreadyExistsException")
 _ATTEMPTS = 10

@@ -12,6 +12,7 @@ from ingest.project.dbt_project import ConcurrentPublishError, _make_failure
         ("ValidationException: Found conflicting files that can contain records matching true: [a.parquet]", True),
         ("UncheckedSQLException: Failed to update table; [SQLITE_BUSY] database is locked", True),
         ("UncheckedSQLException: Failed to update table; [SQLITE_FULL] database or disk is full", False),
+        ("UncheckedSQLException: Failed to execute: INSERT INTO iceberg_namespace_properties (a) VALUES (?)", True),
         ("ValidationException: Cannot find source column: total", False),
         ("[UNRESOLVED_COLUMN] a column cannot be resolved", False),
     ],
