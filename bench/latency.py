@@ -105,14 +105,14 @@ def _stages(
     """
     spark = bench_project.lake.spark
     checkpoints = spark.sql(
-        "select lsn, unix_micros(created_at) / 1e6 as at from core.checkpoints "
-        f"where source = '{bench_project.name}' order by lsn"
+        "select position, unix_micros(created_at) / 1e6 as at from core.checkpoints "
+        f"where source = '{bench_project.name}' order by position"
     ).collect()
     values = []
     for before, checkpoint in pairwise(checkpoints):
         run = next((dbt_run for dbt_run in dbt_runs if dbt_run.started <= checkpoint.at <= dbt_run.ended), None)
         if run is not None:
-            values.append(f"({before.lsn}L, {checkpoint.lsn}L, {run.started}D, {run.ended}D)")
+            values.append(f"({before.position}L, {checkpoint.position}L, {run.started}D, {run.ended}D)")
     row = spark.sql(
         f"""
         select

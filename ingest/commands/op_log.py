@@ -68,8 +68,7 @@ def read_ops(spark: SparkSession, definition: str, bucket: str, after_op_id: int
 
 def _find_last_dropped_op(spark: SparkSession, definition: str) -> int:
     """The last op_id of dropped logs of the definition; the current log continues after it (`BucketTables.last_op`)."""
-    last_op = "max(CAST(get_json_object(columns, '$.last_op') AS BIGINT))"
-    query = f"SELECT coalesce({last_op}, 0) AS op_id FROM core.releases WHERE model = {literal(definition)}"
+    query = f"SELECT coalesce(max(last_op), 0) AS op_id FROM core.releases WHERE model = {literal(definition)}"
     return int(spark.sql(query).collect()[0].op_id)
 
 

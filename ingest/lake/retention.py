@@ -108,7 +108,7 @@ def _find_purgeable(spark: SparkSession, keep_seconds: float) -> list[Row]:
             GROUP BY source HAVING count(*) = 3
         ),
         old AS (
-            SELECT source, max(lsn) AS position, max(checkpoint_id) AS checkpoint_id
+            SELECT source, max(position) AS position, max(checkpoint_id) AS checkpoint_id
             FROM core.checkpoints WHERE created_at <= current_timestamp() - make_dt_interval(0, 0, 0, {keep_seconds})
             GROUP BY source
         ),

@@ -1,6 +1,6 @@
 {#-
   The statement that evaluates a definition and appends the differences to its rows: the new versions of rows, and for
-  each removed row a marker with a negative op id, which `delete_superseded_rows` deletes. Op ids continue after
+  each removed row a marker with a negative op id, which `delete_replaced_rows` deletes. Op ids continue after
   `last_op`.
 -#}
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
@@ -32,7 +32,7 @@
 
     differences as (
         select
-            evaluated.* except (bucket, object_type, object_id, row_key, _place),
+            evaluated.* except (bucket, object_type, object_id, row_key, _object_hash),
             coalesce(evaluated.bucket, before.bucket) as bucket,
             coalesce(evaluated.object_type, before.object_type) as object_type,
             coalesce(evaluated.object_id, before.object_id) as object_id,
@@ -40,9 +40,9 @@
             before._op_id as _replaces,
             evaluated.row_key is not null as _is_put
         from evaluated
-        full outer join (select *, {{ tidemark.object_hash() }} as _place from before) as before
+        full outer join (select *, {{ tidemark.object_hash() }} as _object_hash from before) as before
             on
-                evaluated._place = before._place
+                evaluated._object_hash = before._object_hash
                 and {{ tidemark.values_equal([
                     ['evaluated.bucket', 'before.bucket'],
                     ['evaluated.object_type', 'before.object_type'],

@@ -39,7 +39,7 @@
             {#- After the log: it also deletes the markers of removed rows, which the log reads. -#}
             {%- if not change.is_new -%}
                 {%- call statement('superseded') -%}
-                    {{ tidemark.delete_superseded_rows(this, last_op, plan.positions) }}
+                    {{ tidemark.delete_replaced_rows(this, last_op, plan.positions) }}
                 {%- endcall -%}
             {%- endif -%}
             {%- do staged.extend([this | string, tidemark.ops_relation(this) | string]) -%}

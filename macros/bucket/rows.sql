@@ -6,8 +6,3 @@
 {% macro rows(staging_view) -%}
     (select * from {{ ref(staging_view) }} {{ tidemark.changed_rows_placeholder() }})
 {%- endmacro %}
-
-{#- The placeholder of that filter. -#}
-{% macro changed_rows_placeholder() -%}
-    {{ return('/* changed rows */') }}
-{%- endmacro %}

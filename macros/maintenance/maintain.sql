@@ -8,11 +8,3 @@
         'iceberg_snapshot_retention_seconds': iceberg_snapshot_retention_seconds,
     }) -%}
 {%- endmacro %}
-
-{#- One step of the maintenance: a method of `Maintenance` with its arguments. -#}
-{% macro maintenance_step(step, arguments) -%}
-    {%- do tidemark.run() -%}
-    {%- for line in adapter.run_maintenance(step, arguments) -%}
-        {%- do log(line, info=true) -%}
-    {%- endfor -%}
-{%- endmacro %}

@@ -13,16 +13,16 @@
             *,
             row_number() over (
                 partition by model, `table` order by snapshot_id is not null desc, release_id desc
-            ) as place,
+            ) as table_rank,
             row_number() over (
                 partition by model, `table` order by evaluation is not null desc, release_id desc
-            ) as evaluated_place
+            ) as evaluation_rank
         from core.releases
         where published_at <= current_timestamp() - make_dt_interval(0, 0, 0, {{ keep_seconds }})
     )
     where
-        place > 1
-        and (evaluation is null or evaluated_place > 1)
+        table_rank > 1
+        and (evaluation is null or evaluation_rank > 1)
         and release_id < {{ newest_release }}
-        and left(columns, 1) <> '{'
+        and not dropped
 {%- endmacro %}

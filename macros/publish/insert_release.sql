@@ -1,8 +1,8 @@
 {#- The statement that appends a release: its manifest's rows (`ManifestRow`). -#}
 {% macro insert_release(rows, release_id) -%}
     insert into core.releases (
-        release_id, checkpoint_id, model, `table`, snapshot_id, branch, marks, definition_hash, columns, published_at, view_tables,
-        evaluation
+        release_id, checkpoint_id, model, `table`, snapshot_id, branch, watermarks, definition_hash, columns, published_at, view_tables,
+        evaluation, dropped, last_op
     )
     select
         {{ release_id }}L,
@@ -11,12 +11,14 @@
         table_name,
         snapshot_id,
         branch,
-        marks,
+        watermarks,
         definition_hash,
         columns,
         current_timestamp(),
         view_tables,
-        evaluation
+        evaluation,
+        dropped,
+        last_op
     from values
     {%- for row in rows %}
         (
@@ -29,11 +31,14 @@
             {{ tidemark.literal_or_null(row.definition_hash) }},
             {{ tidemark.literal(row.columns) }},
             {{ tidemark.literal_or_null(row.view_tables) }},
-            {{ tidemark.literal_or_null(row.evaluation) }}
+            {{ tidemark.literal_or_null(row.evaluation) }},
+            {{ row.dropped | lower }},
+            cast({{ 'null' if row.last_op is none else row.last_op }} as bigint)
         ){{ ',' if not loop.last }}
     {%- endfor %}
         as manifest (
-            checkpoint_id, model, table_name, snapshot_id, branch, marks, definition_hash, columns, view_tables, evaluation
+            checkpoint_id, model, table_name, snapshot_id, branch, watermarks, definition_hash, columns, view_tables, evaluation,
+            dropped, last_op
         )
 {%- endmacro %}
 

@@ -1,33 +1,3 @@
-{#- The watermarks in `core.model_watermarks` (`is_written`), and those of the releases after `last_written`, up to
-    `release_id`. -#}
-{% macro current_watermarks_query(last_written, release_id) -%}
-    select
-        model,
-        source,
-        checkpoint_id,
-        position,
-        definition_hash,
-        columns,
-        release_id,
-        view_tables,
-        true as is_written
-    from core.model_watermarks
-    union all
-    select
-        model,
-        model_watermark.source,
-        model_watermark.checkpoint_id,
-        model_watermark.position,
-        definition_hash,
-        columns,
-        release_id,
-        view_tables,
-        false as is_written
-    from core.releases
-    lateral view explode(marks) as model_watermark
-    where {{ tidemark.in_checkpoints('release_id', last_written, release_id) }}
-{%- endmacro %}
-
 {#- The statement that replaces `core.model_watermarks` by `watermarks`, {model: {source: Watermark}}, in one file. -#}
 {% macro write_watermarks(watermarks) -%}
     insert overwrite core.model_watermarks

@@ -67,13 +67,6 @@
     where upper is not null
 {%- endmacro %}
 
-{#- Drops the views of `cache_key_chains`, the last step first: Spark finds a view's cache by its complete plan. -#}
-{% macro drop_key_chains() -%}
-    {%- for view in tidemark.run().take_scratch_views() -%}
-        {%- do run_query('drop view ' ~ view) -%}
-    {%- endfor -%}
-{%- endmacro %}
-
 {#- Drops the views that a failed run of this process has left. -#}
 {% macro _drop_left_chain_views() -%}
     {%- for view in run_query("show views in core like 'tidemark_links*'") | sort(attribute='viewName', reverse=true) -%}

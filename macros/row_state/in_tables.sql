@@ -11,8 +11,3 @@
         {%- endfor %}
     )
 {%- endmacro %}
-
-{#- The rows of some tables in `row_state`. -#}
-{% macro rows_in_tables(row_state, tables) -%}
-    (select * from {{ row_state }} as present where {{ tidemark.in_tables(tables, 'present') }})
-{%- endmacro %}

@@ -1,35 +1,3 @@
-{#- The first steps of the model, as CTEs: the run's scope, its records, its truncates, and the records that remain. -#}
-{% macro kept_records(events, snapshots, scope, profile) -%}
-    scope as (
-        {{ tidemark.tables_in_run_select(scope) }}
-    ),
-
-    records as (
-        {{ tidemark.records_in_scope(events, snapshots, profile) }}
-    ),
-
-    {%- if profile.truncated %}
-
-    truncates as (
-        {{ tidemark.truncates_in_scope(events, profile) }}
-    ),
-    {%- endif %}
-
-    -- A truncate deletes all records that are ordered before it, also snapshot rows that arrive later.
-    kept as (
-        select records.*
-        from records
-        {%- if profile.truncated %}
-        left anti join truncates
-            on
-                records.source = truncates.source
-                and records.table_id = truncates.table_id
-                and records.partition_id = coalesce(truncates.partition_id, records.partition_id)
-                and records.place < truncates.place
-        {%- endif %}
-    )
-{%- endmacro %}
-
 {#-
   The records that a run folds into rows: those of the log, and the rows of the snapshots that it admits. A snapshot
   row is ordered before all records at or after its snapshot LSN. Rows of an attempt that was not marked done are
@@ -88,27 +56,4 @@
             and chunks.state = 'done'
     where snapshot_rows.snapshot_id in ({% for t in profile.admitted %}'{{ t.snapshot_id }}'{{ ', ' if not loop.last }}{% endfor %})
     {%- endif %}
-{%- endmacro %}
-
-{#- Whether an event belongs to a table of the scope, and to the range that the run folds. -#}
-{% macro is_in_scope(events) -%}
-    {{ events }}.source = scope.source
-    and {{ events }}.table_id = scope.table_id
-    and {{ events }}.commit_lsn >= scope.lower_lsn
-    and {{ events }}.commit_lsn < scope.upper_lsn
-    and not scope.is_ended
-{%- endmacro %}
-
-{#- The last truncate of each table, and of each partition of a partitioned table (`partition_id`; null for the whole
-    table). -#}
-{% macro truncates_in_scope(events, profile) -%}
-    select
-        events.source,
-        events.table_id,
-        events.partition_id,
-        max({{ tidemark.log_order('events.commit_lsn', 'events.change_lsn', 'events.commit_index') }}) as place
-    from {{ events }} as events
-    inner join scope on {{ tidemark.is_in_scope('events') }}
-    where events.op = 'truncate' and {{ profile.predicate }}
-    group by events.source, events.table_id, events.partition_id
 {%- endmacro %}

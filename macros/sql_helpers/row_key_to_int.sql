@@ -3,8 +3,3 @@
     {%- set number = "try_cast(substr(" ~ row_key ~ ", 3, length(" ~ row_key ~ ") - 4) as bigint)" -%}
     if({{ row_key }} = {{ tidemark.int_to_row_key(number) }}, {{ number }}, null)
 {%- endmacro %}
-
-{#- The row's key of an integer. -#}
-{% macro int_to_row_key(number) -%}
-    concat('["', {{ number }}, '"]')
-{%- endmacro %}

@@ -3,7 +3,7 @@
 -- depends_on: {{ ref('tidemark', 'model_states') }}
 -- The position of a source at a checkpoint is its persisted position: the lowest position of its writers, each in its
 -- newest epoch. All sources that have advanced get the same checkpoint_id.
-{%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'lsn': 'bigint', 'created_at': 'timestamp'} %}
+{%- set columns = {'checkpoint_id': 'bigint', 'source': 'string', 'position': 'bigint', 'created_at': 'timestamp'} %}
 {%- set watermarks = tidemark.watermarks().get('checkpoints', {}) %}
 {%- set raw = {
     'positions': source('raw', 'stream_positions'),
@@ -18,12 +18,12 @@
 select
     {{ tidemark.newest_checkpoint(watermarks) + 1 }}L as checkpoint_id,
     source,
-    lsn,
+    position,
     current_timestamp() as created_at
 from
     values
     {%- for source, position in advanced.items() %}
     ('{{ source }}', {{ position }}L){{ ',' if not loop.last }}
     {%- endfor %}
-        as advanced (source, lsn)
+        as advanced (source, position)
 {%- endif %}

@@ -5,10 +5,12 @@
     '`table`': 'string',
     'snapshot_id': 'bigint',
     'branch': 'string',
-    'marks': 'array<struct<source: string, checkpoint_id: bigint, position: bigint>>',
+    'watermarks': 'array<struct<source: string, checkpoint_id: bigint, position: bigint>>',
     'definition_hash': 'string',
     'columns': 'string',
     'published_at': 'timestamp',
     'view_tables': 'string',
     'evaluation': 'string',
+    'dropped': 'boolean',
+    'last_op': 'bigint',
 }) }}

@@ -12,14 +12,9 @@ from dbt.adapters.tidemark.lake_statements import NoLake
 from dbt.adapters.tidemark.project_graph import ProjectGraph
 from dbt.adapters.tidemark.run_state import RunState
 from tests.harness.project_copy import ROOT
-from tests.unit.calling import MACROS, Macros
+from tests.unit.calling import Macros
 
-FILES = [
-    str(file.relative_to(MACROS).with_suffix(""))
-    for folder in ("state", "sql_helpers", "events", "row_state", "bucket", "incremental")
-    for file in sorted((MACROS / folder).glob("*.sql"))
-    if "{% materialization" not in file.read_text()
-]
+FOLDERS = ("state", "sql_helpers", "events", "row_state", "bucket", "incremental")
 
 
 class CoreModels:
@@ -32,7 +27,7 @@ class CoreModels:
         self._spark, self._is_incremental = spark, lambda: is_incremental
         spark.sql("create namespace if not exists core")
         self.macros = Macros(
-            *FILES,
+            *FOLDERS,
             run_query=lambda query: spark.sql(query).collect(),
             is_incremental=self._is_incremental,
             execute=True,

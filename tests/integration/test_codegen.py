@@ -243,7 +243,7 @@ def create_views(spark: SparkSession, connection: Connection, source: PostgresSo
 
 def render_model(text: str) -> str:
     """The SQL of a generated model."""
-    macros = Macros("casts/by_position", "casts/field", "casts/postgres", "sql_helpers/literal")
+    macros = Macros("casts", "sql_helpers")
     template = Environment(autoescape=False).from_string(text)
     return template.render(tidemark=macros, config=lambda **_: "", ref=lambda *names: names[-1], source=lambda *_: "")
 
@@ -544,7 +544,7 @@ def test_codegen_skips_views_that_spark_rejects_and_shows_differences(
 ) -> None:
     database.execute("create table a (id int primary key, due date); create table b (id int primary key)")
     make_project(tmp_path)
-    macros = install_package(tmp_path) / "macros/casts/postgres.sql"
+    macros = install_package(tmp_path) / "macros/casts/pg.sql"
     write_sources(tmp_path, source)
     read_date = "{{ tidemark._parse_printed(text, 'date', day, day ~ ' BC') }}"
     assert read_date in macros.read_text()
@@ -602,7 +602,7 @@ MOMENTS = {
 
 
 def test_timestamps_of_postgres_and_mongodb_have_the_same_values(spark: SparkSession) -> None:
-    macros = Macros("casts/field", "casts/postgres", "casts/bson", "sql_helpers/literal")
+    macros = Macros("casts", "sql_helpers")
     shown = [f"unix_millis({macros.pg_timestamp('printed')}) as p", f"unix_millis({macros.bson_date('json')}) as m"]
     rows = [(timestamp, f'{{"$date":{{"$numberLong":"{number}"}}}}') for timestamp, number in MOMENTS.items()]
     actual_rows = spark.createDataFrame(rows, "printed string, json string").selectExpr(*shown).collect()

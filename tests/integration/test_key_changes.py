@@ -41,10 +41,9 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
         statements.append(statement)
         return spark.sql(statement).collect()
 
-    files = ("key_change_chains", "cache_key_chains", "fill_across_key_changes", "merge_maps", "in_tables")
     macros: Any = Macros(
-        "sql_helpers/literal",
-        *(f"row_state/{file}" for file in files),
+        "row_state",
+        "sql_helpers",
         run_query=run_query,
         is_incremental=lambda: row_state is not None,
     )
@@ -65,14 +64,14 @@ def fill_values(spark: SparkSession, row_state: str | None) -> tuple[dict[str, d
 
 def test_old_keys_are_joined_without_a_cross_join(spark: SparkSession) -> None:
     create_kept_view(spark, [("a", "b", "update", True, {"v": "1"})])
-    links = Macros("row_state/key_change_chains", "row_state/merge_maps").key_change_chains()
+    links = Macros("row_state").key_change_chains()
     (plan,) = spark.sql(f"explain with {links} select * from linked").collect()[0]
     assert "Window" in plan
     assert not re.search("CartesianProduct|NestedLoop", plan)
 
 
 def test_a_merged_map_keeps_nulls_and_the_order_of_the_base(spark: SparkSession) -> None:
-    over = Macros("row_state/merge_maps").merge_maps
+    over = Macros("row_state").merge_maps
     maps = "map('z', '1', 'a', '2', 'n', null)", "map('new', '3', 'n', '4', 'a', null)"
     (entries,) = spark.sql(f"select map_entries({over(*maps)})").collect()[0]
     assert list(map(tuple, entries)) == [("z", "1"), ("a", None), ("n", "4"), ("new", "3")]

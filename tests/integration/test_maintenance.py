@@ -159,7 +159,7 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
     "before the manifest": lambda sql: "insert into core.releases" in sql,
     "between manifest and its publication": lambda sql: "fast_forward('lake.core.releases'" in sql,
     "before the log is published": lambda sql: "fast_forward('lake.buckets." in sql,
-    "before the marks": lambda sql: "insert overwrite core.model_watermarks" in sql,
+    "before the watermarks": lambda sql: "insert overwrite core.model_watermarks" in sql,
     "before the branches are dropped": lambda sql: "drop branch" in sql,
 }
 

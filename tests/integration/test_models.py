@@ -575,7 +575,7 @@ STATEMENTS: dict[str, Callable[[str], bool]] = {
     "between manifest and its publication": lambda sql: "fast_forward('lake.core.releases'" in sql,
     "between manifest and tables": lambda sql: "fast_forward('lake.core.events'" in sql,
     "between tables": lambda sql: "fast_forward('lake.buckets." in sql,
-    "before the marks": lambda sql: "insert overwrite core.model_watermarks" in sql,
+    "before the watermarks": lambda sql: "insert overwrite core.model_watermarks" in sql,
 }
 
 
@@ -592,7 +592,7 @@ def test_the_next_run_repairs_a_run_killed_at_any_statement(
         pipeline.model()
     # Readers see all of the run's rows of a table, or none.
     after = pipeline.rows(f"select {COLUMNS} from {view}")
-    assert after == before or "fast" in place or place in ("between tables", "before the marks")
+    assert after == before or "fast" in place or place in ("between tables", "before the watermarks")
     pipeline.model()
     assert_equal(pipeline, database)
 

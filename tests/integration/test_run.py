@@ -220,7 +220,7 @@ def test_a_snapshot_completed_after_its_checkpoint_is_published(
         return put(source, rows)
 
     def on_run(_: DbtRun) -> None:
-        query = f"select max(lsn) from core.checkpoints where source = '{pipeline.source.name}'"
+        query = f"select max(position) from core.checkpoints where source = '{pipeline.source.name}'"
         if ends and pipeline.rows(query)[0][0] > ends[0]:
             passed.set()
 

@@ -9,9 +9,9 @@ MACROS = Path(__file__).parents[2] / "macros"
 
 
 class Macros(view_trial.Macros):
-    """The macros of some files; the object that they call `tidemark`."""
+    """The macros of some folders, without materializations; the object that they call `tidemark`."""
 
-    def __init__(self, *files: str, **context: Any) -> None:
-        """files: paths below `macros`, without suffix. context: what the macros use of dbt."""
-        paths = [MACROS / f"{file}.sql" for file in files]
-        super().__init__(paths, **context)
+    def __init__(self, *folders: str, **context: Any) -> None:
+        """folders: below `macros`. context: what the macros use of dbt."""
+        files = [file for folder in folders for file in (MACROS / folder).glob("*.sql")]
+        super().__init__([file for file in files if "{% materialization" not in file.read_text()], **context)

@@ -30,14 +30,14 @@ HERE, BEFORE = Point(5, 120), Point(3, 90)
 CORE = ("checkpoints", "events", "table_status", "row_state")
 
 
-def mark(model: str = "orders", at: Point = BEFORE, **other: Any) -> dict[str, Any]:
+def watermark(model: str = "orders", at: Point = BEFORE, **other: Any) -> dict[str, Any]:
     """A row of `core.model_watermarks`."""
     return {**MARK, "model": model, "checkpoint_id": at.checkpoint_id, "position": at.position, **other}
 
 
-def run_with(*marks: dict[str, Any], selected: tuple[str, ...] = (), **answers: Any) -> RunState:
+def run_with(*watermarks: dict[str, Any], selected: tuple[str, ...] = (), **answers: Any) -> RunState:
     """A run in a lake with these watermarks. answers: the rows of queries by a text in them."""
-    lake = RecordedLake({"from core.model_watermarks": list(marks), **answers})
+    lake = RecordedLake({"from core.model_watermarks": list(watermarks), **answers})
     return RunState(lake, ProjectGraph({}, [f"model.tidemark.{name}" for name in selected]))
 
 
@@ -46,7 +46,7 @@ def plan_with(
 ) -> BucketPlan:
     """The plan of a definition that was published with this hash; its input was changed last at a checkpoint."""
     state = {"name": "shop.public.orders", "is_waiting": waiting, "changed_at": changed_at}
-    run = run_with(mark(definition_hash=definition_hash), mark("row_state", HERE), input_states_query=[state])
+    run = run_with(watermark(definition_hash=definition_hash), watermark("row_state", HERE), input_states_query=[state])
     return make_plan(run, Definition("orders", "new", INPUTS, evaluation), is_there=True, full_refresh=False)
 
 
@@ -55,7 +55,7 @@ def test_an_input_waits_while_one_of_its_generations_does() -> None:
     name, other = "shop.public.orders", "shop.public.renamed"
     generations = [{"name": name, "is_waiting": waiting, "changed_at": None} for waiting in (False, True, False)]
     changes = [{"name": table, "is_waiting": None, "changed_at": 5} for table in (name, other)]
-    run = run_with(mark("row_state", HERE), input_states_query=[*changes, *generations])
+    run = run_with(watermark("row_state", HERE), input_states_query=[*changes, *generations])
     assert run.input_states == {name: InputState(waiting=True, changed_at=5)}
 
 
@@ -161,23 +161,23 @@ def test_a_models_watermark_is_the_minimum_of_its_inputs() -> None:
     """Events ahead of the tables wait for the decisions about the tables."""
     behind, ahead = Point(4, 100), Point(5, 120)
     for events, tables in ((ahead, behind), (behind, ahead)):
-        run = run_with(mark("events", events), mark("table_status", tables), selected=("row_state",))
+        run = run_with(watermark("events", events), watermark("table_status", tables), selected=("row_state",))
         assert run.positions("row_state") == {"shop": behind}
-    run = run_with(mark("table_status", ahead), selected=("row_state",))
+    run = run_with(watermark("table_status", ahead), selected=("row_state",))
     assert run.positions("row_state") == {}, "a source that events has never processed"
 
 
 def test_the_staged_checkpoint_is_that_of_the_models_after_it() -> None:
-    run = run_with(*(mark(name) for name in CORE), selected=CORE)
+    run = run_with(*(watermark(name) for name in CORE), selected=CORE)
     run.stage_checkpoints({"shop": 120}, 5)
     assert run.positions("row_state") == {"shop": HERE}
     assert run.tested_positions("events") == run.advanced("events")
-    assert run_with(*(mark(name) for name in CORE)).positions("row_state") == {"shop": BEFORE}
+    assert run_with(*(watermark(name) for name in CORE)).positions("row_state") == {"shop": BEFORE}
 
 
 @pytest.mark.parametrize("count", [1, 2, 180, 181, 1000])
 def test_changes_since_a_watermark_end_at_the_newest_checkpoint(count: int) -> None:
-    predicate = Macros("sql_helpers/in_checkpoints").in_checkpoints("n", 10, 10 + count)
+    predicate = Macros("sql_helpers").in_checkpoints("n", 10, 10 + count)
     numbers = range(-20, 2000)
     if " in " in predicate:
         named = {int(named_number) for named_number in predicate.partition("(")[2].rstrip(")").split(",")}
@@ -189,18 +189,18 @@ def test_changes_since_a_watermark_end_at_the_newest_checkpoint(count: int) -> N
 
 
 def test_a_range_begins_at_the_end_of_the_previous_one() -> None:
-    run = run_with(mark("checkpoints"), mark("events"), selected=CORE)
+    run = run_with(watermark("checkpoints"), watermark("events"), selected=CORE)
     run.stage_checkpoints({"shop": 120, "crm": 7}, 5)
     assert [(each.source, each.lower, each.upper, each.since) for each in run.ranges("events")] == [
         ("shop", 90, 120, 3),
         ("crm", 0, 7, 0),
     ]
-    assert run_with(mark("checkpoints"), mark("events"), selected=CORE).ranges("events") == []
+    assert run_with(watermark("checkpoints"), watermark("events"), selected=CORE).ranges("events") == []
 
 
 @pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
 def test_op_ids_continue_after_a_dropped_log(in_log: int, dropped: int | None, last: int) -> None:
-    run = run_with(mark(), last_op=[{"last_op": dropped}])
+    run = run_with(watermark(), last_op=[{"last_op": dropped}])
     assert Releases(run, "run_ab").last_op("orders", in_log) == last
 
 
@@ -209,23 +209,23 @@ def test_a_source_is_needed_from_the_lowest_watermark_of_its_definitions() -> No
         name: {"name": name, "resource_type": "model", "config": {"materialized": "bucket"}}
         for name in ("orders", "late")
     }
-    marks = [
-        mark(at=Point(6, 1)),
-        mark("late", Point(4, 1)),
-        mark("row_state", Point(9, 1)),
-        mark("events", Point(2, 1)),
+    watermarks = [
+        watermark(at=Point(6, 1)),
+        watermark("late", Point(4, 1)),
+        watermark("row_state", Point(9, 1)),
+        watermark("events", Point(2, 1)),
     ]
-    run = RunState(RecordedLake({"from core.model_watermarks": marks}), ProjectGraph({"nodes": nodes}, ()))
+    run = RunState(RecordedLake({"from core.model_watermarks": watermarks}), ProjectGraph({"nodes": nodes}, ()))
     assert run._find_lowest_watermarks({"shop": HERE}) == {"shop": 4}
 
 
 def test_a_tombstone_is_kept_until_every_definition_is_past_it() -> None:
     old_checkpoints: Any = {"from core.checkpoints": [{"source": "shop", "checkpoint_id": 8}]}
     run = run_with(
-        mark("row_state", Point(9, 1), definition_hash=None),
-        mark("events", Point(2, 1), definition_hash=None),
-        mark("orders", Point(6, 1)),
-        mark("late", Point(4, 1)),
+        watermark("row_state", Point(9, 1), definition_hash=None),
+        watermark("events", Point(2, 1), definition_hash=None),
+        watermark("orders", Point(6, 1)),
+        watermark("late", Point(4, 1)),
         **old_checkpoints,
     )
     assert Maintenance(run, Releases(run, "run_1"))._find_passed_checkpoints(60) == {"shop": 4}

@@ -1,4 +1,4 @@
-"""Every public macro has a comment; macros whose names begin with _ are private to their folder."""
+"""Every public macro has a comment and a file of its name; one whose name begins with _ is private to its folder."""
 
 import re
 from pathlib import Path
@@ -16,6 +16,16 @@ def test_macros_are_documented(file: Path) -> None:
     definitions = list(DEFINED.finditer(file.read_text()))
     assert definitions
     assert [match["name"] for match in definitions if not match["comment"] and not match["name"].startswith("_")] == []
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_public_macro_is_in_the_file_of_its_name(file: Path) -> None:
+    """The casts of one kind of source are in the file of their prefix."""
+    public = [match["name"] for match in DEFINED.finditer(file.read_text()) if not match["name"].startswith("_")]
+    if file.parent.name == "casts" and len(public) > 1:
+        assert {name.partition("_")[0] for name in public} == {file.stem}
+    else:
+        assert public == [file.stem]
 
 
 def test_names_with_an_underscore_are_not_used_elsewhere() -> None:

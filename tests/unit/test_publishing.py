@@ -16,7 +16,7 @@ from tests.harness.recorded_lake import RecordedLake, Rows
 
 BRANCH = "run_ab"
 EVENTS, ORDERS = "core.events", "buckets.orders"
-MARK: dict[str, Any] = {
+WATERMARK: dict[str, Any] = {
     "model": "events",
     "source": "shop",
     "checkpoint_id": 3,
@@ -29,7 +29,7 @@ MARK: dict[str, Any] = {
 POSITIONS = {"shop": Point(4, 100)}
 RELEASE = ("insert_release", "fast_forward('lake.core.releases'")
 TABLES = (f"fast_forward('lake.{EVENTS}'", f"fast_forward('lake.{ORDERS}'")
-MARKS = "write_watermarks"
+WATERMARKS = "write_watermarks"
 
 
 def branches(*tables: str) -> Rows:
@@ -58,7 +58,7 @@ def lake(newest: int = 7, parent: int = 1) -> RecordedLake:
                     "snapshot_id": 2,
                 }
             ],
-            "from core.model_watermarks": [MARK],
+            "from core.model_watermarks": [WATERMARK],
             "as newest": [{"newest": newest}],
         }
     )
@@ -80,9 +80,9 @@ def publish(on: RecordedLake, seen: int) -> None:
 def test_the_release_is_first_then_each_table_and_the_watermarks_last() -> None:
     recorded = lake()
     publish(recorded, 7)
-    places = recorded.places(*RELEASE, *TABLES, MARKS, f"drop branch if exists {BRANCH}")
+    places = recorded.places(*RELEASE, *TABLES, WATERMARKS, f"drop branch if exists {BRANCH}")
     assert places == sorted(places)
-    assert recorded.statements.count(MARKS) == 1
+    assert recorded.statements.count(WATERMARKS) == 1
 
 
 def test_branches_of_one_table_are_not_dropped_at_once() -> None:
@@ -124,22 +124,22 @@ def test_watermarks_that_another_process_has_written_are_kept() -> None:
     run = RunState(recorded, ProjectGraph({}, ()))
     assert run.newest_release == 7
     recorded.answers["current_watermarks_query"] = [
-        {**MARK, "release_id": 8, "is_written": True},
-        {**MARK, "release_id": 8, "is_written": False, "model": "orders", "definition_hash": "h"},
-        {**MARK, "release_id": 9, "is_written": False, "model": "row_state"},
+        {**WATERMARK, "release_id": 8, "is_written": True},
+        {**WATERMARK, "release_id": 8, "is_written": False, "model": "orders", "definition_hash": "h"},
+        {**WATERMARK, "release_id": 9, "is_written": False, "model": "row_state"},
     ]
     run.write_watermarks(9)
     assert {model: by_source["shop"].release_id for model, by_source in run.watermarks.items()} == {
         "events": 8,
         "row_state": 9,
     }
-    assert recorded.changes[-1] == MARKS
+    assert recorded.changes[-1] == WATERMARKS
 
 
 def test_an_interrupted_release_is_completed_by_the_next_run() -> None:
     recorded = lake(newest=8)
     releases(recorded).finish_interrupted()
-    places = recorded.places(TABLES[0], MARKS)
+    places = recorded.places(TABLES[0], WATERMARKS)
     assert places == sorted(places)
     assert "insert_release" not in recorded.statements
 
@@ -153,7 +153,7 @@ def test_no_release_is_completed_twice() -> None:
 def test_a_release_that_another_process_completes_meanwhile_is_left_alone() -> None:
     recorded = lake(newest=8)
     reads = iter([7, 8])
-    recorded.answers["from core.model_watermarks"] = lambda: [{**MARK, "release_id": next(reads)}]
+    recorded.answers["from core.model_watermarks"] = lambda: [{**WATERMARK, "release_id": next(reads)}]
     releases(recorded).finish_interrupted()
     assert recorded.changes == []
 
@@ -252,7 +252,7 @@ def test_the_line_with_the_cause_of_a_failure_is_kept() -> None:
 )
 def test_a_published_definition_keeps_its_schema(published: str | None, is_refused: bool) -> None:
     on = RecordedLake(
-        {"from core.model_watermarks": [{**MARK, "model": "orders"}], "last_table": [{"last_table": published}]}
+        {"from core.model_watermarks": [{**WATERMARK, "model": "orders"}], "last_table": [{"last_table": published}]}
     )
     model = {"name": "orders", "schema": "buckets", "original_file_path": "models/orders.sql"}
     if not is_refused:

@@ -19,7 +19,7 @@ VIEWS = {
     "staging.young": "select _row_key, _checkpoint_id, id from staging.orders where date '2020-01-01' < date 'today'",
     "staging.summed": "select _row_key, _checkpoint_id, sum(id) as id from staging.orders group by 1, 2",
 }
-WIDE = Macros("casts/by_position", "sql_helpers/literal").with_ordered_texts("core.row_state", ["id", "now"])
+WIDE = Macros("casts", "sql_helpers").with_ordered_texts("core.row_state", ["id", "now"])
 VIEWS["staging.wide"] = (
     f"select row_key as _row_key, {KEY}, get(ordered_texts, 1) as `now` from {WIDE} where not deleted"
 )

@@ -45,7 +45,7 @@ def test_a_lake_without_releases_has_no_watermarks() -> None:
 def test_the_written_watermarks_have_a_row_each_with_quoted_values() -> None:
     columns, view_tables = ["it's", 'a "b"', "c\\d", "ü"], {"stg": "shop.public.o'k"}
     orders = {source: Watermark(2, 20, 2, "h'2", columns, view_tables) for source in ("shop", "crm")}
-    macros: Any = Macros("publish/write_watermarks", "publish/insert_release", "sql_helpers/literal", tojson=json.dumps)
+    macros: Any = Macros("publish", "sql_helpers", tojson=json.dumps)
     statement = macros.write_watermarks({"events": {"shop": Watermark(3, 30, 3)}, "orders": orders})
     values = sqlglot.parse_one(statement, dialect="spark").find(sqlglot.exp.Values)
     assert values is not None

@@ -221,7 +221,7 @@ class Maintenance:
                 f"merge into {RELEASES} as manifest using ({superseded}) as superseded"
                 " on manifest.model = superseded.model and manifest.`table` = superseded.`table`"
                 " and manifest.release_id = superseded.release_id"
-                " when matched and left(manifest.columns, 1) <> '{' then delete"
+                " when matched and not manifest.dropped then delete"
             )
             yield f"{RELEASES}: {counts['superseded']} superseded rows purged"
 

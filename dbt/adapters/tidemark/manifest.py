@@ -23,12 +23,16 @@ class NodeResult(Protocol):
 
 @dataclass(frozen=True)
 class Publication:
-    """The tables of a model that a release publishes. unique_id: of a model of this run."""
+    """The tables of a model that a release publishes or drops. unique_id: of a model of this run. last_op: of a dropped
+    op log.
+    """
 
     name: str
     tables: tuple[str, ...]
     report: Report
     unique_id: str = ""
+    dropped: bool = False
+    last_op: int | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class ManifestRow:
     columns: str
     view_tables: str | None
     evaluation: str | None
+    dropped: bool
+    last_op: int | None
 
 
 def manifest_rows(publications: Iterable[Publication], branches: Branches, branch: str) -> list[ManifestRow]:
@@ -65,6 +71,8 @@ def manifest_rows(publications: Iterable[Publication], branches: Branches, branc
                     columns=json.dumps(report.columns),
                     view_tables=json.dumps(report.view_tables) if report.view_tables else None,
                     evaluation=json.dumps(report.evaluation) if report.evaluation and not index else None,
+                    dropped=publication.dropped,
+                    last_op=publication.last_op,
                 )
             )
     return rows
@@ -75,11 +83,8 @@ def dropped_tables(definition: str, table: str, last_op: int | None = None) -> l
 
     They also record the last op of its log. Without `last_op` only the rows were dropped.
     """
-    report = Report(positions={}, columns={})
-    publications = [Publication(definition, (table,), report)]
-    if last_op is not None:
-        publications.append(Publication(definition, (f"{table}__ops",), replace(report, columns={"last_op": last_op})))
-    return publications
+    rows = Publication(definition, (table,), Report(positions={}), dropped=True)
+    return [rows] if last_op is None else [rows, replace(rows, tables=(f"{table}__ops",), last_op=last_op)]
 
 
 def publishable_models(results: Iterable[NodeResult], run: RunState) -> list[Publication]:

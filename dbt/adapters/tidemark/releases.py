@@ -336,8 +336,7 @@ class Releases:
         if in_tables or not self._run.watermarks:
             return in_tables
         (row,) = self._lake.select(
-            "select max(cast(get_json_object(columns, '$.last_op') as bigint)) as last_op"
-            f" from {RELEASES} where model = {literal(definition)}"
+            f"select max(last_op) as last_op from {RELEASES} where model = {literal(definition)}"
         )
         return row["last_op"] or 0
 

@@ -24,7 +24,7 @@ _EXACT = {
     "oid": "bigint",
 }
 _NO_TIMESTAMP = "infinity, BC and years from 294247 on"
-# Those that a macro reads (macros/casts/postgres.sql), and what it makes NULL.
+# Those that a macro reads (macros/casts/pg.sql), and what it makes NULL.
 _MACROS = {
     "real": ("pg_real", ""),
     "double precision": ("pg_double", ""),

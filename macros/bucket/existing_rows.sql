@@ -1,14 +1,3 @@
-{#- The definition's query. If the plan says so, it reads only the rows that changed since the watermark. -#}
-{% macro with_change_filter(sql, plan) -%}
-    {%- if plan.scope == 'changes' -%}
-        {%- set since = plan.since[plan.definition.inputs[0].source].checkpoint_id -%}
-        {%- set changed = tidemark.in_checkpoints('_checkpoint_id', since, tidemark.newest_checkpoint(plan.positions)) -%}
-        {{ sql | replace(tidemark.changed_rows_placeholder(), 'where ' ~ changed) }}
-    {%- else -%}
-        {{ sql }}
-    {%- endif -%}
-{%- endmacro %}
-
 {#- The rows that the evaluated ones are compared with: all of them, or those with the changed rows' keys. Their data
     are not read: the digest shows whether they are equal. Rows whose key is an integer are looked up by it, which takes
     half of the time. Only files that also hold other rows are read a second time, for these. -#}
@@ -60,20 +49,4 @@
 {#- The key without a copy number: copies of a row without a key have the suffixes `#2`, `#3`. -#}
 {% macro _key_without_copy_number(row_key) -%}
     if({{ row_key }} like '%]', {{ row_key }}, regexp_replace({{ row_key }}, '#[0-9]+$', ''))
-{%- endmacro %}
-
-{#- The rows of a definition's inputs that it evaluates, as a predicate on `row_state`: those that changed since its
-    watermark, or all. -#}
-{% macro input_rows_filter(plan) -%}
-    {%- set since = plan.since if plan.scope == 'changes' else {} -%}
-    {%- set newest = tidemark.newest_checkpoint(plan.positions) -%}
-    (
-        {%- for input in plan.definition.inputs %}
-        {{ 'or ' if not loop.first }}(
-            row_state.source = '{{ input.source }}'
-            and row_state.table_name = {{ tidemark.literal(input.table) }}
-            and {{ tidemark.in_checkpoints('row_state.checkpoint_id', since[input.source].checkpoint_id if input.source in since else 0, newest) }}
-        )
-        {%- endfor %}
-    )
 {%- endmacro %}

@@ -1,18 +1,4 @@
 {#-
-  The columns of a wide table, read by position. Spark searches a map key by key, so that a view of all columns takes
-  time with the square of their number. `names` are the table's columns in the table's order.
--#}
-
-{#- The SQL of each column's text, by the column's name. -#}
-{% macro texts_by_position(names) -%}
-    {%- set texts = {} -%}
-    {%- for name in names -%}
-        {%- do texts.update({name: "get(ordered_texts, " ~ loop.index0 ~ ")"}) -%}
-    {%- endfor -%}
-    {{ return(texts) }}
-{%- endmacro %}
-
-{#-
   The rows of `row_state` with their texts in the order of `names`, as the array `ordered_texts`. The map of most rows of
   a table has that order, also if columns were added at its end. Another map is brought into it by a hash table. The names
   are JSON, because the check of `evaluation: incremental` would take the text 'now' for a time.
