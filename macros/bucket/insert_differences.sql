@@ -1,9 +1,10 @@
 {#-
   The statement that evaluates a definition and appends the differences to its rows: the new versions of rows, and for
   each removed row a marker with a negative op id, which `delete_replaced_rows` deletes. Op ids continue after
-  `last_op`.
+  `last_op`. Many rows are numbered in slices, each by one task, whose ids alternate. All ops of an object are in one
+  slice, its removal first. Such rows are written in the order of their buckets, so that few files contain a bucket.
 -#}
-{% macro insert_differences(relation, sql, settings, columns, plan, change, last_op) -%}
+{% macro insert_differences(relation, sql, settings, columns, plan, change, last_op, slices) -%}
     insert into {{ relation }} (
         bucket, object_type, object_id, row_key,
         {%- for column in columns %} {{ tidemark.quote_identifier(column.name) }},{% endfor %} _key_number, _op_id, _replaces, _digest_high,
@@ -58,10 +59,24 @@
     {%- endif %}
 
     numbered as (
+        {%- if slices == 1 %}
         select
             *,
             {{ tidemark._uncompiled_constant(last_op) }} + row_number() over (order by _is_put, bucket, row_key) as _seq
         from differences
+        {%- else %}
+        select
+            *,
+            {{ tidemark._uncompiled_constant(last_op) }} + 1 + _slice + {{ slices }}L * (
+                row_number() over (partition by _slice order by _is_put, bucket, row_key, object_type, object_id) - 1
+            ) as _seq
+        from (
+            select
+                *,
+                pmod(xxhash64(bucket, object_type, object_id), {{ slices }}) as _slice
+            from differences
+        )
+        {%- endif %}
     )
 
     select
@@ -80,6 +95,9 @@
         {{ tidemark.checksum("if(_is_put, lpad(hex(_digest_high), 16, '0'), sha2(concat('delete.', row_key), 256))") }} as _checksum,
         {{ tidemark._uncompiled_constant(tidemark.newest_checkpoint(plan.positions)) }} as _checkpoint_id
     from numbered
+    {%- if slices > 1 %}
+    order by bucket, row_key
+    {%- endif %}
 {%- endmacro %}
 
 {#- A number that is the same for every row of this run. Written so that it is not part of the code that Spark generates

@@ -28,8 +28,9 @@
     {%- endif -%}
     {%- if plan.evaluates -%}
         {%- set last_op = adapter.last_op(model) -%}
+        {%- set input_rows = plan.changed_rows if plan.is_published else tidemark.rows_to_evaluate(plan) -%}
         {%- call statement('rows') -%}
-            {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op) }}
+            {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op, plan.op_slices(input_rows)) }}
         {%- endcall -%}
         {%- set counts = tidemark.count_differences(this, last_op, plan.positions) -%}
         {%- if counts.put + counts.removed -%}
@@ -53,7 +54,7 @@
     {%- set kind = 'incremental' if plan.scope == 'changes' else 'full' -%}
     {%- set evaluation = {'kind': kind, 'why': plan.reason, 'put': counts.put, 'removed': counts.removed} -%}
     {%- if plan.evaluates and not plan.is_published -%}
-        {%- do evaluation.update({'rows': tidemark.rows_to_evaluate(plan)}) -%}
+        {%- do evaluation.update({'rows': input_rows}) -%}
     {%- endif -%}
     {%- do tidemark.run().record(
         model.unique_id,

@@ -11,7 +11,7 @@ import pytest
 from dbt_common.exceptions import DbtRuntimeError
 from pyspark.errors import AnalysisException
 
-from dbt.adapters.tidemark import impl, log_slices
+from dbt.adapters.tidemark import bucket_plan, impl, log_slices
 from ingest.commands import op_log
 from ingest.commands.bucket_lookup import find_grants
 from ingest.common.errors import Failure, UsageError
@@ -115,7 +115,8 @@ CHANGES = [
 def test_every_run_equals_the_source(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    """Each run numbers its events in slices, as a large run does."""
+    """Each run numbers its events and ops in slices, as a large run does."""
+    monkeypatch.setattr(bucket_plan, "_ROWS_PER_OP_SLICE", 1)
     monkeypatch.setattr(impl, "SAMPLE", 1)
     monkeypatch.setattr(log_slices, "_SAMPLES_PER_SLICE", 2)
     pipeline.sync()
@@ -133,6 +134,15 @@ def test_every_run_equals_the_source(
     )
     assert misplaced == 0
     assert last_slice > 0
+    for log in (f"buckets.{name(pipeline, each)}__ops" for each in ("by_customer", "totals")):
+        ((count, ids, highest),) = pipeline.rows(f"select count(*), count(distinct op_id), max(op_id) from {log}")
+        assert count == ids < highest
+        same = "bucket, object_type, object_id, checkpoint_id"
+        ((late_removals,),) = pipeline.rows(
+            f"select count(*) from {log} as put join {log} as removed using ({same})"
+            " where put.op = 'PUT' and removed.op = 'REMOVE' and put.op_id < removed.op_id"
+        )
+        assert late_removals == 0
 
 
 def test_a_change_of_no_selected_value_makes_no_op(pipeline: SourcePipeline, database: Database) -> None:

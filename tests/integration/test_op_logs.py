@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,7 +17,6 @@ SETTINGS = {
     "bucket_by": ["customer"],
     "object_type": "order",
     "object_id": "id",
-    "unique_key": ["id"],
 }
 Object = tuple[int, int, str | None]
 
@@ -24,8 +24,9 @@ Object = tuple[int, int, str | None]
 class Definition:
     """Orders by customer, with a full evaluation at each `run`."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, unique_key: Sequence[str] = ("id",), slices: int = 1) -> None:
+        self._spark, self._slices = spark, slices
+        self._settings = SETTINGS | {"unique_key": list(unique_key)}
         self._core = CoreModels(spark)
         self._rows: list[Any] = []
         self.last_op = 0
@@ -37,7 +38,7 @@ class Definition:
         change = {"is_new": not self._rows, "rewritten": False}
         query = "select * from evaluated_orders"
         statement = self._core.macros.insert_differences(
-            "rows_before", query, SETTINGS, COLUMNS, plan, change, self.last_op
+            "rows_before", query, self._settings, COLUMNS, plan, change, self.last_op, self._slices
         )
         ops = self._spark.sql(statement[statement.index("with objects as") :])
         appended = ops.collect()
@@ -79,6 +80,22 @@ def test_op_ids_continue_after_the_last_op(orders: Definition) -> None:
     for objects in ([(1, 7, "a"), (2, 7, "b")], [(1, 7, "c")], [(1, 7, "d")], [(4, 7, "e")]):
         ids += [abs(op["_op_id"]) for op in orders.run(*objects)]
     assert ids == list(range(1, len(ids) + 1))
+
+
+def test_ops_numbered_in_slices_alternate_and_removals_come_first(spark: SparkSession) -> None:
+    """Each object has a new row key in the second run."""
+    orders = Definition(spark, unique_key=("id", "total"), slices=4)
+    first = orders.run(*[(number, number % 3, "a") for number in range(40)])
+    second = orders.run(*[(number, number % 3, "b") for number in range(40)])
+    ids = [abs(op["_op_id"]) for op in first + second]
+    assert len(set(ids)) == 40 + 80
+    assert ids == sorted(ids)
+    assert {op_id % 4 for op_id in ids} == {0, 1, 2, 3}
+    assert max(ids) < 2 * 120
+    removed = {op["object_id"]: -op["_op_id"] for op in second if op["_op_id"] < 0}
+    put = {op["object_id"]: op["_op_id"] for op in second if op["_op_id"] > 0}
+    assert all(op_id < put[object_id] for object_id, op_id in removed.items())
+    assert len(removed) == len(put) == 40
 
 
 def test_checksums_follow_the_design(orders: Definition) -> None:

@@ -161,7 +161,9 @@ def prepare(
             "type = 'BRANCH'": heads,
             "as newest": [{"newest": MARK["release_id"]}],
             "describe buckets.orders": [{"col_name": column.name, "data_type": column.type} for column in existing],
-            "input_states_query": [{"name": "shop.public.orders", "is_waiting": False, "changed_at": 1}],
+            "input_states_query": [
+                {"name": "shop.public.orders", "is_waiting": False, "changed_at": 1, "changed_rows": 1}
+            ],
         }
     )
     run = RunState(lake, ProjectGraph({}, ()))

@@ -45,7 +45,7 @@ def plan_with(
     *, definition_hash: str = "new", waiting: bool = False, changed_at: int = 5, evaluation: str = "incremental"
 ) -> BucketPlan:
     """The plan of a definition that was published with this hash; its input was changed last at a checkpoint."""
-    state = {"name": "shop.public.orders", "is_waiting": waiting, "changed_at": changed_at}
+    state = {"name": "shop.public.orders", "is_waiting": waiting, "changed_at": changed_at, "changed_rows": 3}
     run = run_with(watermark(definition_hash=definition_hash), watermark("row_state", HERE), input_states_query=[state])
     return make_plan(run, Definition("orders", "new", INPUTS, evaluation), is_there=True, full_refresh=False)
 
@@ -53,10 +53,13 @@ def plan_with(
 def test_an_input_waits_while_one_of_its_generations_does() -> None:
     """A table that no generation is known of has no state, whatever `row_state` has of it."""
     name, other = "shop.public.orders", "shop.public.renamed"
-    generations = [{"name": name, "is_waiting": waiting, "changed_at": None} for waiting in (False, True, False)]
-    changes = [{"name": table, "is_waiting": None, "changed_at": 5} for table in (name, other)]
+    generations = [
+        {"name": name, "is_waiting": waiting, "changed_at": None, "changed_rows": None}
+        for waiting in (False, True, False)
+    ]
+    changes = [{"name": table, "is_waiting": None, "changed_at": 5, "changed_rows": 3} for table in (name, other)]
     run = run_with(watermark("row_state", HERE), input_states_query=[*changes, *generations])
-    assert run.input_states == {name: InputState(waiting=True, changed_at=5)}
+    assert run.input_states == {name: InputState(waiting=True, changed_at=5, changed_rows=3)}
 
 
 def test_a_definition_with_an_unready_input_waits() -> None:
@@ -86,6 +89,14 @@ def test_a_definition_is_evaluated_when_it_or_an_input_changed(
     plan = plan_with(definition_hash=definition_hash, changed_at=changed_at, evaluation=evaluation)
     assert (plan.scope if plan.evaluates else None, plan.reason) == (scope, reason)
     assert plan.positions == {"shop": HERE}
+    assert plan.changed_rows == (3 if reason == "inputs changed" else 0)
+
+
+@pytest.mark.parametrize(
+    ("input_rows", "slices"), [(0, 1), (99_999, 1), (100_000, 2), (6_300_000, 64), (10_000_000, 64)]
+)
+def test_ops_of_many_rows_are_numbered_in_slices(input_rows: int, slices: int) -> None:
+    assert BucketPlan.op_slices(input_rows) == slices
 
 
 VIEW = {

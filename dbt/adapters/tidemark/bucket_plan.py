@@ -15,6 +15,10 @@ from dbt.adapters.tidemark.run_state import RunState
 from dbt.adapters.tidemark.sql_text import normalized_sql
 from dbt.adapters.tidemark.watermarks import Positions, Watermark
 
+# Ops are numbered in slices of about this many evaluated rows, each by one task.
+_ROWS_PER_OP_SLICE = 100_000
+_MOST_OP_SLICES = 64
+
 
 @dataclass(frozen=True)
 class Definition:
@@ -36,7 +40,8 @@ class BucketPlan:
     scope: `changes` (the rows that changed since the watermark, which `since` has by source) or `all`. The attributes
     from `positions` on are those of the next release: a waiting definition keeps its watermark and its old hash, and is
     evaluated, as changed, when its inputs are ready. is_there: both tables exist; if one was dropped or replaced
-    manually, the definition is new. is_published: the published rows are those of this definition.
+    manually, the definition is new. is_published: the published rows are those of this definition. changed_rows: of the
+    inputs of a published definition, at least those since its watermark.
     """
 
     definition: Definition
@@ -53,6 +58,7 @@ class BucketPlan:
     evaluates: bool = False
     is_waiting: bool = False
     scope: str = "changes"
+    changed_rows: int = 0
 
     @property
     def state(self) -> str:
@@ -62,6 +68,11 @@ class BucketPlan:
         if self.is_waiting:
             return "waiting"
         return "unchanged" if self.is_published else "changed"
+
+    @staticmethod
+    def op_slices(input_rows: int) -> int:
+        """Into how many slices the ops of this many evaluated rows are divided, to be numbered in parallel."""
+        return min(_MOST_OP_SLICES, 1 + input_rows // _ROWS_PER_OP_SLICE)
 
 
 def make_plan(run: RunState, definition: Definition, *, is_there: bool, full_refresh: bool) -> BucketPlan:
@@ -105,7 +116,8 @@ def make_plan(run: RunState, definition: Definition, *, is_there: bool, full_ref
         return replace(plan, evaluates=True, scope="all", reason=reason)
     if _has_changed_input(run, definition, since):
         scope = "changes" if definition.evaluation == "incremental" else "all"
-        return replace(plan, evaluates=True, scope=scope, reason="inputs changed")
+        changed_rows = sum(run.input_states[name].changed_rows for name in _map_input_sources(definition))
+        return replace(plan, evaluates=True, scope=scope, reason="inputs changed", changed_rows=changed_rows)
     return replace(plan, reason="inputs unchanged")
 
 

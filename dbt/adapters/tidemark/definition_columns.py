@@ -12,7 +12,7 @@ from dbt.adapters.tidemark.run_state import RunState
 
 # Names that the macro `insert_differences` gives to columns of its own, and Iceberg to its metadata columns.
 _RESERVED_COLUMNS = (
-    *("_alike", "_is_put", "_object_hash", "_seq", "_sha256"),
+    *("_alike", "_is_put", "_object_hash", "_seq", "_sha256", "_slice"),
     *("_file", "_pos", "_spec_id", "_partition", "_deleted", "_row_id", "_last_updated_sequence_number"),
     *("_change_type", "_change_ordinal", "_commit_snapshot_id"),
 )

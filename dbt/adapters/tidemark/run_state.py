@@ -62,11 +62,12 @@ class Report:
 @dataclass(frozen=True)
 class InputState:
     """The state of a source table. waiting: its newest snapshot is not admitted. changed_at: the last checkpoint with a
-    change.
+    change. changed_rows: since the oldest watermark of a definition.
     """
 
     waiting: bool
-    changed_at: int
+    changed_at: int = 0
+    changed_rows: int = 0
 
 
 class RunState:
@@ -226,14 +227,14 @@ class RunState:
             "input_states_query", positions=positions, lowest=self._find_lowest_watermarks(positions)
         )
         waiting: dict[str, bool] = {}
-        changed_at: dict[str, int] = {}
+        changes: dict[str, tuple[int, int]] = {}
         for row in self.lake.select(query):
             name = row["name"]
             if row["is_waiting"] is not None:
                 waiting[name] = waiting.get(name, False) or row["is_waiting"]
             if row["changed_at"] is not None:
-                changed_at[name] = row["changed_at"]
-        return {name: InputState(is_waiting, changed_at.get(name, 0)) for name, is_waiting in waiting.items()}
+                changes[name] = (row["changed_at"], row["changed_rows"])
+        return {name: InputState(is_waiting, *changes.get(name, ())) for name, is_waiting in waiting.items()}
 
     def _find_lowest_watermarks(self, sources: Iterable[str]) -> dict[str, int]:
         """The checkpoint of each source that every published definition over it is past."""
