@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import columns, debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
+from bench import catch_up, columns, debezium, definitions, latency, memory, models, mongodb, snapshot, stream, writers
 from bench.environment import Environment, create_environment
 from bench.result import Result, render_table
 from ingest.devservers.embedded_servers import embedded_postgres
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "snapshot": snapshot.results,
     "memory": memory.results,
     "models": models.results,
+    "catch_up": catch_up.results,
     "columns": columns.results,
     "definitions": definitions.results,
     "latency": latency.results,
