@@ -71,8 +71,8 @@ class _StageWatch:
         self._read()
 
     def summarize(self) -> dict[str, float]:
-        """The largest ratio of a stage's longest task to its mean one, of stages with several tasks (`busiest task`), and
-        the share of all task time in stages with a single one (`one task`).
+        """The largest ratio of a stage's longest task to its mean one, of stages with several tasks (`busiest task`),
+        and the share of all task time in stages with a single one (`one task`).
         """
         stages = [tasks for stage, tasks in self._tasks.items() if stage not in self._before]
         total = sum(map(sum, stages))
