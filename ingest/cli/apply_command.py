@@ -17,7 +17,7 @@ def apply(target: str | None) -> None:
     """Deploy the project as it is now: show the plan, and let the project's `tidemark run` take it.
 
     Exit code 1, and nothing is deployed, if a definition is invalid, or no `tidemark run` of this project runs on this
-    machine.
+    machine. Exit code 1 also if one runs on another machine, or in another container.
     """
     from ingest.project.definition_plan import make_plan, render_plan
     from ingest.project.running_processes import signal_processes
@@ -27,9 +27,12 @@ def apply(target: str | None) -> None:
     if invalid := [step.definition for step in steps if step.state == "invalid"]:
         print_line(f"tidemark: nothing is deployed, as these are invalid: {', '.join(invalid)}.", err=True)
         sys.exit(1)
-    processes = signal_processes(Path())
-    if not processes:
+    process_ids, machines = signal_processes(Path())
+    if process_ids:
+        print_line(f"deployed by `tidemark run`, process {', '.join(map(str, process_ids))}; its log says what it does")
+    if machines:
+        raise Failure(f"the `tidemark run` on {', '.join(machines)} was not told to deploy", "", "Send SIGHUP there")
+    if not process_ids:
         raise Failure(
             "no `tidemark run` of this project runs on this machine", "", "Start it, or send SIGHUP where it runs"
         )
-    print_line(f"deployed by `tidemark run`, process {', '.join(map(str, processes))}; its log says what it does")

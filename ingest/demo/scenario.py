@@ -156,7 +156,9 @@ class _Scenario:
         tables = [table for d in DEFINITIONS for table in (d.table, d.log)]
         snapshots_before, ops_before = read_main_snapshots(self.spark, tables), count_ops(self.spark, EDITED)
         started_at = time.time()
-        outcomes = Project(TARGET, self.environment.project).build(deployed=False)
+        outcomes, failure = Project(TARGET, self.environment.project).build(deployed=False)
+        if failure is not None:
+            raise failure
         self.console.print_run(DbtRun(started_at, time.time(), tuple(outcomes)))
         snapshots_after = read_main_snapshots(self.spark, tables)
         self.report.ops = count_ops(self.spark, EDITED) - ops_before

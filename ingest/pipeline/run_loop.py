@@ -17,6 +17,7 @@ from ingest.common.errors import Failure, TidemarkError, Unavailable
 from ingest.common.log_repeats import Repeats
 from ingest.config.sources_file import Settings
 from ingest.lake import Lake
+from ingest.lake.model_tables import read_release
 from ingest.pipeline.ingest_jobs import POLL_SECONDS, Jobs
 from ingest.pipeline.maintenance import run_maintenance
 from ingest.pipeline.supervisor import backoff
@@ -35,11 +36,14 @@ MAINTENANCE_RUNS = 50
 
 @dataclass(frozen=True)
 class DbtRun:
-    """One run of dbt: start and end (seconds since the epoch), and the results of its nodes."""
+    """One run of dbt: start and end (seconds since the epoch), and the results of its nodes. failure: some failed; the
+    others are published.
+    """
 
     started: float
     ended: float
     outcomes: tuple[NodeResult, ...]
+    failure: Failure | None = None
 
     @property
     def waiting(self) -> list[str]:
@@ -55,11 +59,6 @@ class DbtRun:
         """For each evaluated definition: why, and how many ops of each kind it wrote."""
         evaluations = [(outcome.name, outcome.response.get("evaluation")) for outcome in self.outcomes]
         return [f"{name}: {_describe_evaluation(evaluation)}" for name, evaluation in evaluations if evaluation]
-
-    @property
-    def has_published(self) -> bool:
-        """Whether the run has published rows of a model."""
-        return any(outcome.response.get("staged") for outcome in self.outcomes)
 
 
 def _describe_evaluation(evaluation: Mapping[str, Any]) -> str:
@@ -95,6 +94,7 @@ class Pipeline:
         self._repeats, self._maintenance_repeats, self._then_repeats = Repeats(_log), Repeats(_log), Repeats(_log)
         self._failed_runs = 0
         self._retry_at = 0.0
+        self._then_failure: Failure | None = None
         self._has_news = threading.Event()
         self._awaits_position = True
         # By source and writer: the position of the last batch with rows.
@@ -120,24 +120,30 @@ class Pipeline:
         self._has_news.set()
 
     def model(self) -> DbtRun:
-        """Runs dbt on what is committed so far."""
+        """Runs dbt on what is committed so far. Raises Failure if a node or a hook fails."""
+        run = self._run_models()
+        if run.failure is not None:
+            raise run.failure
+        return run
+
+    def _run_models(self) -> DbtRun:
         self._runs += 1
         started = time.time()
         tables_version = self._read_tables_version()
         positions = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
         # Set before the run: a failed run is repeated after a pause, not with the next position.
         self._run_positions, self._run_tables_version = positions, tables_version
-        outcomes = self._run_dbt()
-        run = DbtRun(started, time.time(), tuple(outcomes))
+        outcomes, failure = self._run_dbt()
+        run = DbtRun(started, time.time(), tuple(outcomes), failure)
         self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(positions)
         return run
 
     @retry_on_concurrent_publish
-    def _run_dbt(self) -> list[NodeResult]:
+    def _run_dbt(self) -> tuple[list[NodeResult], Failure | None]:
         self._update_project()
-        outcomes = self._project.build(deployed=self._is_deployed, others=self._select)
-        self._is_deployed = True
-        return outcomes
+        outcomes, failure = self._project.build(deployed=self._is_deployed, others=self._select)
+        self._is_deployed = self._is_deployed or failure is None
+        return outcomes, failure
 
     def _update_project(self) -> None:
         """Parses the project again if it is to be deployed. With `reload`, raises Failure if it can't be parsed."""
@@ -154,17 +160,21 @@ class Pipeline:
             _log.info("the dbt project is deployed as it is now")
             self._project, self._is_deployed = project, False
 
-    def _run_then_command(self, run: DbtRun) -> Failure | None:
-        """Runs the dbt command that follows a release; returns its failure. The next release runs it again."""
-        if not (self._then_command and run.has_published):
-            return None
+    def _read_newest_release(self) -> int:
+        """The id of the newest release, if a command follows each release; else 0."""
+        release = read_release(self._lake.spark) if self._then_command else None
+        return release["release_id"] if release else 0
+
+    def _run_then_command(self) -> None:
+        """Runs the dbt command that follows a release. If it fails, the next release runs it again."""
         try:
             self._project.invoke(*self._then_command)
         except Failure as error:
             self._then_repeats.occurred(str(error), logging.ERROR)
-            return error
-        self._then_repeats.over(f"`dbt {self._then_command[0]}` after a release works again")
-        return None
+            self._then_failure = error
+        else:
+            self._then_repeats.over(f"`dbt {self._then_command[0]}` after a release works again")
+            self._then_failure = None
 
     def maintain(self) -> None:
         """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
@@ -218,16 +228,18 @@ class Pipeline:
         return self._failed_runs > 0 and time.monotonic() >= self._retry_at
 
     def _try_run_models(self, on_run: Callable[[DbtRun], None]) -> Failure | None:
-        """Runs dbt; returns the failure of the run, or of the command that follows it.
+        """Runs dbt; returns the failure of the run, or of the last command that followed a release.
 
         A failed definition does not delay others, commits or maintenance. A later run evaluates it again.
         """
-        failure: Failure | None = None
-        then_failure: Failure | None = None
         try:
-            run = self.model()
-            on_run(run)
-            then_failure = self._run_then_command(run)
+            last_release = self._read_newest_release()
+            run = self._run_models()
+            failure = run.failure
+            if failure is None:
+                on_run(run)
+            if self._read_newest_release() > last_release:
+                self._run_then_command()
         except Failure as error:
             failure = error
         except Exception as error:
@@ -240,7 +252,7 @@ class Pipeline:
             self._on_failed_run(failure)
         if self._runs % MAINTENANCE_RUNS == 0:
             self.maintain()
-        return failure or then_failure
+        return failure or self._then_failure
 
     def _on_failed_run(self, failure: Failure) -> None:
         self._failed_runs += 1

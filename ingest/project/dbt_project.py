@@ -164,13 +164,18 @@ class Project:
             )
         return [_parse_result(result) for result in results], failure
 
-    def build(self, *, deployed: bool, others: Sequence[str] = ()) -> list[NodeResult]:
-        """Builds Tidemark's nodes and what they need. Raises Failure if a node or a hook fails.
+    def build(self, *, deployed: bool, others: Sequence[str] = ()) -> tuple[list[NodeResult], Failure | None]:
+        """Builds Tidemark's nodes and what they need; returns their results, and a Failure if a node or a hook failed.
 
         deployed: the views and seeds are built already, and dbt's artifacts written. others: further selectors.
+        Raises ConcurrentPublishError if nothing was published because of another process.
         """
         options = ["--no-write-json"] if deployed else []
-        return self.invoke("build", *options, *select_nodes(self.manifest, deployed=deployed, others=others))
+        selection = select_nodes(self.manifest, deployed=deployed, others=others)
+        outcomes, failure = self.try_invoke("build", *options, *selection)
+        if isinstance(failure, ConcurrentPublishError):
+            raise failure
+        return outcomes, failure
 
     @property
     def _lake_location(self) -> str:

@@ -15,9 +15,11 @@
     {%- set plan = adapter.plan_definition(model, sql, settings, full_refresh=should_full_refresh()) -%}
     {%- set definition = plan.definition -%}
     {%- if var('tidemark_plan_only', false) -%}
+        {%- do adapter.check_plan(model, sql, settings, plan) -%}
         {%- do tidemark.report_plan(plan) -%}
         {{ return({'relations': []}) }}
     {%- endif -%}
+    {%- do adapter.check_contract(model, plan) -%}
 
     {{ run_hooks(pre_hooks) }}
     {%- set counts = {'put': 0, 'removed': 0} -%}

@@ -139,6 +139,12 @@ def test_a_definition_that_differs_from_its_contract_publishes_nothing(
     contract(_row_key="string", id="int", v="string")
     pipeline.model()
     assert pipeline.rows(f"select id from buckets.{name}") == [(1,), (2,), (3,)]
+    # A run creates the edited view before it compares the contract.
+    pipeline.view("t", {"id": "int", "v": "string", "w": "string"})
+    pipeline.definition("contracted", f"select _row_key, id, v, w from {rows}", **options)
+    contract(_row_key="string", id="int", v="string", w="string")
+    assert planned_definitions(pipeline, "changed") == {name, lookup}
+    assert pipeline.model()[name].message == "definition changed, PUT 3, REMOVE 0"
 
 
 def test_a_plan_lists_invalid_definitions_with_the_others(
@@ -161,6 +167,11 @@ def test_a_plan_lists_invalid_definitions_with_the_others(
     assert steps[first].reason.startswith("meta has an unknown key 'bucket'")
     assert steps[lookup].reason == "a definition that it depends on is invalid"
     assert steps[second].state == "unchanged"
+    pipeline.definition("other", query.replace(", id", ", no_such_column"), **options)
+    steps = {step.definition: step for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
+    assert steps[second].state == "invalid"
+    assert "no_such_column" in steps[second].reason
+    pipeline.definition("other", query, **options)
     shown = run_command(tmp_path, *TIDEMARK, "plan")
     assert shown.returncode == 1
     assert "invalid" in shown.stdout

@@ -16,7 +16,8 @@ from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, SourceTable
 from ingest.pipeline import run_loop as run_loop_module
-from ingest.pipeline.run_loop import DbtRun
+from ingest.pipeline.ingest_jobs import Jobs
+from ingest.pipeline.run_loop import DbtRun, Pipeline
 from tests.conftest import Database
 from tests.harness.commands import run_command, write_sources
 from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
@@ -201,6 +202,50 @@ def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
         run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
     assert pipeline.bucket(whole, "id") == [(f"{whole}[]", id_) for id_ in (1, 2, 3)]
+
+
+def test_the_command_after_a_release_runs_although_a_definition_fails(
+    pipeline: SourcePipeline, database: Database
+) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
+    view = pipeline.view("t", {"id": "int"})
+    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
+    query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
+    pipeline.definition("broken", query.format("no_such_column as id"), **options)
+    whole = pipeline.definition("whole", query.format("id"), **options)
+    command = write_count(pipeline, whole)
+    with pytest.raises(Failure, match="no_such_column"):
+        loop_until_caught_up(pipeline, command)
+    assert pipeline.rows(f"select * from marts.count_{whole}") == [(3,)]
+
+
+def test_a_failed_command_after_a_release_fails_the_loop_that_publishes_nothing_more(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
+    query = f"select _row_key, id from {{{{ rows('{pipeline.view('t', {'id': 'int'})}') }}}}"
+    whole = pipeline.definition("whole", query, bucket_by=[], object_id="id", evaluation="incremental")
+    command = write_count(pipeline, whole, "no_such_column")
+    has_reached, calls = Jobs.has_reached, count()
+    # The first run comes when more changes seem to follow.
+    monkeypatch.setattr(Jobs, "has_reached", lambda jobs, targets: next(calls) > 1 and has_reached(jobs, targets))
+    with pytest.raises(Failure, match="no_such_column"):
+        loop_until_caught_up(pipeline, command)
+    assert next(calls) > 2
+
+
+def write_count(pipeline: SourcePipeline, definition: str, counted: str = "*") -> list[str]:
+    """Writes a model that counts the rows of a definition; returns the dbt command that builds it."""
+    model = f"count_{definition}"
+    config = "{{ config(materialized='table', schema='marts', file_format='iceberg') }}"
+    pipeline.write(f"models/{model}.sql", f"{config}select count({counted}) as n from {{{{ ref('{definition}') }}}}")
+    return ["run", "--select", model]
+
+
+def loop_until_caught_up(pipeline: SourcePipeline, then_command: Sequence[str]) -> None:
+    run_loop = Pipeline(pipeline.lake, pipeline.settings, pipeline.project, then_command=then_command)
+    with run_loop.running():
+        run_loop.loop(until_caught_up=True)
 
 
 def test_a_snapshot_completed_after_its_checkpoint_is_published(

@@ -25,13 +25,27 @@ def test_only_a_running_process_is_signalled(tmp_path: Path) -> None:
         (killed / "lock").touch()
         with register_process(tmp_path) as folder:
             (folder / "dbt_packages").symlink_to(tmp_path)
-            assert signal_processes(tmp_path) == [os.getpid()]
+            assert signal_processes(tmp_path) == ([os.getpid()], [])
             assert called.wait(10)
-        assert signal_processes(tmp_path) == []
+        assert signal_processes(tmp_path) == ([], [])
     finally:
         signal.signal(signal.SIGHUP, before)
     assert list((tmp_path / ".tidemark/run").iterdir()) == []
     assert tmp_path.exists()
+
+
+def test_a_process_with_the_same_id_in_another_container_is_not_signalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both containers share the project's folder."""
+    signalled: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda process_id, _: signalled.append(process_id))
+    monkeypatch.setattr(running_processes, "_read_machine", lambda: "first pid:[1]")
+    with register_process(tmp_path):
+        monkeypatch.setattr(running_processes, "_read_machine", lambda: "second pid:[2]")
+        with register_process(tmp_path):
+            assert signal_processes(tmp_path) == ([os.getpid()], ["first"])
+    assert signalled == [os.getpid()]
 
 
 def test_a_process_that_is_still_starting_is_not_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from dbt_common.exceptions import DbtRuntimeError
+
 from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import describe
 from dbt.adapters.tidemark.project_graph import Inputs, Node, materialization
@@ -157,6 +159,7 @@ class DefinitionHashes:
         self._run = run
         self._read_views: set[str] = set()
         self._seed_texts: dict[str, str] = {}
+        self._deployed_views: dict[str, bool] = {}
         if self._last_project[0] is not run.graph.nodes:
             DefinitionHashes._last_project = (run.graph.nodes, {})
         self._view_sql = self._last_project[1]
@@ -188,6 +191,26 @@ class DefinitionHashes:
             self._view_sql[unique_id] = (positions, sql)
             self._read_views.add(unique_id)
         return sql
+
+    def has_deployed_inputs(self, model: Node) -> bool:
+        """Whether the views below a definition are in the lake as the project has compiled them, and its seeds are
+        loaded: only then its query can be analysed without a run.
+        """
+        return all(self._is_deployed(node) for node in self._run.graph.upstream(model))
+
+    def _is_deployed(self, node: Node) -> bool:
+        if node["resource_type"] == "seed":
+            return self._run.lake.exists(f"{node['schema']}.{node['alias']}")
+        if materialization(node) != "view":
+            return True
+        if node["unique_id"] not in self._deployed_views:
+            try:
+                deployed_sql = self._read_deployed_sql(node)
+            except DbtRuntimeError:
+                deployed_sql = ""  # there is no such view yet
+            is_same = normalized_sql(deployed_sql) == normalized_sql(str(node.get("compiled_code")))
+            self._deployed_views[node["unique_id"]] = is_same
+        return self._deployed_views[node["unique_id"]]
 
     def _read_deployed_sql(self, view: Node) -> str:
         (row,) = self._run.lake.select(f"show create table {view['schema']}.{view['alias']}")

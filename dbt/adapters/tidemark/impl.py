@@ -154,18 +154,32 @@ class TidemarkAdapter(SparkAdapter):
 
     @available.parse_none
     def plan_definition(self, model: Node, sql: str, settings: DefinitionSettings, *, full_refresh: bool) -> BucketPlan:
-        """What this run does with a definition, see `BucketPlan`. Rejects one that differs from its model contract,
-        unless it waits: its query may not be complete yet.
-        """
+        """What this run does with a definition, see `BucketPlan`."""
         is_there = self._started.tables.have_both(model)
         if not is_there:
             self._started.releases.check_schema(model)
         definition = self._started.hashes.describe(model, sql, settings)
         plan = make_plan(self._started.run, definition, is_there=is_there, full_refresh=full_refresh)
         self._started.run.graph.check_view_tables(model, plan.published_view_tables)
+        return plan
+
+    @available.parse_none
+    def check_contract(self, model: Node, plan: BucketPlan) -> None:
+        """Rejects a definition that differs from its model contract, unless it waits: its query may not be complete
+        yet.
+        """
         if not plan.is_waiting:
             check_contract(self, model)
-        return plan
+
+    @available.parse_none
+    def check_plan(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> None:
+        """Rejects a definition that a run would reject, by its query and contract; not if views below it are new or
+        edited, because a run creates these first.
+        """
+        if self._started.hashes.has_deployed_inputs(model):
+            self.check_contract(model, plan)
+            if plan.evaluates:
+                self.bucket_columns(model, sql, settings, plan)
 
     @available.parse(lambda *_: [])
     def bucket_columns(self, model: Node, sql: str, settings: DefinitionSettings, plan: BucketPlan) -> list[Column]:
