@@ -96,27 +96,21 @@ def _describe_default(field: FieldInfo) -> str:
 
 
 def _describe_limits(field: FieldInfo) -> str:
-    low: Any = None
-    high: Any = None
-    for constraint in field.metadata:
-        low = (
-            constraint.ge
-            if isinstance(constraint, annotated_types.Ge)
-            else constraint.gt
-            if isinstance(constraint, annotated_types.Gt)
-            else low
-        )
-        high = (
-            constraint.le
-            if isinstance(constraint, annotated_types.Le)
-            else constraint.lt
-            if isinstance(constraint, annotated_types.Lt)
-            else high
-        )
     to_size = ByteSize if isinstance(field.default, ByteSize) else (lambda number: number)
-    if low is not None and high is not None:
-        return f" Range: `{_format_value(to_size(low))}` to `{_format_value(to_size(high))}`."
-    return f" At least `{_format_value(to_size(low))}`." if low is not None else ""
+    words = {
+        annotated_types.Ge: ("at least", "ge"),
+        annotated_types.Gt: ("more than", "gt"),
+        annotated_types.Le: ("at most", "le"),
+        annotated_types.Lt: ("less than", "lt"),
+    }
+    limits = [
+        f"{word} `{_format_value(to_size(getattr(constraint, name)))}`"
+        for constraint in field.metadata
+        for kind, (word, name) in words.items()
+        if isinstance(constraint, kind)
+    ]
+    text = ", ".join(limits)
+    return f" {text[0].upper()}{text[1:]}." if text else ""
 
 
 def _format_value(value: Any) -> str:

@@ -26,7 +26,7 @@ from ingest.new_project.new_project import KINDS, NewProject, add_package
 def init(folder: Path, kind: str, dsn_env: str, package_only: bool) -> None:
     """Write a new dbt project into FOLDER, such as `shop`: settings of a source, profile and dbt package.
 
-    Project, profile and source have the folder's name. Overwrites nothing.
+    Project, profile and source have the folder's name. Overwrites nothing but the dbt package of --package-only.
     """
     if dsn_env and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", dsn_env):
         raise click.UsageError("--dsn-env takes the name of an environment variable.")

@@ -48,7 +48,7 @@ def resnapshot(
     if all_tables:
         lines: Iterable[str] = resnapshot_sources(lake, settings, source)
     elif writers:
-        lines = resnapshot_writers(lake, settings, writers, source)
+        lines = resnapshot_writers(lake, settings, sorted(set(writers)), source)
     else:
         lines = queue_tables(lake, settings, tables, source)
     for line in lines:

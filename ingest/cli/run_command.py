@@ -63,7 +63,10 @@ def run(
 
     log = logging.getLogger("tidemark")
     options.check_timeout(until_caught_up, timeout)
-    then_command = shlex.split(then)
+    try:
+        then_command = shlex.split(then)
+    except ValueError as error:
+        raise click.UsageError(f"--then can't be read: {error}.") from error
     if then_command and then_command[0] not in _THEN_COMMANDS:
         raise click.UsageError(f"--then takes one of dbt's commands {', '.join(_THEN_COMMANDS)}.")
     settings = load(sources).only(source_names)

@@ -7,8 +7,9 @@ each definition.
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dbt.cli.main import dbtRunner
@@ -24,62 +25,76 @@ from ingest.common.errors import Failure, TidemarkError, first_message_line, one
 from ingest.common.findings import Finding
 from ingest.config.sources_file import Settings
 from ingest.lake import catalog_capabilities, spark_session
+from ingest.lake.raw_schema import POSITIONS
+from ingest.lake.stream_positions import read_positions
+from ingest.positions.position import Position, current_epochs
 from ingest.project.dbt_package import DEFINITIONS, check_version
-from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options
+from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options, find_wrong_adapter
 from ingest.sources import source_kinds
 
 
 def check_all(settings: Settings, target: str | None = None, folder: Path | str = ".") -> list[Finding]:
     """The findings about all sources and the project. Raises Failure if Spark's Java process ends meanwhile."""
-    required_tables: set[str] = set()
-    project_findings = check_project(settings, target, folder, required_tables)
+    project = check_project(settings, target, folder)
     # If Spark's Java process has ended, that is the cause of any other error: no definition is to blame.
-    if any(finding.level == "error" for finding in project_findings) and (failure := spark_session.find_exit_failure()):
+    if any(finding.level == "error" for finding in project.findings) and (failure := spark_session.find_exit_failure()):
         raise failure
     all_findings: list[Finding] = []
     for name, source in settings.sources.items():
-        table_names = {table.removeprefix(f"{name}.") for table in required_tables if table.startswith(f"{name}.")}
-        all_findings += findings.with_source(name, source_kinds.check(source, settings.settings, table_names))
-    return all_findings + project_findings
+        prefix = f"{name}."
+        table_names = {table.removeprefix(prefix) for table in project.required_tables if table.startswith(prefix)}
+        slots = {position.slot for position in project.positions if position.source == name}
+        all_findings += findings.with_source(name, source_kinds.check(source, settings.settings, table_names, slots))
+    return all_findings + project.findings
 
 
-def check_project(
-    settings: Settings, target: str | None = None, folder: Path | str = ".", required_tables: set[str] | None = None
-) -> list[Finding]:
-    """The findings about the Spark profile, the catalog, the dbt project in `folder`, and its definitions.
+@dataclass(frozen=True)
+class ProjectCheck:
+    """required_tables: those that definitions read, as `<source>.<table>`. positions: of the writers, in the lake."""
 
-    required_tables: receives the tables that definitions read, as `<source>.<table>`.
-    """
+    findings: list[Finding]
+    required_tables: Collection[str] = ()
+    positions: Collection[Position] = ()
+
+
+def check_project(settings: Settings, target: str | None = None, folder: Path | str = ".") -> ProjectCheck:
+    """The findings about the Spark profile, the catalog, the dbt project in `folder`, and its definitions."""
     options = dbt_options(target, folder)
     try:
         check_version(Path(folder))
         has_lake = spark_session.has_lake(spark_session.read_settings(target, folder))
     except TidemarkError as error:
-        return [findings.finding_from_error(error)]
+        return ProjectCheck([findings.finding_from_error(error)])
     error_collector = _ErrorCollector()
     parse_result = dbtRunner(callbacks=[error_collector]).invoke([*QUIET_OPTIONS, "parse", *options])
     if not isinstance(parse_result.result, Manifest):
         error_line = (
             _shorten_dbt_error(str(parse_result.exception)) if parse_result.exception else error_collector.line()
         )
-        return [Finding("error", f"dbt can't parse it ({error_line})", str(folder), _PARSE_FIX, group="dbt project")]
+        finding = Finding("error", f"dbt can't parse it ({error_line})", str(folder), _PARSE_FIX, group="dbt project")
+        return ProjectCheck([finding])
+    if wrong_adapter := find_wrong_adapter(parse_result.result):
+        return ProjectCheck([findings.finding_from_error(wrong_adapter)])
     published_tables: dict[str, dict[str, str]] = {}
     catalog_findings = [_CATALOG_NOT_TRIED]
+    positions: Collection[Position] = ()
     if has_lake:
         try:
             session = spark_session.open_session(target, folder, is_short_command=True)
             published_tables = _read_published_tables(session)
+            positions = _read_positions(session)
         except TidemarkError as error:
-            return [findings.finding_from_error(error)]
+            return ProjectCheck([findings.finding_from_error(error)])
         catalog_findings = _check_catalog(session)
-    if required_tables is not None:
-        for model in _list_definitions(parse_result.result):
-            required_tables |= _find_input_tables(parse_result.result, model)
+    required_tables: set[str] = set()
+    for model in _list_definitions(parse_result.result):
+        required_tables |= _find_input_tables(parse_result.result, model)
     definition_findings = _check_definitions(settings, parse_result.result, options, published_tables)
-    return [
+    all_findings = [
         *(replace(finding, group="catalog") for finding in catalog_findings),
         *(replace(finding, group="definitions") for finding in definition_findings),
     ]
+    return ProjectCheck(all_findings, required_tables, positions)
 
 
 _CATALOG_NOT_TRIED = Finding(
@@ -101,16 +116,28 @@ def _read_published_tables(session: SparkSession) -> dict[str, dict[str, str]]:
 
     Raises Failure if the lake can't be read.
     """
-    try:
+    with _reading("core.model_watermarks"):
         if not session.catalog.tableExists("core.model_watermarks"):
             return {}
         watermarks = session.table("core.model_watermarks")
         rows = watermarks.where("view_tables is not null").select("model", "view_tables").collect()
+    return {row["model"]: json.loads(row["view_tables"]) for row in rows}
+
+
+def _read_positions(session: SparkSession) -> Collection[Position]:
+    """The newest position of each writer. Raises Failure if the lake can't be read."""
+    with _reading(POSITIONS):
+        return current_epochs(read_positions(session)).values() if session.catalog.tableExists(POSITIONS) else ()
+
+
+@contextmanager
+def _reading(table: str) -> Iterator[None]:
+    try:
+        yield
     except (PySparkException, Py4JError) as error:
         raise Failure(
-            f"the lake can't be read ({first_message_line(str(error))})", "core.model_watermarks", "Check the target"
+            f"the lake can't be read ({first_message_line(str(error))})", table, "Check the target"
         ) from error
-    return {row["model"]: json.loads(row["view_tables"]) for row in rows}
 
 
 # Tidemark decides how a definition is stored and compared; its comments and its grants are those of the catalog.

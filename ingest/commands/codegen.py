@@ -10,7 +10,7 @@ from ingest.codegen.staging_files import FOLDER, SourceViews, WriteResult
 from ingest.codegen.staging_record import Record
 from ingest.common.errors import UsageError
 from ingest.config.job_settings import JobSettings
-from ingest.config.sources_file import Source
+from ingest.config.sources_file import Source, including_patterns, is_excluded
 from ingest.sources import source_kinds
 
 
@@ -45,7 +45,7 @@ class Codegen:
 
     def check_tables_exist(self) -> None:
         """Raises UsageError if a given table matches none of the sources read so far."""
-        for table in self.tables:
+        for table in including_patterns(self.tables):
             if table not in self._matched_patterns:
                 raise UsageError(
                     "no source has such a table", table, "Write it as schema.table, or database.collection"
@@ -59,6 +59,9 @@ class Codegen:
         return SourceViews(views, problems, source_views.noun), record
 
     def _selects(self, table: str) -> bool:
-        matching_patterns = {pattern for pattern in self.tables if table == pattern or fnmatchcase(table, pattern)}
+        """Whether the given names and patterns select a table, as in sources.yml; none selects all."""
+        matching_patterns = {
+            pattern for pattern in including_patterns(self.tables) if table == pattern or fnmatchcase(table, pattern)
+        }
         self._matched_patterns |= matching_patterns
-        return bool(matching_patterns or not self.tables)
+        return not self.tables or (bool(matching_patterns) and not is_excluded(table, self.tables))

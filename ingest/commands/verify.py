@@ -6,6 +6,7 @@ the position. Rows that have changed since are counted and not compared. The rea
 
 import json
 import logging
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -21,7 +22,7 @@ from ingest.lake.source_tables import ENDED
 from ingest.lake.sql_literals import literal
 from ingest.pipeline.catch_up import ProgressTimeout, wait_for_models, wait_for_stream
 from ingest.snapshot.chunk_planning import range_chunks
-from ingest.snapshot.snapshot_source import SnapshotSource
+from ingest.snapshot.snapshot_source import SnapshotPlan, SnapshotSource
 from ingest.sources import source_kinds
 
 _log = logging.getLogger(__name__)
@@ -90,8 +91,8 @@ def verify_source(
 ) -> Iterator[TableComparison]:
     """Compares tables (none named: all) of a source.
 
-    Raises Failure if a snapshot is pending, if a table can't be read, or if the models make no progress before they
-    reach the position at which the source was read.
+    Raises Failure if a snapshot is pending, if a named table can't be read, if open transactions delay the read, or if
+    the models make no progress before they reach the position of the read.
     """
     name = config.name
     if not lake.tables.read(name):
@@ -103,7 +104,7 @@ def verify_source(
     else:
         committed = lake.persisted_position(name)
         wait_for_stream(lake, config, committed, source.emit_marker(), timeout)
-    plans = source.plan(selected_tables) if selected_tables else []
+    plans = _plan(source, name, selected_tables, timeout.seconds) if selected_tables else []
     if len(plans) < len(selected_tables):
         raise Failure("the tables are being altered", f"source {name}", "Run `tidemark run`, then verify again")
     snapshot_tables = {
@@ -133,11 +134,43 @@ def verify_source(
 
 def _select_tables(lake: Lake, source: SnapshotSource, name: str, table_names: Collection[str]) -> list[SourceTable]:
     replicated_tables = [t for t in lake.tables.read(name).values() if not table_names or t.table_name in table_names]
-    selected_tables = list(_skip_ineligible(source, [table for table in replicated_tables if table.state != ENDED]))
+    live_tables = [table for table in replicated_tables if table.state != ENDED]
+    selected_tables = list(_skip_ineligible(source, live_tables))
+    if table_names and len(selected_tables) < len(live_tables):
+        table = next(table for table in live_tables if source.ineligibility_reason(table))
+        raise Failure(
+            f"the table can't be compared: {source.ineligibility_reason(table)}", f"source {name}, {table.table_name}"
+        )
     pending_names = sorted(t.table_name for t in selected_tables if t.is_pending)
     if pending_names:
         raise Failure(f"snapshots are not complete: {', '.join(pending_names)}", f"source {name}", "Run `tidemark run`")
     return selected_tables
+
+
+def _plan(
+    source: SnapshotSource, name: str, tables: Sequence[SourceTable], wait_seconds: float
+) -> Sequence[SnapshotPlan]:
+    """Plans a snapshot. Raises Failure if the source's open transactions delay it for longer than `wait_seconds`."""
+    has_expired = threading.Event()
+
+    def cancel() -> None:
+        has_expired.set()
+        source.cancel()
+
+    timer = threading.Timer(wait_seconds, cancel)
+    timer.start()
+    try:
+        plans = source.plan(tables)
+    finally:
+        timer.cancel()
+        timer.join()
+    if has_expired.is_set() and not plans:
+        raise Failure(
+            f"open transactions have delayed the read for {wait_seconds:.0f} s",
+            f"source {name}",
+            "End them (the log names them), or raise --wait",
+        )
+    return plans
 
 
 def _skip_ineligible(source: SnapshotSource, tables: Sequence[SourceTable]) -> Iterator[SourceTable]:

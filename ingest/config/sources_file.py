@@ -29,12 +29,13 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.yaml_file import KeyPath, YamlDocument, read_yaml
 
 _NAME_LIMIT = 63  # bytes of a Postgres identifier
+SOURCE_NAME = r"[a-z][a-z0-9_]{0,39}"
 _EXCLUSION_PREFIX = "!"  # of a pattern
 SYSTEM_DATABASES = ("admin", "config", "local")  # databases of MongoDB
 
 
 def _check_source_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name):
+    if not re.fullmatch(SOURCE_NAME, name):
         raise ValueError("a source's name must be a lower-case letter, then up to 39 of a-z, 0-9 and _")
     return name
 
@@ -58,12 +59,16 @@ def including_patterns(patterns: Iterable[str]) -> list[str]:
 
 def is_selected(name: str, patterns: Collection[str]) -> bool:
     """Whether a pattern matches `name`, and none with a leading `!` does; case-sensitive, in any order."""
+    is_included = any(fnmatchcase(name, pattern) for pattern in including_patterns(patterns))
+    return is_included and not is_excluded(name, patterns)
+
+
+def is_excluded(name: str, patterns: Collection[str]) -> bool:
+    """Whether a pattern with a leading `!` matches `name`."""
     exclusions = (
         pattern.removeprefix(_EXCLUSION_PREFIX) for pattern in patterns if pattern.startswith(_EXCLUSION_PREFIX)
     )
-    return any(fnmatchcase(name, pattern) for pattern in including_patterns(patterns)) and not any(
-        fnmatchcase(name, pattern) for pattern in exclusions
-    )
+    return any(fnmatchcase(name, pattern) for pattern in exclusions)
 
 
 def matching_pattern(name: str) -> str:

@@ -20,6 +20,17 @@ from ingest.positions.held_positions import PositionSample
 from ingest.positions.position import Position, current_epochs, latest_per_epoch
 
 
+def read_positions(spark: SparkSession, source: str | None = None) -> list[Position]:
+    """The highest stored position of each writer and epoch (of `source`; None: of all sources)."""
+    where = "" if source is None else f"WHERE source = {literal(source)}"
+    names = "source, writer, slot, system_id, timeline, start_position, position, token"
+    # Few rows, and an aggregate would be a second stage of Spark.
+    rows = spark.sql(f"SELECT {names}, unix_micros(updated_at) AS stored_at FROM {POSITIONS} {where}").collect()
+    # Of a position that was stored twice, the last token.
+    rows.sort(key=lambda row: row.stored_at, reverse=True)
+    return latest_per_epoch(Position(*row[:-1]) for row in rows)
+
+
 class StreamPositions:
     """The positions of all sources."""
 
@@ -30,16 +41,8 @@ class StreamPositions:
         self.added = 0
 
     def read(self, source: str | None = None) -> list[Position]:
-        """The highest stored position of each writer and epoch (of `source`; None: of all sources)."""
-        where = "" if source is None else f"WHERE source = {literal(source)}"
-        names = "source, writer, slot, system_id, timeline, start_position, position, token"
-        # Few rows, and an aggregate would be a second stage of Spark.
-        rows = self._spark.sql(
-            f"SELECT {names}, unix_micros(updated_at) AS stored_at FROM {POSITIONS} {where}"
-        ).collect()
-        # Of a position that was stored twice, the last token.
-        rows.sort(key=lambda row: row.stored_at, reverse=True)
-        return latest_per_epoch(Position(*row[:-1]) for row in rows)
+        """See `read_positions`."""
+        return read_positions(self._spark, source)
 
     def read_samples(self, source: str, epochs: Mapping[int, Position]) -> list[PositionSample]:
         """The positions that writers have stored in these epochs, as far as they are kept. epochs: by writer."""

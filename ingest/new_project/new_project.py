@@ -8,6 +8,7 @@ from string import Template
 
 from ingest.common.errors import UsageError
 from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE
+from ingest.config.sources_file import SOURCE_NAME, SYSTEM_DATABASES
 from ingest.project.dbt_package import COPY, ROOT, install_package
 
 KINDS = ("postgres", "mongodb")
@@ -21,8 +22,8 @@ _TEMPLATES = {
     ".gitignore": "gitignore",
     "README.md": "README.md",
 }
-# Names of dbt's own packages and of ours.
-_RESERVED_NAMES = {"dbt", "dbt_spark", "tidemark"}
+# Names of dbt's own packages and of ours, and of schemas that only Tidemark writes.
+_RESERVED_NAMES = {"dbt", "dbt_spark", "tidemark", "core", "raw"}
 # Folders for the user's files.
 _FOLDERS = ("models/staging", "models/buckets")
 
@@ -45,7 +46,8 @@ class NewProject:
     def name(self) -> str:
         """The name of the project, its profile and its source: that of the folder, as dbt allows it."""
         name = re.sub(r"[^a-z0-9_]+", "_", self.folder.resolve().name.lower()).strip("_")
-        if not re.match(r"[a-z]", name) or name in _RESERVED_NAMES:
+        reserved_names = _RESERVED_NAMES | (set(SYSTEM_DATABASES) if self.kind == "mongodb" else set())
+        if not re.fullmatch(SOURCE_NAME, name) or name in reserved_names:
             raise UsageError(f"a project can't have the name {name!r}", str(self.folder), "Choose another folder")
         return name
 

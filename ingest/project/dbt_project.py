@@ -105,8 +105,8 @@ class Project:
                 str(parse_result.exception), what, where, _format_error(parse_result), lake=self._lake_location
             )
         self.manifest = parse_result.result
-        if (adapter_type := self.manifest.metadata.adapter_type) != NAME:
-            raise UsageError(f"the target is of type '{adapter_type}'", PROFILES_FILE, f"Set type: {NAME}")
+        if error := find_wrong_adapter(self.manifest):
+            raise error
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
@@ -224,6 +224,14 @@ class Project:
                 fix = "List the columns that a request provides; [] grants to every request"
                 raise UsageError("meta.parameters is missing or not a list", node.original_file_path, fix)
         return {node.name: list(node.config.meta["parameters"]) for node in sorted(nodes, key=lambda node: node.name)}
+
+
+def find_wrong_adapter(manifest: Manifest) -> UsageError | None:
+    """The error of a target that is of another adapter."""
+    adapter_type = manifest.metadata.adapter_type
+    if adapter_type == NAME:
+        return None
+    return UsageError(f"the target is of type '{adapter_type}'", PROFILES_FILE, f"Set type: {NAME}")
 
 
 def dbt_options(target: str | None, folder: Path | str) -> list[str]:

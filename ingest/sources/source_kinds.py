@@ -89,10 +89,14 @@ def read_lag(lake: Lake, source: Source, settings: JobSettings) -> SourceLag:
         return SourceLag(problem=str(error))
 
 
-def check(source: Source, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
-    """The findings about a source's replication. needed: the names of the tables that definitions read."""
+def check(
+    source: Source, settings: JobSettings, needed: Collection[str] = (), slots: Collection[str] = ()
+) -> list[Finding]:
+    """The findings about a source's replication. needed: the names of the tables that definitions read. slots: those
+    with a position in the lake.
+    """
     if isinstance(source, PostgresSource):
-        return postgres_checks.check(source, settings, needed)
+        return postgres_checks.check(source, settings, needed, slots)
     return mongodb_checks.check(source, settings, needed)
 
 

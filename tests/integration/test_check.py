@@ -34,7 +34,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def lines(folder: Path, target: str | None = None) -> list[str]:
-    return [f"{f.level} {f}" for f in check_project(SETTINGS, target, folder)]
+    return [f"{f.level} {f}" for f in check_project(SETTINGS, target, folder).findings]
 
 
 def test_every_invalid_definition_is_reported_with_its_file(models: Path) -> None:

@@ -49,6 +49,8 @@ def test_a_ready_source_has_no_errors_and_check_creates_nothing(
     assert matching(findings, "1 view left out: public.v")
     assert matching(findings, "the publication will be created")
     assert matching(findings, "the slot will be created")
+    # The lake has a position in the slot, which is missing.
+    assert matching(check(source, settings, used_slots={source.slot}), "does not exist, so changes are lost")
     assert database.execute("select from pg_publication") == []
     mine = "select from pg_replication_slots where database = current_database()"
     assert database.execute(mine) == []

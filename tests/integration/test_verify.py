@@ -66,6 +66,8 @@ def test_verify_skips_a_table_without_select_permission(
     tables = PostgresTables(lake, source, settings)
     with pytest.raises(Failure, match="no progress"):
         list(verify_source(lake, tables, source, ProgressTimeout(1.0)))
+    with pytest.raises(Failure, match="the table can't be compared: .*public.orders"):
+        list(verify_source(lake, tables, source, ProgressTimeout(1.0), ["public.orders"]))
     tables.close()
     jobs.close()
 
@@ -93,6 +95,17 @@ def test_verify_compares_row_by_row_and_reports_differences(pipeline: SourcePipe
         """such as ["1"], ["30"]"""
     )
     assert verify_with_stream(pipeline)["public.pairs"].different == 1
+
+
+def test_verify_fails_if_an_open_transaction_delays_the_read(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    with (
+        psycopg.connect(database.dsn) as other,
+        PostgresJobs(pipeline.lake, pipeline.source, pipeline.settings.settings).streaming(),
+    ):
+        other.execute("create table not_committed (id int)")
+        with pytest.raises(Failure, match="open transactions have delayed the read for 2 s"):
+            list(verify_tables(pipeline.lake, pipeline.settings, 2))
 
 
 def test_verify_excludes_later_changes_and_waits_for_the_models(pipeline: SourcePipeline, database: Database) -> None:

@@ -83,7 +83,9 @@ def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     assert (steps[every].state, steps[others].state) == ("invalid", "unchanged")
     assert message in steps[every].reason
     errors = [
-        str(finding) for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+        str(finding)
+        for finding in check_project(pipeline.settings, folder=pipeline.folder).findings
+        if finding.level == "error"
     ]
     assert errors[0].startswith(f"{message}: models/buckets/{every}.sql. Read a view of the intended table")
 
@@ -97,7 +99,9 @@ def test_a_new_table_takes_no_used_name_and_a_changed_view_is_refused(
     assert pipeline.rows(f"select v from buckets.{every}") == [("y",), ("z",)]
     assert pipeline.replayed(every) == pipeline.logged_rows(every)
     assert not [
-        finding for finding in check_project(pipeline.settings, folder=pipeline.folder) if finding.level == "error"
+        finding
+        for finding in check_project(pipeline.settings, folder=pipeline.folder).findings
+        if finding.level == "error"
     ]
     # The confirmation is needed once: without it no evaluation follows; the way back is another change.
     show(pipeline, "order.lines")

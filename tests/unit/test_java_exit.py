@@ -64,7 +64,7 @@ def test_a_view_is_not_blamed_for_the_end_of_the_java_process() -> None:
 def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Of a source that nothing listens for; the check of the project finds one error."""
     error = Finding("error", "Connection refused", "models/buckets/orders.sql")
-    monkeypatch.setattr(check, "check_project", lambda *_: [error])
+    monkeypatch.setattr(check, "check_project", lambda *_: check.ProjectCheck([error]))
     source = MongoSource(name="m", uri=SecretStr("mongodb://127.0.0.1:1"), collections=("m.*",))
     return Settings(sources={"m": source}, settings=JobSettings(connect_timeout_seconds=0.1))
 

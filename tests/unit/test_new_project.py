@@ -92,7 +92,7 @@ def test_a_package_of_another_version_is_refused_until_it_is_replaced() -> None:
     check_version(Path("shop"))
 
 
-@pytest.mark.parametrize("name", ["tidemark", "1st", "dbt"])
+@pytest.mark.parametrize("name", ["tidemark", "1st", "dbt", "core", "n" * 41])
 def test_a_name_that_dbt_does_not_allow_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="can't have the name"):
         list(NewProject(Path(name), "postgres").write())

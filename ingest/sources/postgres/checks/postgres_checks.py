@@ -21,10 +21,12 @@ from ingest.sources.postgres.postgres_connection import Connection, connect, des
 from ingest.sources.postgres.slots import replication_slots, slot_continuity
 
 
-def check(source: PostgresSource, settings: JobSettings, needed: Collection[str] = ()) -> list[Finding]:
+def check(
+    source: PostgresSource, settings: JobSettings, needed: Collection[str] = (), used_slots: Collection[str] = ()
+) -> list[Finding]:
     """The findings about server, role, tables, publications and slots, in this order.
 
-    needed: the names of the tables that definitions read.
+    needed: the names of the tables that definitions read. used_slots: those with a position in the lake.
     """
     dsn = source.dsn.get_secret_value()
     try:
@@ -32,7 +34,7 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
             connect(dsn, connect_timeout_seconds=settings.connect_timeout_seconds) as connection,
             fail_if_locked(connection, source.name),
         ):
-            return list(_check(source, settings, connection, needed))
+            return list(_check(source, settings, connection, needed, used_slots))
     except Failure as error:
         return [findings.finding_from_error(error)]
     except psycopg.Error as error:
@@ -41,14 +43,18 @@ def check(source: PostgresSource, settings: JobSettings, needed: Collection[str]
 
 
 def _check(
-    source: PostgresSource, settings: JobSettings, connection: Connection, needed: Collection[str]
+    source: PostgresSource,
+    settings: JobSettings,
+    connection: Connection,
+    needed: Collection[str],
+    used_slots: Collection[str],
 ) -> Iterator[Finding]:
     tables = catalog_tables.read_tables(connection, source.selects)
     yield from _check_server(source, settings, connection)
     yield from _check_replication(source, settings, connection)
     yield from check_tables(source, connection, tables, needed)
     yield from check_publications(source, connection, _usable(tables), needed)
-    yield from _check_slots(source, connection)
+    yield from _check_slots(source, connection, used_slots)
 
 
 def _usable(tables: Sequence[CatalogTable]) -> list[CatalogTable]:
@@ -137,11 +143,11 @@ def _slots(source: PostgresSource, connection: Connection) -> dict[str, dict[str
     return {name: replication_slots.read_slot(connection, name) for name in names}
 
 
-def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Finding]:
+def _check_slots(source: PostgresSource, connection: Connection, used_slots: Collection[str]) -> Iterator[Finding]:
     states = _slots(source, connection)
     for name, state in states.items():
         where = f"source {source.name}, slot {name}"
-        if state is None:
+        if state is None and name not in used_slots:
             yield Finding("ok", "the slot will be created", where)
             continue
         try:
@@ -149,6 +155,7 @@ def _check_slots(source: PostgresSource, connection: Connection) -> Iterator[Fin
         except Failure as error:
             yield findings.finding_from_error(error)
             continue
+        assert state is not None
         if state["wal_status"] == "unreserved":
             yield Finding(
                 "warning",
