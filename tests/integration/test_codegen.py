@@ -496,6 +496,11 @@ def test_codegen_lists_written_and_unchanged_files(
     assert without_tables.write(source, settings).lines[0] == f"wrote {tmp_path}/stg_{source.name}__b.sql"
     with pytest.raises(UsageError, match=r"no source has such a table: public\.c"):
         without_tables.check_tables_exist()
+    Path(sql_file).write_text("-- edited")
+    excluding = Codegen(tried, tmp_path, tables=["public.*", "!public.a"], force=True)
+    excluding.write(source, settings)
+    excluding.check_tables_exist()
+    assert Path(sql_file).read_text() == "-- edited"
 
 
 def test_spark_accepts_every_view_that_is_written(

@@ -31,7 +31,7 @@ from ingest.devservers.embedded_servers import MongoServer
 from ingest.lake import Lake
 from ingest.lake.source_tables import DONE, ENDED, RUNNING
 from ingest.snapshot.snapshotter import SnapshotHooks
-from ingest.sources.mongodb import cluster_time
+from ingest.sources.mongodb import cluster_time, mongodb_connection, mongodb_server
 from ingest.sources.mongodb.mongodb_checks import check
 from ingest.sources.mongodb.mongodb_connection import SNAPSHOT_TOO_OLD, CannotConnect
 from ingest.stream.batch_committer import CommitHooks
@@ -39,6 +39,7 @@ from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.mongodb_jobs import Client, MongoJobs
 from tests.harness.postgres_jobs import chunk_settings, done_chunks
 from tests.harness.project_copy import ROOT
+from tests.harness.waiting import wait_until
 
 Shop = Database[dict[str, Any]]
 
@@ -409,6 +410,39 @@ def test_a_collection_renamed_back_and_forth_is_read_again(mongo: Client, mongo_
     jobs.assert_documents_equal(mongo, *names(jobs, "a"))
 
 
+def test_a_collection_renamed_and_back_after_its_snapshot_was_planned_is_planned_again(
+    mongo: Client, mongo_jobs: MongoJobs, shop: Shop
+) -> None:
+    jobs = mongo_jobs
+    shop.a.insert_many([{"_id": n} for n in range(5)])
+    jobs.stream()
+
+    def rename(_: object) -> None:
+        shop.a.rename("b")
+        shop.b.rename("a")
+        jobs.stream()
+
+    jobs.snapshot(SnapshotHooks(after_plan=call_once(rename)))
+    jobs.settle()
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
+
+
+def test_a_far_date_in_a_view_or_validator_stops_nothing(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
+    jobs = mongo_jobs
+    far = DatetimeMS(2**62)
+    shop.create_collection("a", validator={"until": {"$lt": far}})
+    shop.command("create", "v", viewOn="a", pipeline=[{"$match": {"until": far}}])
+    shop.a.insert_one({"_id": 1, "until": datetime(2026, 1, 1, tzinfo=timezone.utc)})
+    jobs.settle()
+    jobs.assert_documents_equal(mongo, *names(jobs, "a"))
+    assert not [finding for finding in check(jobs.source, jobs.settings) if finding.level == "error"]
+
+
+def test_an_unanswered_dns_query_is_no_wrong_configuration() -> None:
+    with pytest.raises(CannotConnect, match="DNS does not resolve the host"):
+        mongodb_connection.connect("mongodb+srv://user:secret@cluster0.invalid/", 0.2)
+
+
 def test_a_deselected_collection_returns_with_a_new_snapshot(mongo: Client, mongo_jobs: MongoJobs, shop: Shop) -> None:
     jobs = mongo_jobs
     everything = jobs.source
@@ -737,8 +771,35 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
     shutil.copytree(tmp_path / "backup", server.folder)
     with server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 3})
-        with pytest.raises(Failure, match="an event already in the lake .* no longer exists on the server"):
+        with pytest.raises(Failure, match="an event that was read .* no longer exists on the server"):
             jobs.stream()
+
+
+def test_a_deployment_that_is_restored_while_its_stream_runs_is_refused(
+    lake: Lake, settings: JobSettings, tmp_path: Path
+) -> None:
+    """The stream resumes after a token that is no event's, so the server does not look for it."""
+    server = MongoServer(tmp_path / "mongodb")
+    name = f"m{uuid.uuid4().hex[:12]}"
+    jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+    with server, connect(server.uri) as client:
+        client.shop.a.insert_one({"_id": 0})
+        jobs.settle()
+    shutil.copytree(server.folder, tmp_path / "backup")
+    with server, ThreadPoolExecutor(1) as pool:
+        writer = jobs.writer()
+        stream = pool.submit(writer.run)
+        with connect(server.uri) as client:
+            client.shop.a.insert_one({"_id": 1})
+            client.admin.unseen.insert_one({})  # no change stream has it
+            written = mongodb_server.operation_time(client)
+        wait_until(lambda: max(position.position for position in lake.positions.read(name)) >= written)
+        server.stop()
+        shutil.rmtree(server.folder)
+        shutil.copytree(tmp_path / "backup", server.folder)
+        server.start()
+        with pytest.raises(Failure, match="an event that was read .* no longer exists on the server"):
+            stream.result(120)
 
 
 def test_lost_history_is_reported_and_a_new_snapshot_recovers(

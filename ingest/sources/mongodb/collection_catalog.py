@@ -2,26 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 from uuid import UUID
 
-import bson
-from bson.codec_options import CodecOptions
 from pymongo.errors import OperationFailure
 
 from ingest.common.records import table_id
 from ingest.config.sources_file import SYSTEM_DATABASES, MongoSource, has_wildcard, including_patterns
 from ingest.lake.source_tables import Partition, SourceTable
-from ingest.sources.mongodb import raw_cursor
+from ingest.sources.mongodb import mongodb_server
 from ingest.sources.mongodb.mongodb_connection import RAW, Client, describe_error
 from ingest.sources.mongodb.mongodb_server import collection_uuid, is_internal
 
 KEY = ("_id",)
-ANY = "*"  # in place of a name: all collections of a database
+ANY = ""  # in place of a name: all collections of a database
 
 # By `type` of listCollections; another type is named as the server does.
 _KINDS = {"collection": "", "timeseries": "time series"}
-_ESCAPING = CodecOptions[dict[str, Any]](unicode_decode_error_handler="surrogateescape")
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Collection:
     @property
     def full_name(self) -> str:
         """`database.name`."""
-        return f"{self.database}.{self.name}"
+        return f"{self.database}.{self.name or '*'}"
 
     def to_source_table(self, source: str) -> SourceTable:
         """The row of raw.source_tables that registers the collection."""
@@ -80,12 +76,14 @@ def list_collections(client: Client, source: MongoSource) -> list[Collection]:
     selected = [
         collection for name, collection in collections.items() if collection.name == ANY or source.selects(name)
     ]
+    unlisted_databases = {collection.database for collection in selected if collection.name == ANY}
     for pattern in including_patterns(source.collections):
         database, _, name = pattern.partition(".")
         if (
             not has_wildcard(pattern)
             and source.selects(pattern)
-            and not {pattern, f"{database}.{ANY}"} & collections.keys()
+            and pattern not in collections
+            and database not in unlisted_databases
         ):
             selected.append(Collection(database, name, None, "it does not exist"))
     return sorted(selected, key=lambda collection: collection.full_name)
@@ -117,9 +115,7 @@ def _databases(client: Client, source: MongoSource) -> list[str]:
 
 def _listed(client: Client, database: str) -> Iterator[Collection]:
     try:
-        with client.start_session() as session:
-            replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}})
-            entries = [bson.decode(entry, _ESCAPING) for reply in replies for entry in reply]
+        entries = mongodb_server.list_entries(client, database)
     except OperationFailure as error:
         yield Collection(database, ANY, None, f"its collections can't be listed ({describe_error(error)})")
         return

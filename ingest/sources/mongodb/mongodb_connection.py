@@ -7,6 +7,7 @@ from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
+from dns.exception import DNSException
 from pymongo import MongoClient, ReadPreference
 from pymongo.errors import (
     ConfigurationError,
@@ -81,7 +82,11 @@ def connect(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
 
 
 def _connection_error(uri: str, error: Exception) -> UsageError | CannotConnect:
-    """The error of a failed connection, in one line."""
+    """The error of a failed connection, in one line. PyMongo takes a failed DNS query for a wrong configuration."""
+    if isinstance(error.__cause__ or error.__context__, DNSException):
+        return CannotConnect(
+            f"DNS does not resolve the host ({one_line(str(error))})", describe_endpoint(uri), "Check the host's name"
+        )
     if isinstance(error, InvalidURI | ConfigurationError) or not isinstance(error, PyMongoError):
         return UsageError(
             f"the connection string is invalid ({error})", describe_endpoint(uri), "Correct uri in sources.yml"

@@ -5,18 +5,24 @@ from datetime import datetime, timezone
 from typing import Any
 from uuid import UUID
 
+import bson
 from bson.binary import Binary
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.database import Database
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.write_concern import WriteConcern
 
 from ingest.common.errors import Failure
+from ingest.sources.mongodb import raw_cursor
 from ingest.sources.mongodb.cluster_time import to_position
 from ingest.sources.mongodb.mongodb_connection import OLDEST_SERVER, Client, describe_error
 
+_ESCAPING = CodecOptions[dict[str, Any]](
+    unicode_decode_error_handler="surrogateescape", datetime_conversion=DatetimeConversion.DATETIME_MS
+)
 # The options of every change stream.
 STREAM = {"fullDocument": "whenAvailable", "showExpandedEvents": True}
-CLUSTER = "cluster"  # the level of a stream of the whole deployment
+CLUSTER = "$cluster"  # the level of a stream of the whole deployment; no database has this name
 # The heartbeat's collection, in the stream's database; for a cluster-level stream in this database.
 _DATABASE, HEARTBEAT = "tidemark", "tidemark_heartbeat"
 
@@ -114,6 +120,15 @@ def can_write_heartbeat(client: Client, level: str) -> bool:
 def is_internal(name: str) -> bool:
     """Whether a collection is the heartbeat's, the server's own, or a temporary one of `$out`."""
     return name == HEARTBEAT or name.startswith(("system.", "tmp.agg_out."))
+
+
+def list_entries(client: Client, database: str, **options: Any) -> list[dict[str, Any]]:
+    """The entries of listCollections. Names that are not valid UTF-8 have surrogates; dates in the definition of a view
+    or validator can be outside of Python's range.
+    """
+    with client.start_session() as session:
+        replies = raw_cursor.replies(client, session, database, {"listCollections": 1, "cursor": {}, **options})
+        return [bson.decode(entry, _ESCAPING) for reply in replies for entry in reply]
 
 
 def collection_uuid(listed: Mapping[str, Any]) -> UUID | None:

@@ -23,7 +23,7 @@ WRITER = 1
 
 @dataclass(frozen=True)
 class StreamScope:
-    """level: `cluster`, or a database's name. patterns: of the collections; None: stored by an older version."""
+    """level: `$cluster`, or a database's name. patterns: of the collections; None: stored by an older version."""
 
     level: str
     patterns: Collection[str] | None
@@ -50,7 +50,7 @@ def stored_position(lake: Lake, source: MongoSource) -> Position | None:
 
 
 def configured_scope(lake: Lake, source: MongoSource) -> StreamScope:
-    """The scope by this process's configuration, at the stream's stored level, or `cluster` before the first start."""
+    """The scope by this process's configuration, at the stream's stored level, or `$cluster` before the first start."""
     stored = stored_position(lake, source)
     return StreamScope(
         mongodb_server.CLUSTER if stored is None else StreamScope.parse(stored.slot).level, source.collections

@@ -207,9 +207,11 @@ class Decoder:
         for record in missing:
             wanted.setdefault(record.namespace, {})[record.row_key] = record.identifier
         documents: dict[tuple[Namespace, str | None], bytes] = {}
+        looked_up_bytes = 0
         for namespace, identifiers in wanted.items():
             looked_up = self.look_up(namespace, list(identifiers.values()), missing[-1].cluster_time)
-            if looked_up is None:
+            looked_up_bytes += sum(map(len, (looked_up or {}).values()))
+            if looked_up is None or (looked_up_bytes > LOOKED_UP_BYTES and len(records) > 1):
                 return None
             documents |= {(namespace, key): document for key, document in looked_up.items()}
         # A document is written as often as it was changed.

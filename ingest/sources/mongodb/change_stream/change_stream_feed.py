@@ -17,7 +17,7 @@ from ingest.common.records import EventBatch
 from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import MongoSource, has_wildcard, including_patterns
 from ingest.lake import Lake
-from ingest.lake.source_tables import ENDED, QUEUED
+from ingest.lake.source_tables import ENDED
 from ingest.positions.position import Position
 from ingest.sources.mongodb import cluster_time, mongodb_connection, mongodb_server, raw_cursor
 from ingest.sources.mongodb import stream_scope as scopes
@@ -234,9 +234,12 @@ class MongoFeed:
         return mongodb_connection.connect(self._uri, self._seconds)
 
     def _requeue_renamed(self, table_id: str, position: int) -> None:
-        """Queues a collection that was renamed at `position` if it had this name before: its rows were removed."""
+        """Queues a collection that was renamed at `position` if it had this name before: its rows were removed.
+
+        Also one that is queued: a snapshotter that has just planned its snapshot plans it again.
+        """
         while row := self._lake.tables.read(self._source).get(table_id):
-            if row.state in (ENDED, QUEUED) or (row.snapshot_lsn or 0) > position:
+            if row.state == ENDED or (row.snapshot_lsn or 0) > position:
                 return
             if self._lake.tables.upsert(self._source, [row.with_snapshot_queued("it was renamed and renamed back")]):
                 return

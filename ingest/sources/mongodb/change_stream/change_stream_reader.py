@@ -77,6 +77,8 @@ class Reader(threading.Thread):
         # Of the newest reply, as the servers tell it one another.
         self.cluster_time: Mapping[str, Any] | None = None
         self._token: RawBSONDocument | None = None
+        # Of the newest event that a stream can resume after.
+        self._event_token: str | None = None
         self._after_invalidate = False
         self._replies: Queue[Events | BaseException] = Queue(_REPLIES)
         self._ending = threading.Event()
@@ -139,29 +141,32 @@ class Reader(threading.Thread):
 
     def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Reply]:
         if self._token is not None:
+            # The server resumes after a token without an event even if its log never was at that time.
+            if self._event_token is not None and self._event_token != self._token["_data"]:
+                self._check(client, session, self._event_token)
             return self._begin(
                 client, session, {"startAfter" if self._after_invalidate else "resumeAfter": self._token}
             )
         if self._stored_token is not None:
-            self._check(client, session, {"resumeAfter": {"_data": self._stored_token}})
+            self._check(client, session, self._stored_token)
         return self._begin(client, session, {"startAtOperationTime": cluster_time.to_timestamp(self._position)})
 
-    def _check(self, client: Client, session: ClientSession, start: dict[str, Any]) -> None:
-        """Raises Failure if the log lacks the newest event in the lake: the deployment was restored from a backup."""
+    def _check(self, client: Client, session: ClientSession, token: str) -> None:
+        """Raises Failure if the log lacks an event that was read: the deployment was restored from a backup."""
         # A heartbeat follows the event, so a log without the event is noticed.
         mongodb_server.write_heartbeat(client, self._level)
         until = time.monotonic() + _CHECK_SECONDS
         try:
-            cursor, reply = self._begin(client, session, start)
+            cursor, reply = self._begin(client, session, {"resumeAfter": {"_data": token}})
             while reply.identifier and not reply.documents and time.monotonic() < until:
                 reply = cursor.next()
             if reply.identifier:
                 cursor.close()
         except OperationFailure as error:
             if error.code == mongodb_connection.NOT_IN_LOG:
-                event_time = cluster_time.format_position(cluster_time.token_position(self._stored_token))
+                event_time = cluster_time.format_position(cluster_time.token_position(token))
                 raise Failure(
-                    f"an event already in the lake ({event_time}) no longer exists on the server, which was restored "
+                    f"an event that was read ({event_time}) no longer exists on the server, which was restored "
                     "from a backup",
                     f"source {self._source}",
                     "Give the source another name in sources.yml, so that it is replicated as a new source",
@@ -193,6 +198,8 @@ class Reader(threading.Thread):
             self._spoke = time.monotonic()
             last = Event(elements.fields(raw[-1]))
             self._after_invalidate = last.kind == INVALIDATE
+            if not self._after_invalidate:
+                self._event_token = last.token
             if last.namespace[1] != mongodb_server.HEARTBEAT:
                 self._newest = cluster_time.token_position(last.token)
         self._beat(client, position)

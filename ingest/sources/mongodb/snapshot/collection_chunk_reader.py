@@ -29,12 +29,11 @@ from ingest.snapshot.chunk_task import (
     SnapshotRows,
     Task,
 )
-from ingest.sources.mongodb import mongodb_connection, raw_cursor
+from ingest.sources.mongodb import mongodb_connection, mongodb_server, raw_cursor
 from ingest.sources.mongodb.bson import documents, elements
 from ingest.sources.mongodb.bson.documents import DocumentBatch
 from ingest.sources.mongodb.cluster_time import to_timestamp
 from ingest.sources.mongodb.mongodb_connection import Client
-from ingest.sources.mongodb.mongodb_server import collection_uuid
 
 # Documents decoded at once; small enough for the CPU cache.
 _READ_AT_ONCE = 2000
@@ -118,8 +117,8 @@ def _find(client: Client, task: Task, find: dict[str, Any]) -> Iterator[list[byt
 
 def _uuid(client: Client, full_name: str) -> UUID | None:
     database, _, name = full_name.partition(".")
-    collections = list(client[database].list_collections(filter={"name": name}))
-    return collection_uuid(collections[0]) if collections else None
+    entries = mongodb_server.list_entries(client, database, filter={"name": name})
+    return mongodb_server.collection_uuid(entries[0]) if entries else None
 
 
 def _kind(error: Exception) -> str:
