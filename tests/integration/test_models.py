@@ -1121,7 +1121,9 @@ def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourceP
     assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [early]
     assert early not in {step.definition for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert not pipeline.rows(f"show tables in buckets like '{early}*'")
-    assert pipeline.rows("select max(release_id) from core.releases") == published
+    # A run that publishes it meanwhile is refused.
+    assert pipeline.rows("select max(release_id) from core.releases") > published
+    assert pipeline.model()[name(pipeline, "by_customer")].message == "unchanged"
 
 
 def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: SourcePipeline) -> None:
@@ -1135,7 +1137,8 @@ def test_a_table_that_now_belongs_to_another_model_is_not_pruned(pipeline: Sourc
         "its model is no longer a definition; its tables stay until `tidemark prune`"
     ]
     pipeline.spark.sql(f"drop table buckets.{totals}")
-    pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select 1 as id")
+    other = name(pipeline, "by_customer")
+    pipeline.spark.sql(f"create table buckets.{totals} using iceberg as select * from buckets.{other}")
     assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [totals]
     assert pipeline.spark.catalog.tableExists(f"buckets.{totals}")
     assert not pipeline.spark.catalog.tableExists(f"buckets.{totals}__ops")
@@ -1169,6 +1172,10 @@ def test_a_definition_that_replaces_another_kind_of_model_is_created(
         assert pipeline.rows(f"select * from buckets.{totals}") == [(1,), (2,)]
         assert pipeline.rows(f"select * from buckets.{totals}__ops") == log
         restore_and_check(number)
+    # A table with all columns of a bucket.
+    write_other_kind("table", f"select * from {{{{ ref('{name(pipeline, 'by_customer')}') }}}}")
+    write_other_kind("table", f"select * from {{{{ ref('{name(pipeline, 'by_customer')}') }}}}")
+    restore_and_check(9)
     # A model of another kind that could not be built: Spark has dropped the table that it replaces.
     with pytest.raises(Failure, match="no such"):
         write_other_kind("table", "select cast(raise_error('no such') as int) as id")

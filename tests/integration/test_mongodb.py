@@ -417,7 +417,7 @@ def test_a_collection_renamed_and_back_after_its_snapshot_was_planned_is_planned
     shop.a.insert_many([{"_id": n} for n in range(5)])
     jobs.stream()
 
-    def rename(_: object) -> None:
+    def rename() -> None:
         shop.a.rename("b")
         shop.b.rename("a")
         jobs.stream()

@@ -146,10 +146,8 @@ INVALIDATION = (
 )
 
 
-def prepare(
-    columns: list[Column], existing: list[Column], published_hash: str = "old"
-) -> tuple[TableChange, list[str]]:
-    """How the tables of an edited definition change, and the statements that change them."""
+def lake_with(existing: list[Column], published_hash: str = "old") -> RecordedLake:
+    """With a definition that was published with this hash, and the columns of its rows."""
     heads = [{"table_name": table, "name": "main", "snapshot_id": 1} for table in ("buckets.orders", "core.releases")]
     lake = RecordedLake(
         {
@@ -159,24 +157,34 @@ def prepare(
                 {**MARK, "model": "row_state", "definition_hash": None},
             ],
             "type = 'BRANCH'": heads,
-            "as newest": [{"newest": MARK["release_id"]}],
+            "as newest": lambda: [{"newest": MARK["release_id"] + lake.statements.count("insert_release")}],
             "describe buckets.orders": [{"col_name": column.name, "data_type": column.type} for column in existing],
             "input_states_query": [
                 {"name": "shop.public.orders", "is_waiting": False, "changed_at": 1, "changed_rows": 1}
             ],
         }
     )
+    return lake
+
+
+def prepare(lake: RecordedLake, columns: list[Column]) -> tuple[TableChange, list[str]]:
+    """How the tables of an edited definition change, and the statements that change them."""
     run = RunState(lake, ProjectGraph({}, ()))
     definition = Definition("orders", "new", [{"source": "shop", "table": "public.orders"}], "incremental")
     plan = make_plan(run, definition, is_there=True, full_refresh=False)
     assert plan.evaluates
     change = BucketTables(run, Releases(run, "run_1")).prepare(MODEL, "select", SETTINGS, columns, plan)
-    return change, [text for text in lake.changes if text.startswith(("alter", "call", "dry_run", "insert"))]
+    return change, changes(lake)
+
+
+def changes(lake: RecordedLake) -> list[str]:
+    return [text for text in lake.changes if text.startswith(("alter", "call", "dry_run", "insert"))]
 
 
 def test_columns_are_added_renamed_and_widened_without_a_rewrite() -> None:
     columns = [Column("id", "bigint"), Column("Name", "string"), Column("added", "date")]
-    change, statements = prepare(columns, [Column("id", "int"), Column("name", "string"), Column("old", "int")])
+    lake = lake_with([Column("id", "int"), Column("name", "string"), Column("old", "int")])
+    change, statements = prepare(lake, columns)
     assert change == TableChange()
     assert statements == [
         "alter table buckets.orders alter column `id` type bigint",
@@ -187,7 +195,7 @@ def test_columns_are_added_renamed_and_widened_without_a_rewrite() -> None:
 
 
 def test_a_changed_type_is_evaluated_before_its_column_is_dropped() -> None:
-    change, statements = prepare([Column("id", "string"), Column("n", "int")], [Column("id", "int")])
+    change, statements = prepare(lake_with([Column("id", "int")]), [Column("id", "string"), Column("n", "int")])
     assert change == TableChange(rewritten=True)
     assert statements == [
         "dry_run_evaluation",
@@ -198,15 +206,22 @@ def test_a_changed_type_is_evaluated_before_its_column_is_dropped() -> None:
     ]
 
 
+def test_no_column_is_dropped_after_another_run_has_published() -> None:
+    """It has written the new column, while this run paused after its invalidation."""
+    lake = lake_with([Column("id", "int")])
+    lake.answers["as newest"] = lambda: [{"newest": 99 if "insert_release" in lake.statements else 7}]
+    with pytest.raises(CompilationError, match="another run published 99 during this run"):
+        prepare(lake, [Column("id", "string")])
+    assert changes(lake) == ["dry_run_evaluation", *INVALIDATION]
+
+
 def test_an_interrupted_rename_is_finished() -> None:
-    _, statements = prepare([Column("Name", "string")], [Column("Name__renamed", "string")])
+    _, statements = prepare(lake_with([Column("Name__renamed", "string")]), [Column("Name", "string")])
     assert statements == ["alter table buckets.orders rename column `Name__renamed` to `Name`"]
 
 
-def test_an_invalidated_definition_is_staged_again_and_rewritten() -> None:
-    change, statements = prepare([ID], [ID], published_hash=INVALIDATED)
-    assert change == TableChange(rewritten=True)
-    assert statements == ["alter table buckets.orders set tblproperties ('write.wap.enabled' = 'true')"]
+def test_an_invalidated_definition_is_rewritten() -> None:
+    assert prepare(lake_with([ID], published_hash=INVALIDATED), [ID]) == (TableChange(rewritten=True), [])
 
 
 def contracted(**types: str | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dbt.adapters.tidemark.definition_settings import DefinitionSettings
 from dbt.adapters.tidemark.lake_statements import Column, describe, identifier, literal
 from dbt.adapters.tidemark.manifest import Publication, dropped_tables
 from dbt.adapters.tidemark.project_graph import Node, is_published, materialization, model_tables, names
-from dbt.adapters.tidemark.releases import Releases
+from dbt.adapters.tidemark.releases import INVALIDATED, Releases
 from dbt.adapters.tidemark.run_state import WATERMARKS, Report, RunState
 
 
@@ -37,9 +37,16 @@ class BucketTables:
         self._run, self._lake, self._releases = run, run.lake, releases
 
     def have_both(self, model: Node) -> bool:
-        """Whether both tables of a definition exist: they are only valid together."""
+        """Whether both tables of a definition exist: they are only valid together.
+
+        Unless the definition is published, the table of its name may be that of a model of another kind.
+        """
         rows_table, ops_table = model_tables(model)
-        return self._is_bucket_table(rows_table) and self._lake.exists(ops_table)
+        if not (self._is_bucket_table(rows_table) and self._lake.exists(ops_table)):
+            return False
+        watermark = self._run.published(model["name"])
+        is_published = watermark is not None and watermark.definition_hash != INVALIDATED
+        return is_published or self._is_staged(rows_table)
 
     def last_op(self, model: Node) -> int:
         """The last op id of a definition, also of its dropped logs."""
@@ -60,8 +67,6 @@ class BucketTables:
         if plan.is_published:
             self._restore_names(table, columns)
             return TableChange()
-        if plan.is_invalidated:
-            self._set_staged(table, staged=True)
         is_new = "main" not in self._releases.branches([table]).get(table, {})
         additions, replacements = self._plan_columns(table, columns)
         if replacements and not is_new:
@@ -69,6 +74,8 @@ class BucketTables:
             self._lake.select(statement)
             self._releases.invalidate(model["name"], table)
         for statement in [*additions, *replacements]:
+            if self._run.invalidated is not None:
+                self._releases.assert_not_overtaken()
             self._lake.select(statement)
         return TableChange(is_new=is_new, rewritten=bool(replacements) or plan.is_invalidated)
 
@@ -106,12 +113,16 @@ class BucketTables:
         """Creates both tables of a definition, and drops what is left of them.
 
         If the definition was published, one or both were dropped, or the rows were replaced by another kind of model.
-        If it was not, a killed run with another version of the definition may have created one.
+        If it was not, a killed run with another version of the definition may have created one. Another run that has
+        created and published both meanwhile must not lose them: so there is a release first, which is then refused.
         """
         rows_table, ops_table = model_tables(model)
-        if model["name"] in self._run.watermarks:
+        is_published = model["name"] in self._run.watermarks
+        is_left_over = self._lake.exists(rows_table) or self._lake.exists(ops_table)
+        if is_published or (is_left_over and self._run.watermarks):
             tables = dropped_tables(model["name"], rows_table, self._find_last_op(rows_table))
-            self._releases.invalidate(model["name"], rows_table, tables)
+            self._releases.invalidate(model["name"], rows_table, [self._make_unchanged(), *tables])
+            self._releases.assert_not_overtaken()
         self._lake.drop(rows_table)
         self._lake.drop(ops_table)
         statement = self._lake.render("create_rows_table", table=rows_table, columns=columns)
@@ -136,7 +147,7 @@ class BucketTables:
             if was_published:
                 self._releases.invalidate(name, table, dropped_tables(name, table))
             if was_published and materialization(node) in {"table", "view"}:
-                self._set_staged(table, staged=False)
+                self._lake.select(f"alter table {table} set tblproperties ('write.wap.enabled' = 'false')")
             else:
                 self._lake.drop(table)
 
@@ -144,9 +155,9 @@ class BucketTables:
         """Drops the tables and the watermarks of a definition whose model was deleted; rejects a definition of the
         project. The rows are kept if they now belong to another kind of model.
 
-        It begins with a release, so that a concurrent run that has staged changes of the definition is refused. A
-        definition that was never published has no readers, and needs no release. The watermarks are deleted last: after
-        a kill the definition is still listed as deleted.
+        It begins with a release, so that a concurrent run that has staged changes of the definition is refused, and
+        that the next log continues after the last op. The watermarks are deleted last: after a kill the definition is
+        still listed as deleted.
         """
         if definition in names(self._run.graph.definitions()):
             raise CompilationError(
@@ -154,18 +165,19 @@ class BucketTables:
             )
         self._releases.finish_interrupted()
         table = f"{schema}.{definition}"
-        was_published = definition in self._run.watermarks
-        if was_published:
-            # The release has the watermark of `checkpoints`; any other model's would do.
-            report = Report(positions=self._run.published_positions("checkpoints"))
+        if self._run.watermarks:
             tables = dropped_tables(definition, table, self._find_last_op(table))
-            publications = [Publication("checkpoints", ("core.checkpoints",), report), *tables]
-            self._releases.commit(publications, {self._run.newest_release})
-        if self._is_bucket_table(table):
+            self._releases.commit([self._make_unchanged(), *tables], {self._run.newest_release})
+        if self._is_bucket_table(table) and self._is_staged(table):
             self._lake.drop(table)
         self._lake.drop(f"{table}__ops")
-        if was_published:
+        if definition in self._run.watermarks:
             self._lake.select(f"delete from {WATERMARKS} where model = {literal(definition)}")
+
+    def _make_unchanged(self) -> Publication:
+        """A row for a release that would have no watermark: the next run would not see that it exists."""
+        positions = self._run.published_positions("checkpoints")
+        return Publication("checkpoints", ("core.checkpoints",), Report(positions))
 
     def _find_last_op(self, table: str) -> int:
         """The last op that a definition's tables contain; either may be missing."""
@@ -192,10 +204,6 @@ class BucketTables:
         """
         (row,) = self._lake.select(f"show tblproperties {table} ('write.wap.enabled')")
         return bool(row["value"] == "true")
-
-    def _set_staged(self, table: str, *, staged: bool) -> None:
-        value = str(staged).lower()
-        self._lake.select(f"alter table {table} set tblproperties ('write.wap.enabled' = '{value}')")
 
 
 def _make_renames(table: str, old_name: str, new_name: str) -> list[str]:

@@ -75,12 +75,15 @@ class Releases:
         """Commits a release, and applies it. seen_releases: the newest release that each model of the run knew.
 
         If there is a newer release, the run was computed from an outdated state and is refused. It is also refused if
-        another process moved a table's main without a release: once committed, this release could not be applied.
+        another process moved a table's main without a release, or dropped what the run has staged: once committed, this
+        release could not be applied.
         """
         staged_tables = [table for publication in publications for table in publication.report.staged]
         branches = self.branches([RELEASES, *staged_tables])
         rows = manifest_rows(publications, branches, self.branch)
-        if diverged_tables := self._find_diverged(((row.table, row.branch) for row in rows), branches):
+        lost_tables = [table for table in staged_tables if self.branch not in branches.get(table, {})]
+        diverged_tables = self._find_diverged(((row.table, row.branch) for row in rows), branches)
+        if diverged_tables := [*lost_tables, *diverged_tables]:
             raise CompilationError(
                 f"Nothing was published ({', '.join(diverged_tables)}): another process wrote to it during this run. "
                 "Run it again."
@@ -105,8 +108,15 @@ class Releases:
                 view_tables=watermark.view_tables if watermark else {},
             )
             rows = manifest_rows([Publication(definition, (table,), report), *dropped_tables], {}, self.branch)
-            main = self.branches([RELEASES])[RELEASES].get("main")
+            main = self.branches([RELEASES]).get(RELEASES, {}).get("main")
             self._run.invalidated = self._append_release(rows, main, {self._run.newest_release})
+
+    def assert_not_overtaken(self) -> None:
+        """Refuses a change of tables if another process has made a release after this run's last invalidation."""
+        with self._run.invalidating:
+            newest_release = self._read_newest(self.branches([RELEASES]).get(RELEASES, {}).get("main"))
+            if newest_release != self._run.invalidated:
+                raise _overtaken(newest_release, [self._run.invalidated])
 
     def finish_interrupted(self) -> None:
         """The first step of a run: finishes a release that was interrupted between its steps."""
@@ -136,6 +146,11 @@ class Releases:
         self._run.read_watermarks_again()
         # If another process has finished the release, there may be branches of a later run: they must not be dropped.
         if self._run.newest_release >= release_id:
+            return
+        if staged_tables and not any(staged_tables[0].branch in names for names in branches.values()):
+            # A process drops its branches last. So the release was finished, and an older one's watermarks were written
+            # over its own. Other branches are of runs that know it.
+            self._run.write_watermarks(release_id)
             return
         diverged_tables = self._find_diverged(((row.table, row.branch) for row in staged_tables), branches)
         statements = [
@@ -190,15 +205,9 @@ class Releases:
         A run that invalidated definitions has made a release for each of them on the same branch, and continues after
         the last one. If another run made a release in between, Iceberg refuses to move main.
         """
-        newest_release = 0
-        if main:
-            (row,) = self._lake.select(f"select max(release_id) as newest from {RELEASES} version as of {main}")
-            newest_release = row["newest"] or 0
+        newest_release = self._read_newest(main)
         if len(seen_releases) != 1 or newest_release not in {*seen_releases, self._run.invalidated}:
-            raise CompilationError(
-                f"Nothing was published (core.releases): another run published {newest_release} during this run, "
-                f"which is based on {', '.join(map(str, sorted(seen_releases)))}. Run it again."
-            )
+            raise _overtaken(newest_release, seen_releases)
         if main:
             self._lake.select(
                 f"alter table {self.qualified(RELEASES)} create branch if not exists {self.branch} as of version {main}"
@@ -206,6 +215,13 @@ class Releases:
         self._lake.select(self._lake.render("insert_release", rows=rows, release_id=newest_release + 1))
         self._lake.select(self._make_fast_forward(RELEASES, self.branch))
         return newest_release + 1
+
+    def _read_newest(self, main: int | None) -> int:
+        """The newest release at a snapshot of `core.releases`; 0 before the first."""
+        if not main:
+            return 0
+        (row,) = self._lake.select(f"select max(release_id) as newest from {RELEASES} version as of {main}")
+        return row["newest"] or 0
 
     def _apply_release(self, release_id: int, staged_tables: Sequence["_StagedTable"], branches: Branches) -> None:
         """Applies a committed release, by its tables and the branches of these.
@@ -353,6 +369,14 @@ class Releases:
         if row["last_table"] and schema != definition["schema"]:
             problem = f"the schema is '{definition['schema']}', but '{schema}' when {name} was published"
             raise definition_error(definition, problem, "Set the schema back, or give the model another name")
+
+
+def _overtaken(newest_release: int, seen_releases: Collection[int | None]) -> CompilationError:
+    seen = ", ".join(map(str, sorted(release or 0 for release in seen_releases)))
+    return CompilationError(
+        f"Nothing was published (core.releases): another run published {newest_release} during this run, "
+        f"which is based on {seen}. Run it again."
+    )
 
 
 def _find_lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:

@@ -131,7 +131,8 @@ class RunState:
         """Writes the watermarks of a release, and of those before it whose watermarks are not written yet.
 
         The table is rewritten as one small file. It is read just before: another process may have written it since the
-        run began, or pruned a definition of a release that it has written.
+        run began, or pruned a definition of a release that it has written. If it has written this release, nothing is
+        left to write.
         """
         query = self.lake.render("current_watermarks_query", last_written=self.newest_release, release_id=release_id)
         rows = self.lake.select(query)
@@ -140,7 +141,8 @@ class RunState:
         watermarks = add_watermarks(
             written, (row for row in rows if not row["is_written"] and row["release_id"] > last_written)
         )
-        self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
+        if last_written < release_id:
+            self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
         with self._lock:
             self._watermarks = watermarks
 
