@@ -28,7 +28,7 @@ from ingest.stream.batch_committer import CommitHooks, Progress
 from ingest.stream.open_batch import Batch
 from ingest.stream.stream_writer import StreamWriter
 from tests.conftest import Database
-from tests.harness.kill_points import Killed, call_once
+from tests.harness.kill_points import Killed, call_once, kill
 from tests.harness.postgres_jobs import PostgresJobs
 
 
@@ -149,6 +149,54 @@ def test_an_existing_publication_is_used_with_its_columns_and_rows(
     ((kept,),) = orders.execute("select array_agg(array[id, n]::text[] order by id) from orders where id > 5")
     assert sorted(jobs.lake_rows("public.orders"), key=lambda r: int(r[0] or 0)) == [tuple(r) for r in kept]
     jobs.close()
+
+
+@pytest.mark.parametrize(
+    ("listed", "changes"),
+    [
+        ("table p", ["add table p_0 where (id > 10)", "set table p"]),
+        ("table p_0 where (id > 10), tables in schema public", ["drop tables in schema public"]),
+        ("table p_0 where (id > 10)", ["set table p_0 where (id > 5)", "set table p_0"]),
+    ],
+    ids=["partition", "schema", "table"],
+)
+def test_another_row_filter_causes_a_snapshot(
+    lake: Lake,
+    settings: JobSettings,
+    new_source: Callable[..., PostgresSource],
+    database: Database,
+    listed: str,
+    changes: Sequence[str],
+) -> None:
+    database.execute(
+        "create table p (id int primary key, n int) partition by range (id);"
+        "create table p_0 partition of p for values from (0) to (100);"
+        f"insert into p select i, i from generate_series(1, 20) i; create publication part for {listed}"
+    )
+    jobs = PostgresJobs(lake, new_source(publication="part"), settings)
+    jobs.settle()
+    snapshot_ids = {jobs.table("public.p").snapshot_id}
+    for change in changes:
+        database.execute(f"alter publication part {change}")
+        jobs.settle()
+        snapshot_ids.add(jobs.table("public.p").snapshot_id)
+    assert len(snapshot_ids) == 1 + len(changes)
+    jobs.close()
+
+
+def test_a_table_that_was_taken_out_of_the_publication_stays_out_under_another_name(
+    jobs: PostgresJobs, orders: Database
+) -> None:
+    orders.execute("create table other (id int primary key)")
+    jobs.settle()
+    orders.execute(f"alter publication {jobs.source.publication} drop table orders")
+    jobs.settle()
+    orders.execute("alter table orders rename to secrets")
+    jobs.settle()
+    jobs.settle()
+    assert orders.execute(
+        f"select tablename::text from pg_publication_tables where pubname = '{jobs.source.publication}'"
+    ) == [("other",)]
 
 
 def test_partitions_under_their_root_are_refused_with_what_to_do(
@@ -513,8 +561,9 @@ def test_events_under_a_roots_old_name_survive_a_kill(jobs: PostgresJobs, parts:
     ],
     ids=["identity", "column"],
 )
+@pytest.mark.parametrize("is_killed", [False, True])
 def test_events_streamed_while_a_snapshot_begins_are_kept(
-    jobs: PostgresJobs, orders: Database, statements: tuple[str, str, str]
+    jobs: PostgresJobs, orders: Database, statements: tuple[str, str, str], is_killed: bool
 ) -> None:
     """The snapshot has its LSN, which no other process knows before it is stored."""
     before, meanwhile, after = statements
@@ -522,7 +571,11 @@ def test_events_streamed_while_a_snapshot_begins_are_kept(
 
     def work() -> None:
         orders.execute(meanwhile)
-        jobs.stream()
+        if is_killed:
+            with pytest.raises(Killed):
+                jobs.stream(CommitHooks(after_store=kill))
+        else:
+            jobs.stream()
         orders.execute(after)
 
     orders.execute(before)
@@ -691,7 +744,7 @@ def test_a_locked_table_does_not_block_changes_of_others(jobs: PostgresJobs, ord
         assert committed.acquire(timeout=60)
         locking.execute("lock table other in access exclusive mode")  # as VACUUM FULL does, for hours
         # So that its Relation message comes again.
-        orders.execute("analyze orders; alter table orders set (fillfactor = 70)")
+        orders.execute("alter table orders add column added int")
         orders.execute("update orders set n = 0 where id = 2")
         assert committed.acquire(timeout=60)
         locking.rollback()

@@ -24,9 +24,9 @@ _COMMENT = "made by Tidemark, which adds the tables that its sources.yml selects
 class Published:
     """How a table or partition is published: its columns by name, and the row filter.
 
-    generated: the generated columns among them. published_id: changes when the table is removed and added again, or the
-    publication is altered. writers: more than one if a person added it to several publications, or attached it to a
-    table of another writer; then each change is sent more than once.
+    generated: the generated columns among them. published_id: changes when the table is removed and added again, its
+    row filter changes, or the publication is altered. writers: more than one if a person added it to several
+    publications, or attached it to a table of another writer; then each change is sent more than once.
     """
 
     columns: tuple[str, ...]
@@ -149,18 +149,29 @@ _GENERATED = """ARRAY(SELECT a.attname::text FROM pg_attribute a
           WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)
             AND current_setting('server_version_num')::int {})"""
 
+# 32 bits of a row filter: ALTER PUBLICATION changes it without a trace in the entry of a table that is published with
+# its schema too, or with the table that it is a partition of.
+_FILTER = "coalesce(('x' || left(md5({}), 8))::bit(32)::bigint, 0)"
+
+# For a partition that is listed beside a table that it belongs to: its own row filter and column list count.
+_OWN_ENTRY = """coalesce(
+    (SELECT (r.oid::bigint * 7) & 4294967295 FROM pg_publication_rel r
+     WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND EXISTS (
+         SELECT FROM pg_partition_ancestors(c.oid) AS a (relid)
+         JOIN pg_publication_rel o ON o.prrelid = a.relid AND o.prpubid = p.oid WHERE a.relid <> c.oid)), 0)"""
+
 # A table is published by its topmost listed ancestor or by itself, else by its schema, else with all tables. A
 # partitioned table may have no partition yet.
 _PUBLISHED = f"""
 SELECT p.pubname, c.oid::bigint,
     ARRAY(SELECT name::text FROM unnest(t.attnames) AS name WHERE name <> ALL ({_GENERATED.format("< 180000")})),
     {_GENERATED.format(">= 180000")},
-    t.rowfilter, coalesce(
+    t.rowfilter, (coalesce(
     (SELECT r.oid FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, height)
      JOIN pg_publication_rel r ON r.prrelid = a.relid AND r.prpubid = p.oid ORDER BY a.height DESC LIMIT 1),
     (SELECT r.oid FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid),
     {_OF_SCHEMA},
-    p.oid)::bigint + {_ALTERED}
+    p.oid)::bigint # {_FILTER.format("t.rowfilter")} # {_OWN_ENTRY}) + {_ALTERED}
 FROM pg_publication p
 JOIN pg_publication_tables t ON t.pubname = p.pubname
 JOIN pg_namespace n ON n.nspname = t.schemaname
@@ -193,6 +204,14 @@ def read_unchecked(connection: Connection, names: Mapping[int, str]) -> dict[int
         senders = sorted([*(published[oid].writers if oid in published else ()), writers[name]])
         published[oid] = Published(tuple(columns or ()), tuple(generated), row_filter, published_id, tuple(senders))
     return published
+
+
+def combined_id(published_ids: set[int]) -> int:
+    """The published_id of a table by those of its partitions; some may be listed themselves. Pure."""
+    if len(published_ids) == 1:
+        return next(iter(published_ids))
+    text = ",".join(map(str, sorted(published_ids)))
+    return int.from_bytes(hashlib.sha1(text.encode(), usedforsecurity=False).digest()[:7], "big")
 
 
 def exists(connection: Connection, publication: str) -> bool:
@@ -233,8 +252,12 @@ def contains(published: Mapping[int, Published], table: CatalogTable) -> bool:
     return table.oid in published or (bool(partitions) and all(partitions))
 
 
+# A partitioned table sends nothing itself.
+_ENTRY = f"""(r.oid::bigint # CASE c.relkind
+    WHEN 'p' THEN 0 ELSE {_FILTER.format("pg_get_expr(r.prqual, r.prrelid)")} END)"""
+
 _MEMBERS = f"""
-SELECT c.oid::bigint, n.nspname, c.relname, p.pubname, r.oid::bigint + {_ALTERED},
+SELECT c.oid::bigint, n.nspname, c.relname, p.pubname, {_ENTRY} + {_ALTERED},
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])),
        pg_get_expr(r.prqual, r.prrelid), pg_has_role(c.relowner, 'USAGE'),
@@ -327,13 +350,7 @@ def move_table(connection: Connection, old: str, new: str, member: Member) -> in
     if member.row_filter:
         entry += sql.SQL(f" WHERE ({member.row_filter})")  # as the server prints it
     connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(sql.Identifier(new), entry))
-    row = connection.execute(
-        f"SELECT r.oid::bigint + {_ALTERED} FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
-        "WHERE p.pubname = %s AND r.prrelid = %s::oid",
-        [new, member.oid],
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    return next(moved.published_id for moved in read_members(connection, {1: new}) if moved.oid == member.oid)
 
 
 def drop_if_empty(connection: Connection, publication: str) -> None:

@@ -52,6 +52,8 @@ class PostgresFeed:
         self._cancelled = threading.Event()
         # The commit_lsn of the last event by table, of events that a snapshot of the table may lack.
         self._changed: dict[TableIdentity, int] = {}
+        # Those for which snapshots that had not started were queued again.
+        self._requeued: dict[TableIdentity, int] = {}
         # The active generations, and the changed generations that stayed inactive after all relations were described
         # again.
         self._live: frozenset[str] = frozenset()
@@ -127,6 +129,10 @@ class PostgresFeed:
         """
         try:
             self._requeue_affected_tables()
+            if new := {table: lsn for table, lsn in self._changed.items() if self._requeued.get(table) != lsn}:
+                # A snapshot may have been planned before these changes, and start after the end of this process.
+                self._registry.requeue_unstarted(new)
+                self._requeued = dict(self._changed)
         except replication_slots.Cancelled:
             self._is_cancelled = True
             self._registry.requeue_unstarted(self._changed)

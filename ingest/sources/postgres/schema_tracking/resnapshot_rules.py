@@ -94,14 +94,12 @@ def _first_reason(reasons: Iterable[str | None]) -> str | None:
 
 
 def _publication_changed(change: TableChange) -> str | None:
-    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone. A move by
-    `tidemark set-writers` stores the new number beforehand.
+    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone; another row filter. A
+    move by `tidemark set-writers` stores the new number beforehand.
     """
     if change.before.published_id is None:
         return None
-    published_id = change.now.row.published_id or 0
-    # An older version of Tidemark stored the lower half of the number only.
-    if change.before.published_id not in (published_id, published_id & 0xFFFFFFFF):
+    if change.before.published_id != change.now.row.published_id:
         return "it had been taken out of its publication, or that was altered"
     return None
 

@@ -33,6 +33,9 @@ from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
 
+# The note of an ended generation whose table a person has removed from the publication: its next one is not added.
+_REMOVED = "it was removed from the publication, and renamed"
+
 
 class CatalogSync:
     """The catalog sync of one source, for all its writers. Not thread-safe: one instance per thread.
@@ -89,7 +92,9 @@ class CatalogSync:
         published = publications.read(connection, names)
         # A registered table that is not published was removed from its publication by a person. One that has ended and
         # exists again, such as a detached partition, is new.
-        registered_oids = {row.relation_id for row in self.registered.values() if row.state != ENDED}
+        registered_oids = {
+            row.relation_id for row in self.registered.values() if row.state != ENDED or row.note == _REMOVED
+        }
         new = [t for t in usable if not publications.contains(published, t) and t.oid not in registered_oids]
         if new:
             table_assignment.publish_new_tables(connection, self._lake, self._source, new, self._wait)
@@ -107,7 +112,7 @@ class CatalogSync:
             # `registered` may be outdated by other processes. Publications are read after it: a process that moves a
             # table writes to the lake first.
             self.reload()
-            self.published = publications.read(self._connection.get(), self._publication_names())
+            self._read_published()
             stored = self.put(reconcile([self._catalog_state(table)], self.registered))
             is_queued = is_queued or any(row.state == QUEUED for row in stored)
         return is_queued
@@ -182,7 +187,7 @@ class CatalogSync:
         published = [self.published[partition.partition_id] for partition in table.partitions]
         names = set.intersection(*(set(partition.columns) for partition in published))
         columns = tuple(column for column in row.columns if column.name in names)
-        published_id = max(partition.published_id for partition in published)
+        published_id = publications.combined_id({partition.published_id for partition in published})
         empty = (partition.partition_id for partition, blocks, _ in table.partition_sizes if not blocks)
         return CatalogState(
             replace(row, writer=published[0].writers[0], columns=columns, published_id=published_id),
@@ -199,8 +204,10 @@ class CatalogSync:
         lsn = catalog_tables.emit_marker(connection)
         for row in ended:
             _log.warning("%s (%s) no longer exists; its rows will be deleted", row.table_name, row.table_id)
+        # Renamed, and still unpublished.
+        removed_oids = {table.oid for table in selected if not publications.contains(self.published, table)}
         rows = [row.with_changes(state=ENDED, ended_lsn=lsn) for row in ended]
-        self.put(rows)
+        self.put([replace(row, note=_REMOVED) if row.relation_id in removed_oids else row for row in rows])
 
     def _report_ineligible(self, selected: Sequence[CatalogTable]) -> None:
         """Log which tables are not replicated and why, each once."""

@@ -93,8 +93,20 @@ def unpublish_attached(
         names = {writer: source.publication_of(writer) for writer in active}
         for member in publications.select_attached(publications.read_members(connection, names)):
             if member.writer in owned:
+                _queue_roots(lake, source, member)
                 publications.drop_table(connection, owned[member.writer], member)
+                # Again: a snapshot that began before this must not be the one.
+                _queue_roots(lake, source, member)
                 _log.info("%s is published with the table that it is a partition of now", member.table_name)
+
+
+def _queue_roots(lake: Lake, source: PostgresSource, member: Member) -> None:
+    """Queues the tables that a listed table is a partition of, if not all of its changes were sent."""
+    if member.row_filter or member.columns:
+        rows = lake.tables.read(source.name).values()
+        names = [row.table_name for row in rows if row.relation_id in member.ancestors]
+        reason = f"partition {member.table_name} had a row filter or column list of its own"
+        lake.tables.queue_snapshots(source.name, reason, names)
 
 
 def plan_moves(connection: Connection, source: PostgresSource, writers: Collection[int]) -> list[tuple[Member, int]]:
