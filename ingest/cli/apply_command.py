@@ -31,7 +31,8 @@ def apply(target: str | None) -> None:
     if process_ids:
         print_line(f"deployed by `tidemark run`, process {', '.join(map(str, process_ids))}; its log says what it does")
     if machines:
-        raise Failure(f"the `tidemark run` on {', '.join(machines)} was not told to deploy", "", "Send SIGHUP there")
+        where = f"on another machine or in another container ({', '.join(machines)})"
+        raise Failure(f"a `tidemark run` of this project runs {where}", "", "Send SIGHUP there")
     if not process_ids:
         raise Failure(
             "no `tidemark run` of this project runs on this machine", "", "Start it, or send SIGHUP where it runs"
