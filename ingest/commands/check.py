@@ -29,7 +29,7 @@ from ingest.lake.raw_schema import POSITIONS
 from ingest.lake.stream_positions import read_positions
 from ingest.positions.position import Position, current_epochs
 from ingest.project.dbt_package import DEFINITIONS, check_version
-from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options, find_wrong_adapter
+from ingest.project.dbt_project import QUIET_OPTIONS, dbt_options
 from ingest.sources import source_kinds
 
 
@@ -73,8 +73,6 @@ def check_project(settings: Settings, target: str | None = None, folder: Path | 
         )
         finding = Finding("error", f"dbt can't parse it ({error_line})", str(folder), _PARSE_FIX, group="dbt project")
         return ProjectCheck([finding])
-    if wrong_adapter := find_wrong_adapter(parse_result.result):
-        return ProjectCheck([findings.finding_from_error(wrong_adapter)])
     published_tables: dict[str, dict[str, str]] = {}
     catalog_findings = [_CATALOG_NOT_TRIED]
     positions: Collection[Position] = ()

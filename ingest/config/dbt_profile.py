@@ -22,6 +22,7 @@ REQUIRED_SETTINGS = {
     # Else a name or a key such as `${env:HOME}` would come out of a statement as what that stands for here.
     "spark.sql.variable.substitute": "false",
 }
+ADAPTER_TYPE = "tidemark"
 PROJECT_FILE, PROFILES_FILE = "dbt_project.yml", "profiles.yml"
 
 

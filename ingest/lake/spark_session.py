@@ -28,7 +28,7 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from ingest.common.errors import Failure, UsageError
-from ingest.config.dbt_profile import REQUIRED_SETTINGS, get_mapping, read_profile
+from ingest.config.dbt_profile import ADAPTER_TYPE, REQUIRED_SETTINGS, get_mapping, read_profile
 
 LOG = Path("logs/spark.log")
 
@@ -76,6 +76,8 @@ def read_settings(target: str | None = None, folder: Path | str = ".") -> dict[s
     if name not in outputs:
         raise UsageError(f"no target {name!r}", str(path), f"Known are: {', '.join(map(str, outputs))}")
     output = get_mapping(outputs, name, path)
+    if (adapter_type := output.get("type", ADAPTER_TYPE)) != ADAPTER_TYPE:
+        raise UsageError(f"the target is of type '{adapter_type}'", str(path), f"Set type: {ADAPTER_TYPE}")
     if output.get("method") != "session":
         raise UsageError(
             f"target {name!r} has no Spark session", str(path), "The jobs need an output with `method: session`"

@@ -22,10 +22,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ra
 
 from ingest.common.environment_errors import disk_fails, unavailable_text
 from ingest.common.errors import Failure, UsageError, first_message_line, one_line
-from ingest.config.dbt_profile import PROFILES_FILE, PROJECT_FILE, find_profiles_folder
+from ingest.config.dbt_profile import ADAPTER_TYPE, PROFILES_FILE, PROJECT_FILE, find_profiles_folder
 from ingest.lake import spark_session
 from ingest.lake.iceberg_commit import CONFLICT
-from ingest.project.dbt_package import DEFINITIONS, NAME, check_version
+from ingest.project.dbt_package import DEFINITIONS, check_version
 from ingest.project.run_selection import select_nodes
 
 # Without these options dbt would print the errors that a Failure has in one line, with complete query plans. It would
@@ -105,8 +105,8 @@ class Project:
                 str(parse_result.exception), what, where, _format_error(parse_result), lake=self._lake_location
             )
         self.manifest = parse_result.result
-        if error := find_wrong_adapter(self.manifest):
-            raise error
+        if (adapter_type := self.manifest.metadata.adapter_type) != ADAPTER_TYPE:
+            raise UsageError(f"the target is of type '{adapter_type}'", PROFILES_FILE, f"Set type: {ADAPTER_TYPE}")
 
     def reparse_if_changed(self) -> "Project":
         """This project, or a newly parsed one if its files have changed. Raises Failure if it can't be parsed."""
@@ -224,14 +224,6 @@ class Project:
                 fix = "List the columns that a request provides; [] grants to every request"
                 raise UsageError("meta.parameters is missing or not a list", node.original_file_path, fix)
         return {node.name: list(node.config.meta["parameters"]) for node in sorted(nodes, key=lambda node: node.name)}
-
-
-def find_wrong_adapter(manifest: Manifest) -> UsageError | None:
-    """The error of a target that is of another adapter."""
-    adapter_type = manifest.metadata.adapter_type
-    if adapter_type == NAME:
-        return None
-    return UsageError(f"the target is of type '{adapter_type}'", PROFILES_FILE, f"Set type: {NAME}")
 
 
 def dbt_options(target: str | None, folder: Path | str) -> list[str]:

@@ -21,4 +21,4 @@ def test_a_target_of_another_adapter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"the target is of type 'spark': profiles.yml\. Set type: tidemark"):
         Project(folder=tmp_path)
     (finding,) = check_project(Settings(sources={}, settings=JobSettings()), folder=tmp_path).findings
-    assert str(finding).startswith("the target is of type 'spark': profiles.yml. Set type: tidemark")
+    assert str(finding) == f"the target is of type 'spark': {tmp_path}/profiles.yml. Set type: tidemark."

@@ -60,13 +60,6 @@ def test_a_table_that_was_moved_to_another_writer_needs_no_new_snapshot() -> Non
     assert (not_committed.state, not_committed.writer) == (QUEUED, 1)
 
 
-def test_an_older_lake_learns_the_transaction_that_altered_the_publication() -> None:
-    seen = CatalogState(replace(ORDERS, published_id=5 << 32 | 77))
-    (row,) = reconcile([seen], known(TAKEN))
-    assert row == replace(TAKEN, published_id=5 << 32 | 77, rev=4)
-    assert reconcile([seen], known(row)) == []
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
