@@ -14,7 +14,7 @@ from bench.runner import Side, run_in_turns
 
 ROWS, UPDATES = 1_000_000, 10
 BUSIEST_MARK = 2.0
-# Stages with less of a run's task time are not compared.
+# A stage with a smaller share of the run's task time is not compared.
 _SHARE = 0.02
 # Spark keeps the last 20 stages: more do not end within this time.
 _POLL_SECONDS = 0.2

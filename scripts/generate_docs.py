@@ -41,7 +41,7 @@ VARIABLES = {
     "TIDEMARK_TARGET": "The output of `profiles.yml` that dbt and the jobs use. `--target` has precedence.",
     "TIDEMARK_LAKE": "The folder of the lake of the target `local`. It must be an absolute path.",
     "TIDEMARK_CORES": "The number of cores that Spark uses in the target `local`; `*` is all of them. "
-    "Joins and sorts use two, unless it is set.",
+    "Each join and sort has as many tasks, and with `*` two.",
     "TIDEMARK_DRIVER_MEMORY": "The Java heap of the target `local`. It limits the "
     "[largest row](../guides/operate.md#large-rows).",
     "TIDEMARK_JAVA_OPTIONS": "More options for the Java command line of the target `local`.",

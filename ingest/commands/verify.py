@@ -139,7 +139,9 @@ def _select_tables(lake: Lake, source: SnapshotSource, name: str, table_names: C
     if table_names and len(selected_tables) < len(live_tables):
         table = next(table for table in live_tables if source.ineligibility_reason(table))
         raise Failure(
-            f"the table can't be compared: {source.ineligibility_reason(table)}", f"source {name}, {table.table_name}"
+            f"the table can't be compared: {source.ineligibility_reason(table)}",
+            f"source {name}, {table.table_name}",
+            "Remove the cause, or name other tables",
         )
     pending_names = sorted(t.table_name for t in selected_tables if t.is_pending)
     if pending_names:

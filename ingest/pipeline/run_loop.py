@@ -36,8 +36,8 @@ MAINTENANCE_RUNS = 50
 
 @dataclass(frozen=True)
 class DbtRun:
-    """One run of dbt: start and end (seconds since the epoch), and the results of its nodes. failure: some failed; the
-    others are published.
+    """One run of dbt: start and end (seconds since the epoch), and the results of its nodes. failure: of a node
+    or a hook; other models may be published nevertheless.
     """
 
     started: float

@@ -42,7 +42,7 @@ FAILED = ("error", "fail", "runtime error")
 # Messages of concurrent releases: of the adapter's `Releases`; of Iceberg, if `core.releases` or
 # another table has changed or a branch was dropped; of Spark, if another run has just created the table.
 _CONCURRENT_PUBLISH = re.compile(
-    "another run published|another process wrote to it|changed while dbt listed them|not an ancestor|"
+    "another run published|another process changed or dropped them|changed while dbt listed them|not an ancestor|"
     f"Ref does not exist: run_|TABLE_OR_VIEW_ALREADY_EXISTS|{CONFLICT}"
 )
 # The message if `prune` dropped a definition's table during the run, and a hook or a macro uses it. In a model the

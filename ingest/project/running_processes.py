@@ -1,6 +1,6 @@
 """The `tidemark run` processes of a project, by files that they keep locked: a killed process leaves no lock.
 
-Several machines or containers may share the project's folder, and process ids are those of one of them.
+Several machines or containers may share the project's folder. A process id is valid only in its own.
 """
 
 import fcntl

@@ -1,8 +1,9 @@
 {#-
   The statement that evaluates a definition and appends the differences to its rows: the new versions of rows, and for
   each removed row a marker with a negative op id, which `delete_replaced_rows` deletes. Op ids continue after
-  `last_op`. Many rows are numbered in slices, each by one task, whose ids alternate. All ops of an object are in one
-  slice, its removal first. Such rows are written in the order of their buckets, so that few files contain a bucket.
+  `last_op`. If there are many rows, they are divided into slices. One task numbers a slice, and the ids of the slices
+  alternate. All ops of an object are in one slice, removals first. The rows are then sorted by bucket, so that few files
+  contain a bucket.
 -#}
 {% macro insert_differences(relation, sql, settings, columns, plan, change, last_op, slices) -%}
     insert into {{ relation }} (

@@ -6,7 +6,7 @@
       inputs changed ─────────► evaluate (incremental: changed rows; full: all) ─┐
       definition changed ─────► evaluate all ────────────────────────────────────┤
                                                                                  ▼
-              append the differences to the rows ► append them to the log ► delete superseded rows
+              append the differences to the rows ► append them to the log ► delete replaced rows
 
   The first statement evaluates the query; the others read what it wrote. All of it is staged.
 -#}
@@ -41,7 +41,7 @@
             {%- endcall -%}
             {#- After the log: it also deletes the markers of removed rows, which the log reads. -#}
             {%- if not change.is_new -%}
-                {%- call statement('superseded') -%}
+                {%- call statement('replaced') -%}
                     {{ tidemark.delete_replaced_rows(this, last_op, plan.positions) }}
                 {%- endcall -%}
             {%- endif -%}

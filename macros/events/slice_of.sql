@@ -1,4 +1,4 @@
-{#- The slice of a record, from 0: the number of the places in `slices` that are at or before its own. -#}
+{#- The slice of a record, from 0: the number of places in `slices` (see `log_slices`) at or before its own. -#}
 {% macro slice_of(slices, records) -%}
     {%- if not slices -%}
     0

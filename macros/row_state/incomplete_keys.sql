@@ -1,4 +1,4 @@
-{#- The keys of the rows that may have the values that kept records lack: their own and, if a key has changed, the
+{#- The keys of the rows that may have the values that records of `kept_records` lack: their own and, if a key has changed, the
     previous ones. -#}
 {% macro incomplete_keys(keys_changed) -%}
     select source, table_id, row_key from kept where is_partial

@@ -1,4 +1,4 @@
-{#- Whether an event belongs to a table of the scope, and to the range that the run folds. -#}
+{#- Whether an event belongs to a table of the CTE `scope` (see `kept_records`), and to the range that the run folds. -#}
 {% macro is_in_scope(events) -%}
     {{ events }}.source = scope.source
     and {{ events }}.table_id = scope.table_id

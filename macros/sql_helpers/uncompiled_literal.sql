@@ -1,4 +1,5 @@
-{#- A column or number for a comparison whose code Spark does not compile again for each number; see `in_checkpoints`. -#}
+{#- A column or a number in a struct, to compare two of them. Spark keeps the literal of a struct out of the generated
+    code, so it does not compile that code again for each number. -#}
 {% macro uncompiled_literal(number) -%}
     struct({{ number }})
 {%- endmacro %}

@@ -104,7 +104,17 @@ def test_a_run_overtaken_by_another_one_publishes_nothing() -> None:
 
 def test_a_run_whose_table_another_process_wrote_publishes_nothing() -> None:
     recorded = lake(parent=9)
-    with pytest.raises(CompilationError, match=r"\(core.events, buckets.orders\): another process wrote to it"):
+    with pytest.raises(
+        CompilationError, match=r"\(core.events, buckets.orders\): another process changed or dropped them"
+    ):
+        publish(recorded, 7)
+    assert recorded.changes == []
+
+
+def test_a_run_whose_staged_rows_another_process_dropped_publishes_nothing() -> None:
+    recorded = lake()
+    recorded.answers["type = 'BRANCH'"] = branches("core.releases", EVENTS)
+    with pytest.raises(CompilationError, match=r"\(buckets.orders\): another process changed or dropped them"):
         publish(recorded, 7)
     assert recorded.changes == []
 
@@ -156,6 +166,17 @@ def test_a_release_that_another_process_completes_meanwhile_is_left_alone() -> N
     recorded.answers["from core.model_watermarks"] = lambda: [{**WATERMARK, "release_id": next(reads)}]
     releases(recorded).finish_interrupted()
     assert recorded.changes == []
+
+
+def test_a_finished_release_whose_watermarks_were_overwritten_drops_no_branch() -> None:
+    """A process that was late has written the watermarks of release 7 again, while a run based on 8 has staged rows."""
+    recorded = lake(newest=8)
+    recorded.answers["type = 'BRANCH'"] = [
+        {"table_name": EVENTS, "name": name, "snapshot_id": 3} for name in ("main", "run_live")
+    ]
+    releases(recorded).finish_interrupted()
+    assert recorded.changes[-1] == WATERMARKS
+    assert not [statement for statement in recorded.changes if "branch" in statement or "fast_forward" in statement]
 
 
 def test_a_committed_release_that_cannot_be_applied_names_the_fix() -> None:

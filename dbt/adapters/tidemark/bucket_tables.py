@@ -114,7 +114,8 @@ class BucketTables:
 
         If the definition was published, one or both were dropped, or the rows were replaced by another kind of model.
         If it was not, a killed run with another version of the definition may have created one. Another run that has
-        created and published both meanwhile must not lose them: so there is a release first, which is then refused.
+        created and published both meanwhile must not lose them. So this run makes a release before it drops anything,
+        and the release is refused if another run has published.
         """
         rows_table, ops_table = model_tables(model)
         is_published = model["name"] in self._run.watermarks
@@ -175,7 +176,9 @@ class BucketTables:
             self._lake.select(f"delete from {WATERMARKS} where model = {literal(definition)}")
 
     def _make_unchanged(self) -> Publication:
-        """A row for a release that would have no watermark: the next run would not see that it exists."""
+        """The watermark of `checkpoints`, unchanged. A release of dropped tables alone has none, so the next run would
+        not see the release.
+        """
         positions = self._run.published_positions("checkpoints")
         return Publication("checkpoints", ("core.checkpoints",), Report(positions))
 

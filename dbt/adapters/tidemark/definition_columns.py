@@ -10,7 +10,7 @@ from dbt.adapters.tidemark.project_graph import Node, definition_error, is_looku
 from dbt.adapters.tidemark.releases import SYSTEM_COLUMNS
 from dbt.adapters.tidemark.run_state import RunState
 
-# Names that the macro `insert_differences` gives to columns of its own, and Iceberg to its metadata columns.
+# Names that the macros of `insert_differences` give to columns of their own, and Iceberg to its metadata columns.
 _RESERVED_COLUMNS = (
     *("_alike", "_is_put", "_object_hash", "_seq", "_sha256", "_slice"),
     *("_file", "_pos", "_spec_id", "_partition", "_deleted", "_row_id", "_last_updated_sequence_number"),

@@ -85,8 +85,8 @@ class Releases:
         diverged_tables = self._find_diverged(((row.table, row.branch) for row in rows), branches)
         if diverged_tables := [*lost_tables, *diverged_tables]:
             raise CompilationError(
-                f"Nothing was published ({', '.join(diverged_tables)}): another process wrote to it during this run. "
-                "Run it again."
+                f"Nothing was published ({', '.join(diverged_tables)}): another process changed or dropped them during "
+                "this run. Run it again."
             )
         release_id = self._append_release(rows, branches.get(RELEASES, {}).get("main"), seen_releases)
         branches.setdefault(RELEASES, {})[self.branch] = 0
@@ -148,8 +148,8 @@ class Releases:
         if self._run.newest_release >= release_id:
             return
         if staged_tables and not any(staged_tables[0].branch in names for names in branches.values()):
-            # A process drops its branches last. So the release was finished, and an older one's watermarks were written
-            # over its own. Other branches are of runs that know it.
+            # The branches of a release are dropped last, so this release was finished. Then a process that was late
+            # wrote the watermarks of an older release. Any branches that exist are of runs that know this release.
             self._run.write_watermarks(release_id)
             return
         diverged_tables = self._find_diverged(((row.table, row.branch) for row in staged_tables), branches)

@@ -82,7 +82,7 @@ def connect(uri: str, connect_timeout_seconds: float = 10.0) -> Client:
 
 
 def _connection_error(uri: str, error: Exception) -> UsageError | CannotConnect:
-    """The error of a failed connection, in one line. PyMongo takes a failed DNS query for a wrong configuration."""
+    """The error of a failed connection, in one line. PyMongo raises ConfigurationError also for a failed DNS query."""
     if isinstance(error.__cause__ or error.__context__, DNSException):
         return CannotConnect(
             f"DNS does not resolve the host ({one_line(str(error))})", describe_endpoint(uri), "Check the host's name"

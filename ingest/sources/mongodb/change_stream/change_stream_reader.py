@@ -141,7 +141,7 @@ class Reader(threading.Thread):
 
     def _open(self, client: Client, session: ClientSession) -> tuple[_Cursor, Reply]:
         if self._token is not None:
-            # The server resumes after a token without an event even if its log never was at that time.
+            # The server accepts a token that names no event even if its log never reached that time.
             if self._event_token is not None and self._event_token != self._token["_data"]:
                 self._check(client, session, self._event_token)
             return self._begin(

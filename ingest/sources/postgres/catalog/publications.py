@@ -149,11 +149,11 @@ _GENERATED = """ARRAY(SELECT a.attname::text FROM pg_attribute a
           WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND a.attname = ANY (t.attnames)
             AND current_setting('server_version_num')::int {})"""
 
-# 32 bits of a row filter: ALTER PUBLICATION changes it without a trace in the entry of a table that is published with
-# its schema too, or with the table that it is a partition of.
+# 32 bits of the row filter's hash. If a table is also published with its schema, or with the table that it is a
+# partition of, ALTER PUBLICATION can change the filter without another oid of the entry that publishes the table.
 _FILTER = "coalesce(('x' || left(md5({}), 8))::bit(32)::bigint, 0)"
 
-# For a partition that is listed beside a table that it belongs to: its own row filter and column list count.
+# The entry of a partition that is listed in addition to a table above it: its row filter and column list count.
 _OWN_ENTRY = """coalesce(
     (SELECT (r.oid::bigint * 7) & 4294967295 FROM pg_publication_rel r
      WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND EXISTS (
@@ -207,7 +207,7 @@ def read_unchecked(connection: Connection, names: Mapping[int, str]) -> dict[int
 
 
 def combined_id(published_ids: set[int]) -> int:
-    """The published_id of a table by those of its partitions; some may be listed themselves. Pure."""
+    """The published_id of a table from those of its partitions; they differ if some are listed themselves. Pure."""
     if len(published_ids) == 1:
         return next(iter(published_ids))
     text = ",".join(map(str, sorted(published_ids)))
@@ -252,7 +252,7 @@ def contains(published: Mapping[int, Published], table: CatalogTable) -> bool:
     return table.oid in published or (bool(partitions) and all(partitions))
 
 
-# A partitioned table sends nothing itself.
+# Without the row filter of a partitioned table: only its partitions send rows.
 _ENTRY = f"""(r.oid::bigint # CASE c.relkind
     WHEN 'p' THEN 0 ELSE {_FILTER.format("pg_get_expr(r.prqual, r.prrelid)")} END)"""
 

@@ -52,7 +52,7 @@ class PostgresFeed:
         self._cancelled = threading.Event()
         # The commit_lsn of the last event by table, of events that a snapshot of the table may lack.
         self._changed: dict[TableIdentity, int] = {}
-        # Those for which snapshots that had not started were queued again.
+        # The entries of `_changed` whose snapshots, not yet started, were queued again.
         self._requeued: dict[TableIdentity, int] = {}
         # The active generations, and the changed generations that stayed inactive after all relations were described
         # again.

@@ -94,8 +94,8 @@ def _first_reason(reasons: Iterable[str | None]) -> str | None:
 
 
 def _publication_changed(change: TableChange) -> str | None:
-    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone; another row filter. A
-    move by `tidemark set-writers` stores the new number beforehand.
+    """ALTER PUBLICATION ... DROP TABLE, then ADD TABLE; RENAME, SET or OWNER, also if undone; another row filter.
+    `tidemark set-writers` stores the new published_id before it moves a table.
     """
     if change.before.published_id is None:
         return None

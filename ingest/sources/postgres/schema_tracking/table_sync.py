@@ -33,7 +33,8 @@ from ingest.sources.postgres.writers import table_assignment
 
 _log = logging.getLogger(__name__)
 
-# The note of an ended generation whose table a person has removed from the publication: its next one is not added.
+# The note of an ended generation whose table was renamed after a person had removed it from the publication. Tidemark
+# does not publish it under its new name.
 _REMOVED = "it was removed from the publication, and renamed"
 
 
@@ -90,8 +91,8 @@ class CatalogSync:
             # Before a snapshot is queued: it must be later than the events that two publications sent.
             table_assignment.unpublish_attached(connection, self._lake, self._source, self._wait)
         published = publications.read(connection, names)
-        # A registered table that is not published was removed from its publication by a person. One that has ended and
-        # exists again, such as a detached partition, is new.
+        # A registered table that is not published was removed from its publication by a person. A table whose
+        # generation has ended and that exists again, such as a detached partition, is new, except with this note.
         registered_oids = {
             row.relation_id for row in self.registered.values() if row.state != ENDED or row.note == _REMOVED
         }

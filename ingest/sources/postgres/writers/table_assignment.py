@@ -95,13 +95,13 @@ def unpublish_attached(
             if member.writer in owned:
                 _queue_roots(lake, source, member)
                 publications.drop_table(connection, owned[member.writer], member)
-                # Again: a snapshot that began before this must not be the one.
+                # Again: a snapshot that began before the partition left the publication may lack rows.
                 _queue_roots(lake, source, member)
                 _log.info("%s is published with the table that it is a partition of now", member.table_name)
 
 
 def _queue_roots(lake: Lake, source: PostgresSource, member: Member) -> None:
-    """Queues the tables that a listed table is a partition of, if not all of its changes were sent."""
+    """Queues the tables that `member` is a partition of, if its own row filter or column list held back changes."""
     if member.row_filter or member.columns:
         rows = lake.tables.read(source.name).values()
         names = [row.table_name for row in rows if row.relation_id in member.ancestors]
