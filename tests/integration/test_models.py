@@ -1121,7 +1121,7 @@ def test_a_definition_removed_before_its_release_can_be_pruned(pipeline: SourceP
     assert definition_plan.prune_definitions(pipeline.spark, folder=pipeline.folder) == [early]
     assert early not in {step.definition for step in definition_plan.make_plan(pipeline.spark, folder=pipeline.folder)}
     assert not pipeline.rows(f"show tables in buckets like '{early}*'")
-    # A run that publishes it meanwhile is refused.
+    # A run that publishes it at the same time is refused.
     assert pipeline.rows("select max(release_id) from core.releases") > published
     assert pipeline.model()[name(pipeline, "by_customer")].message == "unchanged"
 

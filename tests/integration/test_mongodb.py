@@ -749,12 +749,23 @@ def test_a_stream_that_another_process_reset_ends(
         writer.run(until=jobs.emit_marker())
 
 
+def jobs_of(server: MongoServer, lake: Lake, settings: JobSettings) -> MongoJobs:
+    """The jobs of a source of the server's database `shop`."""
+    name = f"m{uuid.uuid4().hex[:12]}"
+    return MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+
+
+def restore(server: MongoServer, backup: Path) -> None:
+    """Replaces the files of a stopped server."""
+    shutil.rmtree(server.folder)
+    shutil.copytree(backup, server.folder)
+
+
 def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
     lake: Lake, settings: JobSettings, tmp_path: Path
 ) -> None:
     server = MongoServer(tmp_path / "mongodb")
-    name = f"m{uuid.uuid4().hex[:12]}"
-    jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+    jobs = jobs_of(server, lake, settings)
     with server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 0})
         jobs.settle()
@@ -767,8 +778,7 @@ def test_a_restarted_server_is_resumed_and_a_restored_one_refused(
             client.shop.a.insert_one({"_id": 2})
         jobs.stream()
         jobs.assert_documents_equal(client, "shop.a")
-    shutil.rmtree(server.folder)
-    shutil.copytree(tmp_path / "backup", server.folder)
+    restore(server, tmp_path / "backup")
     with server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 3})
         with pytest.raises(Failure, match="an event that was read .* no longer exists on the server"):
@@ -780,8 +790,7 @@ def test_a_deployment_that_is_restored_while_its_stream_runs_is_refused(
 ) -> None:
     """The stream resumes after a token that is no event's, so the server does not look for it."""
     server = MongoServer(tmp_path / "mongodb")
-    name = f"m{uuid.uuid4().hex[:12]}"
-    jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+    jobs = jobs_of(server, lake, settings)
     with server, connect(server.uri) as client:
         client.shop.a.insert_one({"_id": 0})
         jobs.settle()
@@ -793,10 +802,9 @@ def test_a_deployment_that_is_restored_while_its_stream_runs_is_refused(
             client.shop.a.insert_one({"_id": 1})
             client.admin.unseen.insert_one({})  # no change stream has it
             written = mongodb_server.operation_time(client)
-        wait_until(lambda: max(position.position for position in lake.positions.read(name)) >= written)
+        wait_until(lambda: max(position.position for position in lake.positions.read(jobs.source.name)) >= written)
         server.stop()
-        shutil.rmtree(server.folder)
-        shutil.copytree(tmp_path / "backup", server.folder)
+        restore(server, tmp_path / "backup")
         server.start()
         with pytest.raises(Failure, match="an event that was read .* no longer exists on the server"):
             stream.result(120)
@@ -808,8 +816,7 @@ def test_lost_history_is_reported_and_a_new_snapshot_recovers(
     # mongod removes old oplog entries only up to its last checkpoint: here it makes one each second.
     with MongoServer(tmp_path / "mongodb", {"--oplogSize": "1", "--syncdelay": "1"}) as server:
         client = connect(server.uri)
-        name = f"m{uuid.uuid4().hex[:12]}"
-        jobs = MongoJobs(lake, MongoSource(name=name, uri=SecretStr(server.uri), collections=("shop.*",)), settings)
+        jobs = jobs_of(server, lake, settings)
         client.shop.a.insert_one({"_id": 0})
         jobs.settle()
         position = cluster_time.to_timestamp(jobs.position().position)

@@ -44,7 +44,7 @@ def read(database: Database, snapshot: str, storage: dict[int, int], folder: Pat
 
 @contextmanager
 def exported_snapshot(database: Database) -> Iterator[str]:
-    """The name of an exported snapshot, which is held meanwhile."""
+    """The name of an exported snapshot, which is held while the context is open."""
     with psycopg.connect(database.dsn) as holder:
         holder.execute("set transaction isolation level repeatable read")
         ((snapshot,),) = holder.execute("select pg_export_snapshot()").fetchall()

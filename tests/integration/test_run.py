@@ -3,7 +3,7 @@
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -183,21 +183,31 @@ def test_after_a_sigkill_the_next_run_continues(pipeline: SourcePipeline, databa
         assert pipeline.replayed(rows) == pipeline.logged_rows(rows)
 
 
-def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
-    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def define_whole_and_broken(pipeline: SourcePipeline, database: Database) -> str:
+    """Creates a table of three rows, a definition of it that fails, and a valid one; returns the name of the latter."""
     database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
     view = pipeline.view("t", {"id": "int"})
     options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
     query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
     pipeline.definition("broken", query.format("no_such_column as id"), **options)
-    whole = pipeline.definition("whole", query.format("id"), **options)
+    return pipeline.definition("whole", query.format("id"), **options)
+
+
+def expect_more_changes(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The first run comes when more changes seem to follow; returns the counter of questions whether all is read."""
+    has_reached, calls = Jobs.has_reached, count()
+    monkeypatch.setattr(Jobs, "has_reached", lambda jobs, targets: next(calls) > 1 and has_reached(jobs, targets))
+    return calls
+
+
+def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = define_whole_and_broken(pipeline, database)
     run_loop = pipeline.run_loop()
-    has_reached, calls = run_loop.jobs.has_reached, count()
     maintained = threading.Event()
     monkeypatch.setattr(run_loop, "maintain", maintained.set)
-    # The first run comes when more changes seem to follow.
-    monkeypatch.setattr(run_loop.jobs, "has_reached", lambda targets: next(calls) > 1 and has_reached(targets))
+    expect_more_changes(monkeypatch)
     with pytest.raises(Failure, match="no_such_column"), run_loop.running():
         run_loop.loop(until_caught_up=True)
     assert maintained.is_set()
@@ -207,12 +217,7 @@ def test_the_command_ends_when_all_but_a_broken_definition_is_caught_up(
 def test_the_command_after_a_release_runs_although_a_definition_fails(
     pipeline: SourcePipeline, database: Database
 ) -> None:
-    database.execute("create table t (id int primary key); insert into t select generate_series(1, 3)")
-    view = pipeline.view("t", {"id": "int"})
-    options = {"bucket_by": [], "object_id": "id", "evaluation": "incremental"}
-    query = f"select _row_key, {{}} from {{{{{{{{ rows('{view}') }}}}}}}}"
-    pipeline.definition("broken", query.format("no_such_column as id"), **options)
-    whole = pipeline.definition("whole", query.format("id"), **options)
+    whole = define_whole_and_broken(pipeline, database)
     command = write_count(pipeline, whole)
     with pytest.raises(Failure, match="no_such_column"):
         loop_until_caught_up(pipeline, command)
@@ -226,9 +231,7 @@ def test_a_failed_command_after_a_release_fails_the_loop_that_publishes_nothing_
     query = f"select _row_key, id from {{{{ rows('{pipeline.view('t', {'id': 'int'})}') }}}}"
     whole = pipeline.definition("whole", query, bucket_by=[], object_id="id", evaluation="incremental")
     command = write_count(pipeline, whole, "no_such_column")
-    has_reached, calls = Jobs.has_reached, count()
-    # The first run comes when more changes seem to follow.
-    monkeypatch.setattr(Jobs, "has_reached", lambda jobs, targets: next(calls) > 1 and has_reached(jobs, targets))
+    calls = expect_more_changes(monkeypatch)
     with pytest.raises(Failure, match="no_such_column"):
         loop_until_caught_up(pipeline, command)
     assert next(calls) > 2

@@ -113,9 +113,9 @@ class BucketTables:
         """Creates both tables of a definition, and drops what is left of them.
 
         If the definition was published, one or both were dropped, or the rows were replaced by another kind of model.
-        If it was not, a killed run with another version of the definition may have created one. Another run that has
-        created and published both meanwhile must not lose them. So this run makes a release before it drops anything,
-        and the release is refused if another run has published.
+        If it was not, a killed run with another version of the definition may have created one. Another run may have
+        created and published both since this run began. So this run makes a release before it drops anything, and the
+        release is refused if another run has published.
         """
         rows_table, ops_table = model_tables(model)
         is_published = model["name"] in self._run.watermarks

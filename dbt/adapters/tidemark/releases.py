@@ -108,13 +108,12 @@ class Releases:
                 view_tables=watermark.view_tables if watermark else {},
             )
             rows = manifest_rows([Publication(definition, (table,), report), *dropped_tables], {}, self.branch)
-            main = self.branches([RELEASES]).get(RELEASES, {}).get("main")
-            self._run.invalidated = self._append_release(rows, main, {self._run.newest_release})
+            self._run.invalidated = self._append_release(rows, self._find_main(), {self._run.newest_release})
 
     def assert_not_overtaken(self) -> None:
         """Refuses a change of tables if another process has made a release after this run's last invalidation."""
         with self._run.invalidating:
-            newest_release = self._read_newest(self.branches([RELEASES]).get(RELEASES, {}).get("main"))
+            newest_release = self._read_newest(self._find_main())
             if newest_release != self._run.invalidated:
                 raise _overtaken(newest_release, [self._run.invalidated])
 
@@ -215,6 +214,10 @@ class Releases:
         self._lake.select(self._lake.render("insert_release", rows=rows, release_id=newest_release + 1))
         self._lake.select(self._make_fast_forward(RELEASES, self.branch))
         return newest_release + 1
+
+    def _find_main(self) -> int | None:
+        """The snapshot of `core.releases` that is published; None before the first release."""
+        return self.branches([RELEASES]).get(RELEASES, {}).get("main")
 
     def _read_newest(self, main: int | None) -> int:
         """The newest release at a snapshot of `core.releases`; 0 before the first."""
