@@ -140,15 +140,16 @@ class Lake:
             self._commits[table] = 0
             self.committer.expire_snapshots(table, older_than)
 
-    def expire_snapshots(self, seconds: float, keep: int = 20) -> dict[str, int]:
-        """Expires the Iceberg snapshots of Tidemark's tables, including the models', that are older than `seconds`,
-        except the newest `keep` of each table and those of branches. Deletes their unshared files. Returns the number
-        by table; a table that is dropped in the meantime is skipped.
+    def expire_snapshots(
+        self, seconds: float, keep: int = 20, *, tables: Sequence[str] | None = None
+    ) -> dict[str, int]:
+        """Expires the Iceberg snapshots of `tables` (None: of all that `list_tables` returns) that are older than
+        `seconds`, except the newest `keep` of each table and those of branches. Deletes their unshared files. Returns
+        the number by table; a table that is dropped in the meantime is skipped.
         """
         older_than = int((time.time() - seconds) * 1000)
-        tables = self._list_tables()
         expired: dict[str, int] = {}
-        for table in tables:
+        for table in self.list_tables() if tables is None else tables:
             try:
                 expired[table] = self.committer.expire_snapshots(table, older_than, keep)
             except (PySparkException, Py4JJavaError):
@@ -156,7 +157,7 @@ class Lake:
                     raise
         return {table: count for table, count in expired.items() if count}
 
-    def _list_tables(self) -> list[str]:
+    def list_tables(self) -> list[str]:
         """Tidemark's tables: those of its schemas, and the rows and the log of each definition."""
         schemas = [row[0] for row in self.spark.sql("SHOW NAMESPACES").collect()]
         tables = [

@@ -271,6 +271,11 @@ class Jobs:
             self._registrations[source] = revisions, position
         return position
 
+    def request_commit(self) -> None:
+        """Makes the writers that run here commit what they have read: a run of the models is about to begin."""
+        for writer in self.writers:
+            writer.request_commit()
+
     def committed_position(self, source: str) -> int | None:
         """The minimum position of a source's writers that run here; None if none runs here."""
         return min((writer.progress.position.position for writer in self._get_writers(source)), default=None)

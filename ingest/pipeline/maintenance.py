@@ -18,6 +18,9 @@ from ingest.lake import Lake
 from ingest.lake.retention import compact_raw, purge_raw
 from ingest.project.dbt_project import Project, retry_on_concurrent_publish
 
+# Tables whose Iceberg snapshots are expired in one step, some tenths of a second each.
+EXPIRED_TABLES = 4
+
 
 def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iterator[str]:
     """Runs the maintenance that is due; yields a line for each action.
@@ -25,31 +28,55 @@ def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iter
     Raises ConcurrentPublishError if runs repeatedly publish first, Unavailable if a disk or the catalog fails, Failure
     for errors of Spark or Iceberg.
     """
-    yield from _maintain_models(settings, project)
+    for lines in maintenance_steps(lake, settings, project):
+        yield from lines
+
+
+def maintenance_steps(lake: Lake, settings: JobSettings, project: Project) -> Iterator[list[str]]:
+    """The maintenance that is due, in steps: each `next` does one, and returns its lines. Runs of the models may come
+    between two steps. A step changes one table of the models, or expires the Iceberg snapshots of a few tables.
+
+    Raises what `run_maintenance` raises.
+    """
+    first: int | None = 0
+    while first is not None:
+        lines, first = _maintain_models(settings, project, first)
+        yield lines
     try:
-        yield from purge_raw(lake.spark, settings.retention_seconds)
-        yield from compact_raw(lake.spark, settings.compaction_min_files)
-        expired_counts = lake.expire_snapshots(settings.iceberg_snapshot_retention_seconds)
-        folder_count = lake.remove_empty_folders()
+        yield list(purge_raw(lake.spark, settings.retention_seconds))
+        yield list(compact_raw(lake.spark, settings.compaction_min_files))
+        yield from _expire_snapshots(lake, settings.iceberg_snapshot_retention_seconds)
+        if folder_count := lake.remove_empty_folders():
+            yield [f"raw tables: {folder_count} empty folders removed"]
     except (PySparkException, Py4JJavaError, OSError) as error:
         if known_error := unavailable(error, lake.location):
             raise known_error from error
         raise Failure(
             f"maintenance failed ({one_line(first_message_line(str(error)))[:500]})", "the raw tables"
         ) from error
+
+
+def _expire_snapshots(lake: Lake, seconds: float) -> Iterator[list[str]]:
+    """Expires old Iceberg snapshots, a few tables in a step."""
+    tables = lake.list_tables()
+    expired_counts: dict[str, int] = {}
+    for start in range(0, len(tables), EXPIRED_TABLES):
+        expired_counts |= lake.expire_snapshots(seconds, tables=tables[start : start + EXPIRED_TABLES])
+        yield []
     if expired_counts:
-        age = f"{settings.iceberg_snapshot_retention_seconds:.0f} s"
-        yield f"{len(expired_counts)} tables: {sum(expired_counts.values())} Iceberg snapshots older than {age} expired"
-    if folder_count:
-        yield f"raw tables: {folder_count} empty folders removed"
+        count = sum(expired_counts.values())
+        yield [f"{len(expired_counts)} tables: {count} Iceberg snapshots older than {seconds:.0f} s expired"]
 
 
 @retry_on_concurrent_publish
-def _maintain_models(settings: JobSettings, project: Project) -> list[str]:
-    return project.run_operation(
+def _maintain_models(settings: JobSettings, project: Project, first: int) -> tuple[list[str], int | None]:
+    """The models' tables from step `first` on, until one is changed: the lines, and the step to continue with."""
+    lines = project.run_operation(
         "maintain",
         superseded_share=settings.compaction_threshold,
         small_files=settings.compaction_min_files,
         keep_seconds=settings.retention_seconds,
         iceberg_snapshot_retention_seconds=settings.iceberg_snapshot_retention_seconds,
+        first=first,
     )
+    return (lines[:-1], int(lines[-1])) if lines and lines[-1].isdecimal() else (lines, None)

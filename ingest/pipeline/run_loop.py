@@ -19,7 +19,7 @@ from ingest.config.sources_file import Settings
 from ingest.lake import Lake
 from ingest.lake.model_tables import read_release
 from ingest.pipeline.ingest_jobs import POLL_SECONDS, Jobs
-from ingest.pipeline.maintenance import run_maintenance
+from ingest.pipeline.maintenance import maintenance_steps
 from ingest.pipeline.supervisor import backoff
 from ingest.project.dbt_project import NodeResult, Project, retry_on_concurrent_publish
 from ingest.sources import source_kinds
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 # Seconds after which a failed run is repeated without new commits: the first pause, doubled each time, and the longest.
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 2.0, 300.0
 
-# Maintenance is considered after this many runs: it costs some tenths of a second per table even if nothing is due.
+# Maintenance begins after this many runs: it costs some hundredths of a second per table even if nothing is due.
 MAINTENANCE_RUNS = 50
 
 
@@ -90,6 +90,7 @@ class Pipeline:
         self._settings = settings
         self._lake = lake
         self._runs = 0
+        self._maintenance: Iterator[list[str]] | None = None
         self._is_deployed = False
         self._repeats, self._maintenance_repeats, self._then_repeats = Repeats(_log), Repeats(_log), Repeats(_log)
         self._failed_runs = 0
@@ -129,6 +130,7 @@ class Pipeline:
     def _run_models(self) -> DbtRun:
         self._runs += 1
         started = time.time()
+        self.jobs.request_commit()
         tables_version = self._read_tables_version()
         positions = {source: self.jobs.committed_position(source) or 0 for source in self._settings.sources}
         # Set before the run: a failed run is repeated after a pause, not with the next position.
@@ -159,6 +161,8 @@ class Pipeline:
         if project is not self._project:
             _log.info("the dbt project is deployed as it is now")
             self._project, self._is_deployed = project, False
+            if self._maintenance is not None:
+                self.begin_maintenance()
 
     def _read_newest_release(self) -> int:
         """The id of the newest release, if a command follows each release; else 0."""
@@ -178,13 +182,29 @@ class Pipeline:
 
     def maintain(self) -> None:
         """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
+        self.begin_maintenance()
+        while self._maintenance is not None:
+            self._do_maintenance_step()
+
+    def begin_maintenance(self) -> None:
+        """Begins the maintenance that is due: `loop` does its steps between runs, so that no run waits for all."""
+        self._maintenance = maintenance_steps(self._lake, self._settings.settings, self._project)
+
+    def _do_maintenance_step(self) -> None:
+        """Does the next step of a maintenance in progress, and logs it. A failure ends the maintenance."""
+        if self._maintenance is None:
+            return
         try:
-            for line in run_maintenance(self._lake, self._settings.settings, self._project):
-                _log.info("%s", line)
+            lines = next(self._maintenance, None)
         except Failure as error:
             self._maintenance_repeats.occurred(str(error))
-        else:
+            self._maintenance = None
+            return
+        for line in lines or ():
+            _log.info("%s", line)
+        if lines is None:
             self._maintenance_repeats.over("maintenance works again")
+            self._maintenance = None
 
     def loop(
         self,
@@ -208,6 +228,7 @@ class Pipeline:
             has_reached = until_caught_up and self.jobs.has_reached(targets)
             if had_news or has_reached:
                 failure = self._try_run_models(on_run)
+            self._do_maintenance_step()
             caught_up = has_reached and not isinstance(failure, Unavailable)
         self.jobs.raise_if_all_failed()
         if caught_up:  # a process that a scheduler starts does few runs
@@ -218,10 +239,12 @@ class Pipeline:
             self.jobs.report_missing(targets)
 
     def _wait(self, until_caught_up: bool) -> None:
-        """Waits for a commit, or until a failed run is due again."""
+        """Waits for a commit, or until a failed run is due again; not during a maintenance."""
         seconds = max(0.0, self._retry_at - time.monotonic()) if self._failed_runs else None
         if until_caught_up:
             seconds = POLL_SECONDS
+        if self._maintenance is not None:
+            seconds = 0.0
         self._has_news.wait(seconds)
 
     def _is_retry_due(self) -> bool:
@@ -250,8 +273,8 @@ class Pipeline:
             self._repeats.over("the models run again")
         else:
             self._on_failed_run(failure)
-        if self._runs % MAINTENANCE_RUNS == 0:
-            self.maintain()
+        if self._runs % MAINTENANCE_RUNS == 0 and self._maintenance is None:
+            self.begin_maintenance()
         return failure or self._then_failure
 
     def _on_failed_run(self, failure: Failure) -> None:

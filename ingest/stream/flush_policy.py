@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from ingest.config.job_settings import JobSettings
 
+# The share of `commit_interval_seconds` from which on a requested commit does not wait for the rest.
+REQUESTED_SHARE = 0.1
+
 
 @dataclass(frozen=True)
 class FlushState:
@@ -11,8 +14,9 @@ class FlushState:
 
     size: bytes of the open batch as Arrow, 0 without events. age: seconds since its first event. has_advanced: it has a
     position past that of the batch before. crosses_target: with it the writer passes the position that `run` waits for.
-    is_position_requested: the source has asked for a status. position_age: seconds since the last position was queued
-    to be stored. is_committer_idle: no other batch is being committed or waits for it.
+    is_position_requested: the source has asked for a status. is_commit_requested: a run of the models begins. position_age:
+    seconds since the last position was queued to be stored. is_committer_idle: no other batch is being committed or
+    waits for it.
     """
 
     size: int
@@ -20,6 +24,7 @@ class FlushState:
     has_advanced: bool
     crosses_target: bool
     is_position_requested: bool
+    is_commit_requested: bool
     position_age: float
     is_committer_idle: bool
 
@@ -28,7 +33,9 @@ def should_flush(state: FlushState, settings: JobSettings) -> bool:
     """Whether to commit the open batch now.
 
     A batch is bounded by bytes and time, never by a transaction (rule T4). Only a full batch is queued behind another
-    one: a smaller one would only wait there, so it grows until the committer is idle. Without events the position alone
+    one: a smaller one would only wait there, so it grows until the committer is idle. A requested commit is early, but not
+    of a batch that has just begun: with a long interval there would be a commit for each run, and a run for each commit.
+    Without events the position alone
     is stored every `idle_position_seconds`, so that an idle writer does not hold back its source's position (rule W5).
     """
     if state.size >= settings.commit_max_bytes:
@@ -36,6 +43,7 @@ def should_flush(state: FlushState, settings: JobSettings) -> bool:
     if not state.is_committer_idle:
         return False
     if state.size:
-        return state.crosses_target or state.age >= settings.commit_interval_seconds
+        share = REQUESTED_SHARE if state.is_commit_requested else 1.0
+        return state.crosses_target or state.age >= share * settings.commit_interval_seconds
     is_due = state.is_position_requested or state.position_age >= settings.idle_position_seconds
     return state.has_advanced and (state.crosses_target or is_due)

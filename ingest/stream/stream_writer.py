@@ -46,6 +46,7 @@ class StreamWriter:
         self._committer = BatchCommitter(lake, feed.acknowledge, position, hooks or CommitHooks())
         self._batch = self._new_batch(position)
         self._position_queued_at = time.monotonic()
+        self._is_commit_requested = False
         self._stop = threading.Event()
 
     @property
@@ -61,6 +62,10 @@ class StreamWriter:
     def request_position(self) -> None:
         """Store the position as soon as the committer is idle, even without events. Called by any thread."""
         self._position_queued_at = 0.0
+
+    def request_commit(self) -> None:
+        """Commit what is read, if it is not too little, although the interval is not over. Called by any thread."""
+        self._is_commit_requested = True
 
     def run(self, until: int | None = None) -> Progress:
         """Stream until `stop`, or until the stored position is past `until`. Raises what ended it."""
@@ -114,11 +119,14 @@ class StreamWriter:
             has_advanced=batch.has_advanced,
             crosses_target=batch.crosses(until),
             is_position_requested=is_position_requested,
+            is_commit_requested=self._is_commit_requested,
             position_age=time.monotonic() - self._position_queued_at,
             is_committer_idle=self._committer.is_idle,
         )
         if should_flush(state, self._settings):
             self._flush()
+        if state.is_commit_requested and state.is_committer_idle:
+            self._is_commit_requested = False
 
     def _flush(self) -> None:
         """Close the open batch, queue it to be committed, and open the next one."""

@@ -1,10 +1,11 @@
-{#- The maintenance of the models' tables, for `tidemark maintain`: see `Maintenance` in dbt/adapters/tidemark. It logs a
-    line for each table that it changed. -#}
-{% macro maintain(superseded_share, small_files, keep_seconds, iceberg_snapshot_retention_seconds) -%}
-    {%- do tidemark.maintenance_step('maintain', {
+{#- The maintenance of the models' tables, for `tidemark run` and `tidemark maintain`: see `Maintenance` in
+    dbt/adapters/tidemark. It logs a line for each table that it changed. -#}
+{% macro maintain(superseded_share, small_files, keep_seconds, iceberg_snapshot_retention_seconds, first=none) -%}
+    {%- set arguments = {
         'superseded_share': superseded_share,
         'small_files': small_files,
         'keep_seconds': keep_seconds,
         'iceberg_snapshot_retention_seconds': iceberg_snapshot_retention_seconds,
-    }) -%}
+    } -%}
+    {%- do tidemark.maintenance_step('maintain', {'arguments': arguments, 'first': first}) -%}
 {%- endmacro %}

@@ -13,7 +13,7 @@ from ingest.config.job_settings import JobSettings
 from ingest.config.sources_file import PostgresSource
 from ingest.lake import Lake
 from ingest.lake.retention import purge_raw
-from ingest.pipeline.maintenance import run_maintenance
+from ingest.pipeline.maintenance import maintenance_steps, run_maintenance
 from ingest.positions.position_token import Token
 from ingest.project.dbt_project import ConcurrentPublishError
 from ingest.snapshot.snapshotter import SnapshotHooks
@@ -260,6 +260,27 @@ def test_maintenance_as_a_whole_changes_no_visible_rows(pipeline: SourcePipeline
     pipeline.spark.sql(f"update raw.sources set purged = map(1, {1 << 60}, 2, 7L) where {of_source}")
     assert any("before position" in line for line in purge_raw(pipeline.spark, 0))
     assert pipeline.lake.sources.read_purged_positions(name) == {1: 1 << 60, 2: 7}
+
+
+def test_runs_come_between_the_steps_of_a_maintenance(pipeline: SourcePipeline, database: Database) -> None:
+    pipeline.sync()
+    database.execute(CHANGES[0])
+    pipeline.sync()
+    eager_settings = pipeline.settings.settings.model_copy(
+        update={"compaction_threshold": 0.01, "compaction_min_files": 2}
+    )
+    changed: list[str] = []
+    for lines in maintenance_steps(pipeline.lake, eager_settings, pipeline.project):
+        assert len(lines) <= 1
+        changed += lines
+        if lines and len(changed) <= 3:
+            database.execute(f"update orders set total = {len(changed)} where id = 3; delete from orders where id = 11")
+            pipeline.sync()
+    by_customer, sums = definitions(pipeline)
+    tables = [line.partition(":")[0] for line in changed]
+    rewritten = {"core.events", "core.row_state", "core.releases", "raw.wal_events", f"buckets.{by_customer}"}
+    assert rewritten | {f"buckets.{sums}__ops"} <= set(tables)
+    assert_equal(pipeline, database)
 
 
 def test_maintenance_skips_a_log_whose_table_was_dropped_manually(pipeline: SourcePipeline, database: Database) -> None:

@@ -18,6 +18,7 @@ from ingest.lake.source_tables import DONE, SourceTable
 from ingest.pipeline import run_loop as run_loop_module
 from ingest.pipeline.ingest_jobs import Jobs
 from ingest.pipeline.run_loop import DbtRun, Pipeline
+from ingest.stream import flush_policy
 from tests.conftest import Database
 from tests.harness.commands import run_command, write_sources
 from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
@@ -129,7 +130,7 @@ def test_a_failing_definition_is_retried_with_backoff_and_logged_once(
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
-    monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
+    monkeypatch.setattr(run_loop, "begin_maintenance", run_loop.stop)
     with pytest.raises(Failure, match="never"):
         run_loop.model()
     database.execute("insert into t values (5, 5)")
@@ -149,12 +150,52 @@ def test_an_error_of_the_data_is_logged_once_despite_new_task_numbers(
     monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 4)
     monkeypatch.setattr(run_loop_module, "RETRY_SECONDS", 0.1)
     monkeypatch.setattr(log_repeats, "FIRST_SECONDS", 3600.0)  # whatever the duration of the runs
-    monkeypatch.setattr(run_loop, "maintain", run_loop.stop)
+    monkeypatch.setattr(run_loop, "begin_maintenance", run_loop.stop)
     with run_loop.running():
         run_loop.loop()
     messages = [message for message in caplog.messages if definition in message]
     assert len(messages) == 1
     assert "DIVIDE_BY_ZERO" in messages[0]
+
+
+@pytest.mark.timeout(300)
+def test_no_run_waits_for_the_end_of_a_maintenance(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers(pipeline, database)
+    run_loop = pipeline.run_loop()
+    steps = count()
+    runs: list[DbtRun] = []
+
+    def insert_until_the_fourth_run(run: DbtRun) -> None:
+        runs.append(run)
+        database.execute(f"insert into t values ({100 + len(runs)}, 5)")
+        if len(runs) == 4:
+            run_loop.stop()
+
+    monkeypatch.setattr(run_loop_module, "MAINTENANCE_RUNS", 2)
+    monkeypatch.setattr(run_loop_module, "maintenance_steps", lambda *_: ([] for _ in steps))
+    with run_loop.running():
+        run_loop.loop(insert_until_the_fourth_run)
+    assert len(runs) == 4
+    assert next(steps) > 1
+
+
+@pytest.mark.timeout(300)
+def test_a_run_takes_along_what_was_just_read(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although the next batch would be committed in an hour."""
+    _, definition = numbers(pipeline, database)
+    pipeline.sync()
+    monkeypatch.setattr(flush_policy, "REQUESTED_SHARE", 0.0)
+    hourly = pipeline.settings.settings.model_copy(update={"commit_interval_seconds": 3600.0})
+    pipeline.settings = pipeline.settings.model_copy(update={"settings": hourly})
+    run_loop = pipeline.run_loop()
+    database.execute("insert into t values (77, 5)")
+    with run_loop.running():
+        while (f"{definition}[]", 77) not in pipeline.bucket(definition, "id"):
+            run_loop.model()
 
 
 @pytest.mark.parametrize("places", ["storing, publishing", "committing, modelling"])

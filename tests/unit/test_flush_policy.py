@@ -15,6 +15,7 @@ EMPTY = FlushState(
     has_advanced=False,
     crosses_target=False,
     is_position_requested=False,
+    is_commit_requested=False,
     position_age=0.0,
     is_committer_idle=True,
 )
@@ -22,6 +23,7 @@ SMALL = {"size": 10, "age": 0.5, "has_advanced": True}
 FULL = {"size": 1_048_576, "age": 0.5}
 ADVANCED = {"has_advanced": True}
 BUSY = {"is_committer_idle": False}
+REQUESTED = {"is_commit_requested": True}
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,14 @@ BUSY = {"is_committer_idle": False}
         pytest.param(
             {**SMALL, **BUSY, "crosses_target": True}, False, id="the target is reached, the committer is busy"
         ),
+        pytest.param({**SMALL, **REQUESTED}, True, id="small, and a run begins"),
+        pytest.param({**SMALL, **REQUESTED, "age": 0.05}, False, id="very young, and a run begins"),
+        pytest.param({**SMALL, **REQUESTED, **BUSY}, False, id="a run begins, and the committer is busy"),
         pytest.param(FULL, True, id="full"),
         pytest.param({**FULL, **BUSY}, True, id="full, and the committer is busy"),
         pytest.param({**FULL, "size": 1_048_575}, False, id="almost full"),
         # A position without events.
+        pytest.param({**ADVANCED, **REQUESTED}, False, id="the last position is young, and a run begins"),
         pytest.param(ADVANCED, False, id="the last position is young"),
         pytest.param({**ADVANCED, "position_age": 5.0}, True, id="the last position is old"),
         pytest.param({**ADVANCED, "is_position_requested": True}, True, id="the source asks for a status"),

@@ -9,7 +9,9 @@ superseded. small_files: the files of a table are compacted if it has at least s
 long tombstones stay after every definition is past them, and superseded releases and checkpoints.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from dbt.adapters.tidemark.lake_statements import literal
 from dbt.adapters.tidemark.project_graph import is_published, names
@@ -24,27 +26,48 @@ class Maintenance:
 
     def __init__(self, run: RunState, releases: Releases) -> None:
         self._run, self._lake, self._releases = run, run.lake, releases
+        self._has_changed = False
 
-    def maintain(
+    def maintain(self, arguments: Mapping[str, Any], first: int | None = None) -> Iterator[str]:
+        """All steps. With `first`, those from the step of this number on, until one has changed a table: then the last
+        line is the number of the next step, if there is one.
+        """
+        self._releases.finish_interrupted()
+        steps = self._list_steps(**arguments)
+        for number, step in enumerate(steps):
+            if number < (first or 0):
+                continue
+            yield from step()
+            if first is not None and self._has_changed and number + 1 < len(steps):
+                yield str(number + 1)
+                return
+
+    def _list_steps(
         self,
         superseded_share: float,
         small_files: int,
         keep_seconds: float,
         iceberg_snapshot_retention_seconds: float,
-    ) -> Iterator[str]:
-        """All steps. iceberg_snapshot_retention_seconds: the rows of the releases that name a snapshot stay as long."""
-        self._releases.finish_interrupted()
+    ) -> list[Callable[[], Iterator[str]]]:
+        """The steps, in order. iceberg_snapshot_retention_seconds: the rows of the releases that name a snapshot stay as
+        long.
+        """
         tables = self._list_tables()
-        for model, table in tables:
-            # A log whose rows were dropped manually is created again by the next run.
-            if table.endswith("__ops") and self._lake.exists(table.removesuffix("__ops")):
-                yield from self.compact_log(model, table, superseded_share)
-        yield from self.purge_tombstones(keep_seconds)
-        yield from self.purge_checkpoints(keep_seconds, superseded_share)
-        for model, table in tables:
-            yield from self.compact_files(model, table, superseded_share, small_files)
-        yield from self.purge_releases(max(keep_seconds, iceberg_snapshot_retention_seconds), superseded_share)
-        yield from self.compact_releases(small_files)
+        # A log whose rows were dropped manually is created again by the next run.
+        logs = [
+            (model, table)
+            for model, table in tables
+            if table.endswith("__ops") and self._lake.exists(table.removesuffix("__ops"))
+        ]
+        release_seconds = max(keep_seconds, iceberg_snapshot_retention_seconds)
+        return [
+            *(partial(self.compact_log, model, table, superseded_share) for model, table in logs),
+            partial(self.purge_tombstones, keep_seconds),
+            partial(self.purge_checkpoints, keep_seconds, superseded_share),
+            *(partial(self.compact_files, model, table, superseded_share, small_files) for model, table in tables),
+            partial(self.purge_releases, release_seconds, superseded_share),
+            partial(self.compact_releases, small_files),
+        ]
 
     def _list_tables(self) -> list[tuple[str, str]]:
         """The existing tables of all published models that are still of such a kind, with the models' names; a log
@@ -61,6 +84,7 @@ class Maintenance:
     def _publish(self, model: str, table: str, statements: Sequence[str], summary: str) -> Iterator[str]:
         outcome = self._releases.publish_maintenance(model, table, statements)
         if outcome == "published":
+            self._has_changed = True
             yield f"{table}: {summary}"
         elif outcome == "overtaken":
             yield f"{table}: a run wrote to it in the meantime; left to the next maintenance"
@@ -108,6 +132,7 @@ class Maintenance:
         """
         if self._run.watermarks and self._count_files(RELEASES)["small"] >= small_files:
             self._lake.select(self._make_rewrite(RELEASES, 1, small_files, "main"))
+            self._has_changed = True
             yield f"{RELEASES}: files rewritten"
 
     def _count_files(self, table: str) -> Mapping[str, int]:
@@ -223,6 +248,7 @@ class Maintenance:
                 " and manifest.release_id = superseded.release_id"
                 " when matched and not manifest.dropped then delete"
             )
+            self._has_changed = True
             yield f"{RELEASES}: {counts['superseded']} superseded rows purged"
 
 
