@@ -160,6 +160,9 @@ class Snapshotter:
     def _take_snapshots(self) -> int:
         """Reads group after group until no chunk is free; returns the number of tables that are still pending."""
         self._queue_polled_at = time.monotonic()
+        if not any(table.is_pending for table in self._lake.tables.read(self._name).values()):
+            self._source.release_resources()
+            return 0
         group = self._begin_snapshots(self._read_queued_tables())
         while not self._stop.is_set() and (group := group or self._claim_next_group()):
             if not self._read_group(group):
