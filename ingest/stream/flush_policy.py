@@ -14,9 +14,9 @@ class FlushState:
 
     size: bytes of the open batch as Arrow, 0 without events. age: seconds since its first event. has_advanced: it has a
     position past that of the batch before. crosses_target: with it the writer passes the position that `run` waits for.
-    is_position_requested: the source has asked for a status. is_commit_requested: a run of the models begins. position_age:
-    seconds since the last position was queued to be stored. is_committer_idle: no other batch is being committed or
-    waits for it.
+    is_position_requested: the source has asked for a status. is_commit_requested: a run of the models begins.
+    position_age: seconds since the last position was queued to be stored. is_committer_idle: no other batch is being
+    committed or waits for it.
     """
 
     size: int
@@ -33,10 +33,10 @@ def should_flush(state: FlushState, settings: JobSettings) -> bool:
     """Whether to commit the open batch now.
 
     A batch is bounded by bytes and time, never by a transaction (rule T4). Only a full batch is queued behind another
-    one: a smaller one would only wait there, so it grows until the committer is idle. A requested commit is early, but not
-    of a batch that has just begun: with a long interval there would be a commit for each run, and a run for each commit.
-    Without events the position alone
-    is stored every `idle_position_seconds`, so that an idle writer does not hold back its source's position (rule W5).
+    one: a smaller one would only wait there, so it grows until the committer is idle. A requested commit is early, but
+    a batch that has just begun waits: with a long interval each run would cause a commit, and each commit a run.
+    Without events the position alone is stored every `idle_position_seconds`, so that an idle writer does not hold back
+    its source's position (rule W5).
     """
     if state.size >= settings.commit_max_bytes:
         return True

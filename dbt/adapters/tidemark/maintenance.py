@@ -49,9 +49,7 @@ class Maintenance:
         keep_seconds: float,
         iceberg_snapshot_retention_seconds: float,
     ) -> list[Callable[[], Iterator[str]]]:
-        """The steps, in order. iceberg_snapshot_retention_seconds: the rows of the releases that name a snapshot stay as
-        long.
-        """
+        """The steps, in order. iceberg_snapshot_retention_seconds: releases stay as long as the snapshots they name."""
         tables = self._list_tables()
         # A log whose rows were dropped manually is created again by the next run.
         logs = [
