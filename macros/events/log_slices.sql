@@ -4,10 +4,9 @@
 -#}
 {% macro log_slices(wal_events, ranges) -%}
     {%- set slices = {} -%}
-    {%- set sampled_ranges = adapter.ranges_to_sample(ranges) -%}
-    {%- if execute and sampled_ranges -%}
+    {%- if execute and ranges -%}
         {%- set sample = run_query(
-            'select source, commit_lsn, change_lsn from ' ~ wal_events ~ ' as records where ' ~ tidemark.in_ranges(sampled_ranges, 'records')
+            'select source, commit_lsn, change_lsn from ' ~ wal_events ~ ' as records where ' ~ tidemark.in_ranges(ranges, 'records')
             ~ ' and pmod(xxhash64(commit_lsn, change_lsn, commit_index), ' ~ adapter.log_sample() ~ ') = 0'
         ) -%}
         {%- do slices.update(adapter.log_slices(sample)) -%}

@@ -51,7 +51,6 @@ selected_resources: list[str] = []
 model = SimpleNamespace(unique_id="model.tidemark.linted")
 adapter = SimpleNamespace(
     run=lambda *_: RunState(NoLake(), ProjectGraph({}, ())),
-    ranges_to_sample=lambda ranges: ranges,
     log_sample=lambda: 1,
     log_slices=lambda _: {},
 )

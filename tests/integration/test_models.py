@@ -119,7 +119,6 @@ def test_every_run_equals_the_source(
     monkeypatch.setattr(bucket_plan, "_ROWS_PER_OP_SLICE", 1)
     monkeypatch.setattr(impl, "SAMPLE", 1)
     monkeypatch.setattr(log_slices, "_SAMPLES_PER_SLICE", 2)
-    monkeypatch.setattr(log_slices, "_SAMPLED_POSITIONS", 0)
     pipeline.sync()
     assert_equal(pipeline, database)
     for first in range(0, len(CHANGES), at_once):

@@ -26,12 +26,12 @@ from dbt.adapters.tidemark.definition_settings import (
     find_definition,
 )
 from dbt.adapters.tidemark.lake_statements import Column, NoLake
-from dbt.adapters.tidemark.log_slices import SAMPLE, Place, ranges_to_sample, slice_starts
+from dbt.adapters.tidemark.log_slices import SAMPLE, Place, slice_starts
 from dbt.adapters.tidemark.maintenance import Maintenance
 from dbt.adapters.tidemark.manifest import NodeResult
 from dbt.adapters.tidemark.project_graph import Node, ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
-from dbt.adapters.tidemark.run_state import RunState, SourceRange
+from dbt.adapters.tidemark.run_state import RunState
 
 # The package with the statements that are macros.
 _PACKAGE = "tidemark"
@@ -134,11 +134,6 @@ class TidemarkAdapter(SparkAdapter):
     def log_sample(self) -> int:
         """One record in this many is in the sample that `log_slices` takes."""
         return SAMPLE
-
-    @available
-    def ranges_to_sample(self, ranges: Iterable[SourceRange]) -> list[SourceRange]:
-        """The ranges of a run that may have enough records for several slices."""
-        return ranges_to_sample(ranges)
 
     @available
     def log_slices(self, sample: Iterable[Mapping[str, Any]]) -> dict[str, list[Place]]:

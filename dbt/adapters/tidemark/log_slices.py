@@ -2,25 +2,15 @@
 
 from collections.abc import Iterable
 
-from dbt.adapters.tidemark.run_state import SourceRange
-
 # One record in this many is sampled. A slice has at least 5 sampled records, so about 50,000 records: tasks share many
 # slices more equally than few.
 SAMPLE = 10_000
 _SAMPLES_PER_SLICE = 5
-# A shorter range has too few records for two slices, and is not sampled: a record takes 50 bytes of Postgres's log at
-# least, and a range of MongoDB within one second is as short.
-_SAMPLED_POSITIONS = 50 * 2 * _SAMPLES_PER_SLICE * SAMPLE
 # `seq` in models/core/events.sql has 6 bits for the slice.
 _MAX_SLICES = 64
 
 # A place in the log, (commit_lsn, change_lsn).
 Place = tuple[int, int]
-
-
-def ranges_to_sample(ranges: Iterable[SourceRange]) -> list[SourceRange]:
-    """The ranges of a run that may have enough records for several slices."""
-    return [each for each in ranges if each.upper - each.lower >= _SAMPLED_POSITIONS]
 
 
 def slice_starts(sample: Iterable[tuple[str, int, int]]) -> dict[str, list[Place]]:
