@@ -35,7 +35,7 @@ def results(environment: Environment) -> Iterator[Result]:
     dataset.create_table(environment.dsn, "rebuilt_items", rows)
     arguments = {"dsn": environment.dsn, "table": "rebuilt_items", "number": SOME, "rows": rows}
     side = Side("bench.definitions:edited", {**arguments, "folder": environment.new_folder("edited")})
-    # Once: the first build has warmed the process up, and both parts take minutes.
+    # One run: the set-up and the rebuilds take minutes, and the first build warms the process up.
     runs = run_in_turns({"ours": side}, runs=1, warm_ups=0)["ours"]
     one, every = ([Run(seconds=run.stages[part]) for run in runs] for part in ("one", "every"))
     yield compare_durations(f"1 of {SOME} definitions changed / all", one, every, REBUILD_MARK)

@@ -17,7 +17,7 @@ from bench.runner import Side, run_in_turns
 from ingest.devservers.embedded_servers import embedded_postgres
 from ingest.pipeline.run_loop import DbtRun
 
-# The rate with a mark is the last: by then the process runs for some minutes, and Java has compiled most of its code.
+# The rate with a mark is the last: by then Java has compiled most of its code.
 RATES = (100, 2000, 500)
 ROWS = 100_000
 WARM_SECONDS, SECONDS = 20, 45

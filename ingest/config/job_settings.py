@@ -27,8 +27,8 @@ class JobSettings(BaseModel):
     commit_interval_seconds: Seconds = Field(
         1.0,
         description="Seconds after which a batch is committed even if it is small: a part of the latency. Each commit "
-        "takes 0.2 to 0.4 s and writes a file. When a run of the models begins in the same process, a batch is "
-        "committed after a tenth of it.",
+        "takes 0.2 to 0.4 s and writes a file. When a run of the models begins in the same process, a batch that is at "
+        "least a tenth of this old is committed early.",
     )
     snapshot_chunk_bytes: Bytes = Field(
         ByteSize(128 * MEBIBYTE),

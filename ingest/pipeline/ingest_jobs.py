@@ -272,7 +272,7 @@ class Jobs:
         return position
 
     def request_commit(self) -> None:
-        """Makes the writers that run here commit what they have read: a run of the models is about to begin."""
+        """Asks the writers that run here to commit their open batches early: a run of the models begins."""
         for writer in self.writers:
             writer.request_commit()
 

@@ -28,13 +28,16 @@ def run_maintenance(lake: Lake, settings: JobSettings, project: Project) -> Iter
     Raises ConcurrentPublishError if runs repeatedly publish first, Unavailable if a disk or the catalog fails, Failure
     for errors of Spark or Iceberg.
     """
-    for lines in maintenance_steps(lake, settings, project):
+    lines, _ = _maintain_models(settings, project)
+    yield from lines
+    for lines in _maintain_lake(lake, settings):
         yield from lines
 
 
 def maintenance_steps(lake: Lake, settings: JobSettings, project: Project) -> Iterator[list[str]]:
     """The maintenance that is due, in steps: each `next` does one, and returns its lines. Runs of the models may come
-    between two steps. A step changes one table of the models, or expires the Iceberg snapshots of a few tables.
+    between two steps. A step changes one table of the models, purges or compacts raw tables, or expires the Iceberg
+    snapshots of a few tables.
 
     Raises what `run_maintenance` raises.
     """
@@ -42,6 +45,11 @@ def maintenance_steps(lake: Lake, settings: JobSettings, project: Project) -> It
     while first is not None:
         lines, first = _maintain_models(settings, project, first)
         yield lines
+    yield from _maintain_lake(lake, settings)
+
+
+def _maintain_lake(lake: Lake, settings: JobSettings) -> Iterator[list[str]]:
+    """The steps after those of the models' tables."""
     try:
         yield list(purge_raw(lake.spark, settings.retention_seconds))
         yield list(compact_raw(lake.spark, settings.compaction_min_files))
@@ -61,16 +69,19 @@ def _expire_snapshots(lake: Lake, seconds: float) -> Iterator[list[str]]:
     tables = lake.list_tables()
     expired_counts: dict[str, int] = {}
     for start in range(0, len(tables), EXPIRED_TABLES):
-        expired_counts |= lake.expire_snapshots(seconds, tables=tables[start : start + EXPIRED_TABLES])
-        yield []
+        if counts := lake.expire_snapshots(seconds, tables=tables[start : start + EXPIRED_TABLES]):
+            expired_counts |= counts
+            yield []
     if expired_counts:
         count = sum(expired_counts.values())
         yield [f"{len(expired_counts)} tables: {count} Iceberg snapshots older than {seconds:.0f} s expired"]
 
 
 @retry_on_concurrent_publish
-def _maintain_models(settings: JobSettings, project: Project, first: int) -> tuple[list[str], int | None]:
-    """The models' tables from step `first` on, until one is changed: the lines, and the step to continue with."""
+def _maintain_models(settings: JobSettings, project: Project, first: int | None = None) -> tuple[list[str], int | None]:
+    """Maintains the models' tables; with `first`, from this step on, until one is changed. Returns the lines, and the
+    step to continue with, if there is one.
+    """
     lines = project.run_operation(
         "maintain",
         superseded_share=settings.compaction_threshold,

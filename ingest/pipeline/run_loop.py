@@ -1,8 +1,8 @@
 """The run loop: streams and snapshots in threads, and dbt in this process on what they commit.
 
-The runs of dbt follow one another; each models what was committed during the run before it. The parsed project, Spark
-and its compiled code stay in memory between runs. The runs use the project as it was at the start until it is deployed
-again (`apply`); with `reload` they deploy it whenever its files have changed.
+The runs of dbt follow one another; each models what is committed before it reads the stored positions. The parsed
+project, Spark and its compiled code stay in memory between runs. The runs use the project as it was at the start until
+it is deployed again (`apply`); with `reload` they deploy it whenever its files have changed.
 """
 
 import logging
@@ -19,7 +19,7 @@ from ingest.config.sources_file import Settings
 from ingest.lake import Lake
 from ingest.lake.model_tables import read_release
 from ingest.pipeline.ingest_jobs import POLL_SECONDS, Jobs
-from ingest.pipeline.maintenance import maintenance_steps
+from ingest.pipeline.maintenance import maintenance_steps, run_maintenance
 from ingest.pipeline.supervisor import backoff
 from ingest.project.dbt_project import NodeResult, Project, retry_on_concurrent_publish
 from ingest.sources import source_kinds
@@ -53,6 +53,12 @@ class DbtRun:
             if outcome.response.get("waiting"):
                 names_by_message.setdefault(outcome.message, []).append(outcome.name)
         return [f"{', '.join(names)}: {message}" for message, names in names_by_message.items()]
+
+    @property
+    def positions(self) -> dict[str, int]:
+        """By source: the position up to which this run has read the source."""
+        of_checkpoints = (outcome for outcome in self.outcomes if outcome.name == "checkpoints")
+        return next((outcome.response.get("positions") or {} for outcome in of_checkpoints), {})
 
     @property
     def changes(self) -> list[str]:
@@ -138,7 +144,25 @@ class Pipeline:
         outcomes, failure = self._run_dbt()
         run = DbtRun(started, time.time(), tuple(outcomes), failure)
         self._awaits_position = bool(run.waiting) or self._has_pending_snapshots(positions)
+        if failure is None:
+            self._forget_modelled_commits(run)
         return run
+
+    def _forget_modelled_commits(self, run: DbtRun) -> None:
+        """Commits that this run has read cause no other run. It has requested some of them itself: otherwise each run
+        would cause the next one.
+        """
+        self._run_positions = {**self._run_positions, **run.positions}
+        if self._has_news.is_set():
+            self._has_news.clear()  # before the questions: a commit after them sets it again
+            if (
+                self.jobs.is_over
+                or self._apply_requested.is_set()
+                or self._awaits_position
+                or any(self._has_unread_events(source) for source in self._settings.sources)
+                or self._read_tables_version() != self._run_tables_version
+            ):
+                self._has_news.set()
 
     @retry_on_concurrent_publish
     def _run_dbt(self) -> tuple[list[NodeResult], Failure | None]:
@@ -182,12 +206,16 @@ class Pipeline:
 
     def maintain(self) -> None:
         """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
-        self.begin_maintenance()
-        while self._maintenance is not None:
-            self._do_maintenance_step()
+        try:
+            for line in run_maintenance(self._lake, self._settings.settings, self._project):
+                _log.info("%s", line)
+        except Failure as error:
+            self._maintenance_repeats.occurred(str(error))
+        else:
+            self._maintenance_repeats.over("maintenance works again")
 
     def begin_maintenance(self) -> None:
-        """Begins the maintenance that is due: `loop` does its steps between runs, so that no run waits for all."""
+        """Begins the maintenance that is due: `loop` does its steps between runs, so no run waits for all of them."""
         self._maintenance = maintenance_steps(self._lake, self._settings.settings, self._project)
 
     def _do_maintenance_step(self) -> None:
@@ -223,12 +251,13 @@ class Pipeline:
             self._wait(until_caught_up)
             if self.jobs.is_over:
                 break
-            had_news = self._has_news.is_set() or self._is_retry_due()
-            self._has_news.clear()
+            if had_news := self._has_news.is_set():
+                self._has_news.clear()
             has_reached = until_caught_up and self.jobs.has_reached(targets)
-            if had_news or has_reached:
+            if had_news or has_reached or self._is_retry_due():
                 failure = self._try_run_models(on_run)
-            self._do_maintenance_step()
+            if not self.jobs.is_over:
+                self._do_maintenance_step()
             caught_up = has_reached and not isinstance(failure, Unavailable)
         self.jobs.raise_if_all_failed()
         if caught_up:  # a process that a scheduler starts does few runs
@@ -239,7 +268,7 @@ class Pipeline:
             self.jobs.report_missing(targets)
 
     def _wait(self, until_caught_up: bool) -> None:
-        """Waits for a commit, or until a failed run is due again; not during a maintenance."""
+        """Waits for a commit, or until a failed run is due again. Returns at once during maintenance."""
         seconds = max(0.0, self._retry_at - time.monotonic()) if self._failed_runs else None
         if until_caught_up:
             seconds = POLL_SECONDS
@@ -300,16 +329,17 @@ class Pipeline:
             self._committed_positions[position.source, position.writer] = (
                 position.position + batch.has_events_past_position
             )
-        last_committed = max(
-            (number for (source, _), number in list(self._committed_positions.items()) if source == position.source),
-            default=0,
-        )
         if (
-            last_committed > self._run_positions.get(position.source, 0)
+            self._has_unread_events(position.source)
             or self._awaits_position
             or self._read_tables_version() != self._run_tables_version
         ):
             self._has_news.set()
+
+    def _has_unread_events(self, source: str) -> bool:
+        """Whether events of a source are committed that the last run has not read."""
+        committed = (number for (name, _), number in list(self._committed_positions.items()) if name == source)
+        return max(committed, default=0) > self._run_positions.get(source, 0)
 
     def _read_tables_version(self) -> tuple[int, int]:
         """A value that changes with each update of raw.source_tables."""

@@ -161,6 +161,7 @@ class Snapshotter:
         """Reads group after group until no chunk is free; returns the number of tables that are still pending."""
         self._queue_polled_at = time.monotonic()
         if not any(table.is_pending for table in self._lake.tables.read(self._name).values()):
+            self.unreadable.clear()
             self._source.release_resources()
             return 0
         group = self._begin_snapshots(self._read_queued_tables())

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ingest.config.job_settings import JobSettings
 
-# The share of `commit_interval_seconds` from which on a requested commit does not wait for the rest.
+# A batch is committed on request if it is at least this share of `commit_interval_seconds` old.
 REQUESTED_SHARE = 0.1
 
 
@@ -33,10 +33,10 @@ def should_flush(state: FlushState, settings: JobSettings) -> bool:
     """Whether to commit the open batch now.
 
     A batch is bounded by bytes and time, never by a transaction (rule T4). Only a full batch is queued behind another
-    one: a smaller one would only wait there, so it grows until the committer is idle. A requested commit is early, but
-    a batch that has just begun waits: with a long interval each run would cause a commit, and each commit a run.
-    Without events the position alone is stored every `idle_position_seconds`, so that an idle writer does not hold back
-    its source's position (rule W5).
+    one: a smaller one would only wait there, so it grows until the committer is idle. A requested commit is of a batch
+    of at least `REQUESTED_SHARE` of the interval; a younger one waits for the whole interval, so that a long interval
+    still means few commits. Without events the position alone is stored every `idle_position_seconds`, so that an idle
+    writer does not hold back its source's position (rule W5).
     """
     if state.size >= settings.commit_max_bytes:
         return True

@@ -64,7 +64,7 @@ class StreamWriter:
         self._position_queued_at = 0.0
 
     def request_commit(self) -> None:
-        """Commit what is read, if it is not too little, although the interval is not over. Called by any thread."""
+        """Commit the open batch before its interval ends, if it is old enough. Called by any thread."""
         self._is_commit_requested = True
 
     def run(self, until: int | None = None) -> Progress:

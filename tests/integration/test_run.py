@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,13 @@ from ingest.lake.source_tables import DONE, SourceTable
 from ingest.pipeline import run_loop as run_loop_module
 from ingest.pipeline.ingest_jobs import Jobs
 from ingest.pipeline.run_loop import DbtRun, Pipeline
+from ingest.project.dbt_project import Project
 from ingest.stream import flush_policy
 from tests.conftest import Database
 from tests.harness.commands import run_command, write_sources
 from tests.harness.pgbench import assert_pgbench_equals, balances, have_ready_snapshots, pgbench, pgbench_tables
 from tests.harness.pipeline import SourcePipeline
+from tests.harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -182,7 +185,7 @@ def test_no_run_waits_for_the_end_of_a_maintenance(
 
 
 @pytest.mark.timeout(300)
-def test_a_run_takes_along_what_was_just_read(
+def test_a_run_includes_events_that_were_read_just_before_it(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although the next batch would be committed in an hour."""
@@ -196,6 +199,49 @@ def test_a_run_takes_along_what_was_just_read(
     with run_loop.running():
         while (f"{definition}[]", 77) not in pipeline.bucket(definition, "id"):
             run_loop.model()
+
+
+@pytest.mark.timeout(300)
+def test_commits_that_a_run_has_requested_cause_no_other_run(
+    pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under steady load, with a batch that would be committed in an hour: otherwise each run would cause the next."""
+    _, definition = numbers(pipeline, database)
+    pipeline.sync()
+    monkeypatch.setattr(flush_policy, "REQUESTED_SHARE", 0.0)
+    hourly = pipeline.settings.settings.model_copy(update={"commit_interval_seconds": 3600.0})
+    pipeline.settings = pipeline.settings.model_copy(update={"settings": hourly})
+    run_loop = pipeline.run_loop()
+    runs: list[DbtRun] = []
+    build, wait, ids = Project.build, run_loop._wait, count(100)
+
+    def commit_and_build(project: Project, **options: Any) -> Any:
+        database.execute(f"insert into t values ({next(ids)}, 5)")
+        targets = run_loop.jobs.catch_up_targets()
+
+        def is_committed() -> bool:
+            run_loop.jobs.request_commit()
+            return run_loop.jobs.has_reached(targets)
+
+        wait_until(is_committed)
+        return build(project, **options)
+
+    def stop_if_idle(until_caught_up: bool) -> None:
+        if runs and not run_loop._has_news.is_set():
+            run_loop.stop()
+        wait(until_caught_up)
+
+    def stop_after_five(run: DbtRun) -> None:
+        runs.append(run)
+        if len(runs) == 5:
+            run_loop.stop()
+
+    monkeypatch.setattr(Project, "build", commit_and_build)
+    monkeypatch.setattr(run_loop, "_wait", stop_if_idle)
+    with run_loop.running():
+        run_loop.loop(stop_after_five)
+    assert len(runs) < 5
+    assert len(pipeline.bucket(definition, "id")) > len(runs)
 
 
 @pytest.mark.parametrize("places", ["storing, publishing", "committing, modelling"])

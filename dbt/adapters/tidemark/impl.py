@@ -32,6 +32,7 @@ from dbt.adapters.tidemark.manifest import NodeResult
 from dbt.adapters.tidemark.project_graph import Node, ProjectGraph
 from dbt.adapters.tidemark.releases import Releases
 from dbt.adapters.tidemark.run_state import RunState
+from dbt.adapters.tidemark.watermarks import Positions
 
 # The package with the statements that are macros.
 _PACKAGE = "tidemark"
@@ -50,11 +51,12 @@ class TidemarkConfig(SparkConfig):
 
 @dataclass
 class ModelResponse(AdapterResponse):
-    """What a model did. staged: whether it wrote rows. waiting: whether a definition waits for an input. evaluation: of
-    a definition that was evaluated.
+    """What a model did. staged: whether it wrote rows. positions: by source, of a model of `core`. waiting: whether a
+    definition waits for an input. evaluation: of a definition that was evaluated.
     """
 
     staged: bool = False
+    positions: dict[str, int] | None = None
     waiting: bool = False
     evaluation: dict[str, Any] | None = None
 
@@ -210,12 +212,18 @@ class TidemarkAdapter(SparkAdapter):
         rows_affected: int = 0,
         *,
         staged: bool = False,
+        positions: Positions | None = None,
         waiting: bool = False,
         evaluation: dict[str, Any] | None = None,
     ) -> ModelResponse:
         """The response of a model: dbt shows its message, and its results contain it."""
         return ModelResponse(
-            _message=message, rows_affected=rows_affected, staged=staged, waiting=waiting, evaluation=evaluation
+            _message=message,
+            rows_affected=rows_affected,
+            staged=staged,
+            positions=None if positions is None else {source: point.position for source, point in positions.items()},
+            waiting=waiting,
+            evaluation=evaluation,
         )
 
     @available

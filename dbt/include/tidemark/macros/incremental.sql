@@ -37,11 +37,14 @@
     {{ run_hooks(post_hooks) }}
 
     {%- do persist_docs(this, model) -%}
+    {%- set positions = tidemark.run().positions(model.name) -%}
     {%- do tidemark.run().record(
         model.unique_id,
-        positions=tidemark.run().positions(model.name),
+        positions=positions,
         staged=[this | string] if has_new_rows else []
     ) -%}
-    {%- do store_result('main', response=adapter.response('appended' if has_new_rows else 'nothing new', staged=has_new_rows)) -%}
+    {%- do store_result('main', response=adapter.response(
+        'appended' if has_new_rows else 'nothing new', staged=has_new_rows, positions=positions
+    )) -%}
     {{ return({'relations': [this]}) }}
 {% endmaterialization %}
