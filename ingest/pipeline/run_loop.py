@@ -8,7 +8,7 @@ it is deployed again (`apply`); with `reload` they deploy it whenever its files 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -155,13 +155,7 @@ class Pipeline:
         self._run_positions = {**self._run_positions, **run.positions}
         if self._has_news.is_set():
             self._has_news.clear()  # before the questions: a commit after them sets it again
-            if (
-                self.jobs.is_over
-                or self._apply_requested.is_set()
-                or self._awaits_position
-                or any(self._has_unread_events(source) for source in self._settings.sources)
-                or self._read_tables_version() != self._run_tables_version
-            ):
+            if self.jobs.is_over or self._apply_requested.is_set() or self._needs_run(self._settings.sources):
                 self._has_news.set()
 
     @retry_on_concurrent_publish
@@ -206,13 +200,10 @@ class Pipeline:
 
     def maintain(self) -> None:
         """Runs the maintenance that is due, and logs it. A failure is logged; the next call tries again."""
-        try:
-            for line in run_maintenance(self._lake, self._settings.settings, self._project):
-                _log.info("%s", line)
-        except Failure as error:
-            self._maintenance_repeats.occurred(str(error))
-        else:
-            self._maintenance_repeats.over("maintenance works again")
+        lines = run_maintenance(self._lake, self._settings.settings, self._project)
+        self._maintenance = ([line] for line in lines)
+        while self._maintenance is not None:
+            self._do_maintenance_step()
 
     def begin_maintenance(self) -> None:
         """Begins the maintenance that is due: `loop` does its steps between runs, so no run waits for all of them."""
@@ -329,12 +320,16 @@ class Pipeline:
             self._committed_positions[position.source, position.writer] = (
                 position.position + batch.has_events_past_position
             )
-        if (
-            self._has_unread_events(position.source)
+        if self._needs_run([position.source]):
+            self._has_news.set()
+
+    def _needs_run(self, sources: Iterable[str]) -> bool:
+        """Whether a run has something to read: events of `sources`, tables, or what the last run waited for."""
+        return (
+            any(self._has_unread_events(source) for source in sources)
             or self._awaits_position
             or self._read_tables_version() != self._run_tables_version
-        ):
-            self._has_news.set()
+        )
 
     def _has_unread_events(self, source: str) -> bool:
         """Whether events of a source are committed that the last run has not read."""

@@ -184,17 +184,21 @@ def test_no_run_waits_for_the_end_of_a_maintenance(
     assert next(steps) > 1
 
 
+def loop_that_commits_on_request(pipeline: SourcePipeline, monkeypatch: pytest.MonkeyPatch) -> Pipeline:
+    """Without a request, the next batch would be committed in an hour."""
+    monkeypatch.setattr(flush_policy, "REQUESTED_SHARE", 0.0)
+    hourly = pipeline.settings.settings.model_copy(update={"commit_interval_seconds": 3600.0})
+    pipeline.settings = pipeline.settings.model_copy(update={"settings": hourly})
+    return pipeline.run_loop()
+
+
 @pytest.mark.timeout(300)
 def test_a_run_includes_events_that_were_read_just_before_it(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Although the next batch would be committed in an hour."""
     _, definition = numbers(pipeline, database)
     pipeline.sync()
-    monkeypatch.setattr(flush_policy, "REQUESTED_SHARE", 0.0)
-    hourly = pipeline.settings.settings.model_copy(update={"commit_interval_seconds": 3600.0})
-    pipeline.settings = pipeline.settings.model_copy(update={"settings": hourly})
-    run_loop = pipeline.run_loop()
+    run_loop = loop_that_commits_on_request(pipeline, monkeypatch)
     database.execute("insert into t values (77, 5)")
     with run_loop.running():
         while (f"{definition}[]", 77) not in pipeline.bucket(definition, "id"):
@@ -205,13 +209,10 @@ def test_a_run_includes_events_that_were_read_just_before_it(
 def test_commits_that_a_run_has_requested_cause_no_other_run(
     pipeline: SourcePipeline, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under steady load, with a batch that would be committed in an hour: otherwise each run would cause the next."""
+    """Under steady load each run would cause the next."""
     _, definition = numbers(pipeline, database)
     pipeline.sync()
-    monkeypatch.setattr(flush_policy, "REQUESTED_SHARE", 0.0)
-    hourly = pipeline.settings.settings.model_copy(update={"commit_interval_seconds": 3600.0})
-    pipeline.settings = pipeline.settings.model_copy(update={"settings": hourly})
-    run_loop = pipeline.run_loop()
+    run_loop = loop_that_commits_on_request(pipeline, monkeypatch)
     runs: list[DbtRun] = []
     build, wait, ids = Project.build, run_loop._wait, count(100)
 

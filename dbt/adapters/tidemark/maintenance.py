@@ -11,6 +11,7 @@ long tombstones stay after every definition is past them, and superseded release
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from dbt.adapters.tidemark.lake_statements import literal
@@ -34,9 +35,7 @@ class Maintenance:
         """
         self._releases.finish_interrupted()
         steps = self._list_steps(**arguments)
-        for number, step in enumerate(steps):
-            if number < (first or 0):
-                continue
+        for number, step in islice(enumerate(steps), first or 0, None):
             yield from step()
             if first is not None and self._has_changed and number + 1 < len(steps):
                 yield str(number + 1)
