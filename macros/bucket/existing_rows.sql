@@ -1,18 +1,20 @@
 {#- The rows that the evaluated ones are compared with: all of them, or those with the changed rows' keys. Their data
     are not read: the digest shows whether they are equal. Rows whose key is an integer are looked up by it, which takes
-    half of the time. Only files that also hold other rows are read a second time, for these. -#}
+    half of the time. If the table has other rows too, these are looked up in addition. -#}
 {% macro existing_rows(relation, settings, plan) -%}
     {%- if plan.scope == 'changes' -%}
     {{ tidemark._comparison_columns(relation, settings, tidemark.int_to_row_key('_key_number')) }}
     from {{ relation }}
     left semi join ({{ tidemark._changed_keys(plan) }}) as changed
         on _key_number = {{ tidemark.row_key_to_int('changed.changed_key') }}
+    {%- if not plan.has_integer_keys %}
     union all
     {{ tidemark._comparison_columns(relation, settings, 'row_key') }}
     from {{ relation }}
     left semi join ({{ tidemark._changed_keys(plan) }}) as changed
         on {{ tidemark.hash_join_on([[tidemark._key_without_copy_number('row_key'), 'changed.changed_key']]) }}
     where _key_number is null
+    {%- endif %}
     {%- else -%}
     select
         bucket,

@@ -23,6 +23,7 @@
 
     {{ run_hooks(pre_hooks) }}
     {%- set counts = {'put': 0, 'removed': 0} -%}
+    {%- set log = {'last_op': plan.last_op, 'has_integer_keys': plan.has_integer_keys} -%}
     {%- set staged = [] -%}
     {%- if plan.evaluates or not (plan.is_there or definition.name in tidemark.watermarks()) -%}
         {%- set columns = adapter.bucket_columns(model, sql, settings, plan) -%}
@@ -35,6 +36,10 @@
             {{ tidemark.insert_differences(this, sql, settings, columns, plan, change, last_op, plan.op_slices(input_rows)) }}
         {%- endcall -%}
         {%- set counts = tidemark.count_differences(this, last_op, plan.positions) -%}
+        {%- set log = {
+            'last_op': counts.last_op,
+            'has_integer_keys': counts.has_integer_keys and (change.is_new or plan.has_integer_keys),
+        } -%}
         {%- if counts.put + counts.removed -%}
             {%- call statement('ops') -%}
                 {{ tidemark.insert_ops(this, columns, last_op, plan.positions) }}
@@ -65,6 +70,8 @@
         definition_hash=plan.definition_hash,
         columns=columns | map(attribute='name') | list if plan.evaluates else plan.published_columns,
         view_tables=plan.view_tables,
+        last_op=log.last_op,
+        has_integer_keys=log.has_integer_keys,
         evaluation=evaluation if plan.evaluates else none,
         is_waiting=plan.is_waiting
     ) -%}

@@ -1,9 +1,8 @@
 {#- Deletes the versions of rows that are older than those just appended at the checkpoints of their sources, `points`.
-    Tables without appended rows are not read. `key`: the columns that identify a row; a `table_id` belongs to one
-    source. -#}
-{% macro delete_superseded(relation, key, points) -%}
+    `key`: the columns that identify a row; a `table_id` belongs to one source. `tables`: those with appended rows, see
+    `in_tables`; others are not read. -#}
+{% macro delete_superseded(relation, key, points, tables) -%}
     {%- set appended = tidemark.at_checkpoint(points) -%}
-    {%- set tables = run_query('select distinct source, table_name from ' ~ relation ~ ' where ' ~ appended) -%}
     {%- set pairs = [] -%}
     {%- for column in key -%}{%- do pairs.append(['old.' ~ column, 'new.' ~ column]) -%}{%- endfor -%}
     merge into {{ relation }} as old

@@ -10,6 +10,8 @@
         columns,
         release_id,
         view_tables,
+        last_op,
+        has_integer_keys,
         true as is_written
     from core.model_watermarks
     union all
@@ -22,6 +24,8 @@
         columns,
         release_id,
         view_tables,
+        last_op,
+        has_integer_keys,
         false as is_written
     from core.releases
     lateral view explode(watermarks) as model_watermark

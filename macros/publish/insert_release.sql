@@ -2,7 +2,7 @@
 {% macro insert_release(rows, release_id) -%}
     insert into core.releases (
         release_id, checkpoint_id, model, `table`, snapshot_id, branch, watermarks, definition_hash, columns, published_at, view_tables,
-        evaluation, dropped, last_op
+        evaluation, dropped, last_op, has_integer_keys
     )
     select
         {{ release_id }}L,
@@ -18,7 +18,8 @@
         view_tables,
         evaluation,
         dropped,
-        last_op
+        last_op,
+        has_integer_keys
     from values
     {%- for row in rows %}
         (
@@ -33,12 +34,13 @@
             {{ tidemark.literal_or_null(row.view_tables) }},
             {{ tidemark.literal_or_null(row.evaluation) }},
             {{ row.dropped | lower }},
-            cast({{ 'null' if row.last_op is none else row.last_op }} as bigint)
+            cast({{ 'null' if row.last_op is none else row.last_op }} as bigint),
+            cast({{ 'null' if row.has_integer_keys is none else row.has_integer_keys | lower }} as boolean)
         ){{ ',' if not loop.last }}
     {%- endfor %}
         as manifest (
             checkpoint_id, model, table_name, snapshot_id, branch, watermarks, definition_hash, columns, view_tables, evaluation,
-            dropped, last_op
+            dropped, last_op, has_integer_keys
         )
 {%- endmacro %}
 

@@ -13,9 +13,13 @@
             {{ tidemark.literal_or_null(watermark.definition_hash) }},
             {{ tidemark.literal(tojson(watermark.columns)) }},
             {{ watermark.release_id }}L,
-            {{ tidemark.literal_or_null(tojson(watermark.view_tables) if watermark.view_tables else none) }}
+            {{ tidemark.literal_or_null(tojson(watermark.view_tables) if watermark.view_tables else none) }},
+            cast({{ 'null' if watermark.last_op is none else watermark.last_op }} as bigint),
+            cast({{ 'null' if watermark.has_integer_keys is none else watermark.has_integer_keys | lower }} as boolean)
         ){{ ',' if not (is_last_model and loop.last) }}
         {%- endfor %}
     {%- endfor %}
-        as watermarks (model, source, checkpoint_id, position, definition_hash, columns, release_id, view_tables)
+        as watermarks (
+            model, source, checkpoint_id, position, definition_hash, columns, release_id, view_tables, last_op, has_integer_keys
+        )
 {%- endmacro %}

@@ -23,6 +23,7 @@
     {%- endif -%}
     {%- set ended_or_admitted = ended + admitted -%}
     {%- set tables = ended_or_admitted + tables_by_flag.records | reject('in', ended_or_admitted) | list -%}
+    {%- if tables -%}{%- do tidemark.run().set_changed_tables(tables) -%}{%- endif -%}
     {{ return({
         'predicate': predicate,
         'tables': tables,

@@ -9,4 +9,6 @@
     'columns': 'string',
     'release_id': 'bigint',
     'view_tables': 'string',
+    'last_op': 'bigint',
+    'has_integer_keys': 'boolean',
 }) }}

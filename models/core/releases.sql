@@ -13,4 +13,5 @@
     'evaluation': 'string',
     'dropped': 'boolean',
     'last_op': 'bigint',
+    'has_integer_keys': 'boolean',
 }) }}

@@ -20,10 +20,9 @@ class RecordedLake:
         rows = next((rows for text, rows in self.answers.items() if text in statement), [])
         return rows() if callable(rows) else rows
 
-    def execute_all(self, statements: Sequence[str]) -> None:
+    def select_all(self, statements: Sequence[str]) -> list[Rows]:
         self.parallel.append(list(statements))
-        for statement in statements:
-            self.select(statement)
+        return [self.select(statement) for statement in statements]
 
     def render(self, macro: str, **_: Any) -> str:
         return macro

@@ -174,6 +174,9 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
         "insert into pairs select i / 3, i, 0 from generate_series(1, 9) i;"
         "create table counted (k int); alter table counted replica identity full;"
         "insert into counted select i / 3 from generate_series(1, 9) i;"
+        # Their keys are integers until the first changes.
+        "create table grown (k text primary key, v int); insert into grown select i, 0 from generate_series(1, 9) i;"
+        "create table copied (k int); alter table copied replica identity full; insert into copied values (1), (2), (3)"
     )
     for key in NUMBERS + TEXTS:
         database.execute("insert into named values (%s, 0)", [key])
@@ -181,13 +184,20 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
         "named": {"k": "string", "v": "int"},
         "pairs": {"k": "int", "l": "string", "v": "int"},
         "counted": {"k": "int"},
+        "grown": {"k": "string", "v": "int"},
+        "copied": {"k": "int"},
     }
     for table, columns in tables.items():
         query = f"select _row_key, {', '.join(columns)} from {{{{ rows('{pipeline.view(table, columns)}') }}}}"
         pipeline.definition(table, query, bucket_by=[], object_id="k", evaluation="incremental")
-    path = pipeline.folder / f"models/staging/stg_{pipeline.source.name}__counted.sql"
-    copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
-    path.write_text(copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where"))
+    for table in ("counted", "copied"):
+        path = pipeline.folder / f"models/staging/stg_{pipeline.source.name}__{table}.sql"
+        copies = path.read_text().replace("row_key as", "if(copy = 1, row_key, row_key || '#' || copy) as")
+        path.write_text(copies.replace("where", "lateral view explode(sequence(1, multiplicity)) as copy where"))
+
+    def tables_with_integer_keys() -> set[str]:
+        rows = pipeline.rows("select model from core.model_watermarks where has_integer_keys")
+        return {table for table in tables for (model,) in rows if model == name(pipeline, table)}
 
     def assert_tables_equal() -> None:
         for table, columns in tables.items():
@@ -198,17 +208,21 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
 
     pipeline.sync()
     assert_tables_equal()
+    assert tables_with_integer_keys() == {"grown", "copied"}
     numbered = f"select k, cast(_key_number as string) from buckets.{name(pipeline, 'named')}"
     assert pipeline.rows(numbered) == sort_rows([*((n, n) for n in NUMBERS), *((text, None) for text in TEXTS)])
     for change in (
         (
             "update named set v = 1 where k not in ('7', '07', '7 '); delete from named where k in ('7', '07', '7 ');"
             "update pairs set v = 1 where k = 1; delete from pairs where l = '3'; update counted set k = 7 where k = 1;"
-            "delete from counted where ctid = (select min(ctid) from counted where k = 2)"
+            "delete from counted where ctid = (select min(ctid) from counted where k = 2);"
+            "update grown set v = 1 where k = '1'; update grown set k = 'a' where k = '2';"
+            "insert into copied values (2), (2), (3)"
         ),
         (
             "insert into named values ('7', 2); update named set k = '8', v = 3 where k = '7#2';"
-            "update named set v = 3 where k = ' 7'; insert into counted values (2), (2), (3)"
+            "update named set v = 3 where k = ' 7'; insert into counted values (2), (2), (3);"
+            "update grown set v = v + 1 where k in ('a', '3'); delete from copied where k = 2"
         ),
     ):
         database.execute(change)
@@ -217,6 +231,7 @@ def test_rows_are_found_by_keys_of_any_type(pipeline: SourcePipeline, database: 
     database.execute("update named set v = 4 where k in ('0', '7', 'a'); delete from named where k in ('-7', '7.0')")
     pipeline.sync()
     assert_tables_equal()
+    assert tables_with_integer_keys() == set()
     assert pipeline.rows(f"{numbered} where v = 4") == [("0", "0"), ("7", "7"), ("a", None)]
 
 

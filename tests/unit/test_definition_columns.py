@@ -33,6 +33,8 @@ MARK: dict[str, Any] = {
     "release_id": 7,
     "columns": "[]",
     "view_tables": "{}",
+    "last_op": None,
+    "has_integer_keys": None,
 }
 SETTINGS = DefinitionSettings("orders", ["customer"], ["customer"], "order", "id", "incremental", [])
 KEY, ID, CUSTOMER = Column("_row_key", "string"), Column("id", "int"), Column("Customer", "string")

@@ -25,6 +25,8 @@ MARK = {
     "definition_hash": "new",
     "columns": '["id"]',
     "view_tables": "{}",
+    "last_op": 40,
+    "has_integer_keys": True,
 }
 HERE, BEFORE = Point(5, 120), Point(3, 90)
 CORE = ("checkpoints", "events", "table_status", "row_state")
@@ -209,10 +211,10 @@ def test_a_range_begins_at_the_end_of_the_previous_one() -> None:
     assert run_with(watermark("checkpoints"), watermark("events"), selected=CORE).ranges("events") == []
 
 
-@pytest.mark.parametrize(("in_log", "dropped", "last"), [(40, 30, 40), (0, 30, 30), (0, None, 0)])
-def test_op_ids_continue_after_a_dropped_log(in_log: int, dropped: int | None, last: int) -> None:
-    run = run_with(watermark(), last_op=[{"last_op": dropped}])
-    assert Releases(run, "run_ab").last_op("orders", in_log) == last
+@pytest.mark.parametrize(("published", "dropped", "last"), [("orders", 30, 40), ("other", 30, 30), ("other", None, 0)])
+def test_op_ids_continue_after_the_published_or_dropped_log(published: str, dropped: int | None, last: int) -> None:
+    run = run_with(watermark(published), last_op=[{"last_op": dropped}])
+    assert Releases(run, "run_ab").last_op("orders") == last
 
 
 def test_a_source_is_needed_from_the_lowest_watermark_of_its_definitions() -> None:

@@ -11,7 +11,13 @@ from tests.unit.calling import Macros
 
 def row(model: str, source: str, release_id: int, **values: Any) -> dict[str, Any]:
     """A row of `core.model_watermarks`; its checkpoint and position show its release."""
-    defaults = {"definition_hash": None, "columns": "[]", "view_tables": None}
+    defaults = {
+        "definition_hash": None,
+        "columns": "[]",
+        "view_tables": None,
+        "last_op": None,
+        "has_integer_keys": None,
+    }
     position = {"checkpoint_id": release_id, "position": 10 * release_id}
     return {"model": model, "source": source, "release_id": release_id, **position, **defaults, **values}
 
@@ -44,7 +50,7 @@ def test_a_lake_without_releases_has_no_watermarks() -> None:
 
 def test_the_written_watermarks_have_a_row_each_with_quoted_values() -> None:
     columns, view_tables = ["it's", 'a "b"', "c\\d", "ü"], {"stg": "shop.public.o'k"}
-    orders = {source: Watermark(2, 20, 2, "h'2", columns, view_tables) for source in ("shop", "crm")}
+    orders = {source: Watermark(2, 20, 2, "h'2", columns, view_tables, 40, True) for source in ("shop", "crm")}
     macros: Any = Macros("publish", "sql_helpers", tojson=json.dumps)
     statement = macros.write_watermarks({"events": {"shop": Watermark(3, 30, 3)}, "orders": orders})
     values = sqlglot.parse_one(statement, dialect="spark").find(sqlglot.exp.Values)

@@ -42,8 +42,9 @@ class BucketPlan:
     scope: `changes` (the rows that changed since the watermark, which `since` has by source) or `all`. The attributes
     from `positions` on are those of the next release: a waiting definition keeps its watermark and its old hash, and is
     evaluated, as changed, when its inputs are ready. is_there: both tables exist; if one was dropped or replaced
-    manually, the definition is new. is_published: the published rows are those of this definition. changed_rows: of the
-    inputs of a published definition, at least those since its watermark.
+    manually, the definition is new. is_published: the published rows are those of this definition. last_op,
+    has_integer_keys: as published, see `Watermark`. changed_rows: of the inputs of a published definition, at least
+    those since its watermark.
     """
 
     definition: Definition
@@ -53,6 +54,8 @@ class BucketPlan:
     published_view_tables: Mapping[str, str]
     is_published: bool
     is_invalidated: bool
+    last_op: int | None
+    has_integer_keys: bool
     positions: Positions
     definition_hash: str | None
     view_tables: Mapping[str, str]
@@ -93,6 +96,8 @@ def make_plan(run: RunState, definition: Definition, *, is_there: bool, full_ref
         published_view_tables=watermark.view_tables if watermark else {},
         is_published=is_published,
         is_invalidated=published_hash == INVALIDATED,
+        last_op=watermark.last_op if watermark else None,
+        has_integer_keys=bool(watermark and watermark.has_integer_keys),
         positions={
             table["source"]: row_state_positions[table["source"]]
             for table in definition.inputs

@@ -48,10 +48,6 @@ class BucketTables:
         is_published = watermark is not None and watermark.definition_hash != INVALIDATED
         return is_published or self._is_staged(rows_table)
 
-    def last_op(self, model: Node) -> int:
-        """The last op id of a definition, also of its dropped logs."""
-        return self._releases.last_op(model["name"], self._find_highest(model_tables(model)[1], "op_id"))
-
     def prepare(
         self, model: Node, sql: str, settings: DefinitionSettings, columns: Sequence[Column], plan: BucketPlan
     ) -> TableChange:
@@ -121,7 +117,7 @@ class BucketTables:
         is_published = model["name"] in self._run.watermarks
         is_left_over = self._lake.exists(rows_table) or self._lake.exists(ops_table)
         if is_published or (is_left_over and self._run.watermarks):
-            tables = dropped_tables(model["name"], rows_table, self._find_last_op(rows_table))
+            tables = dropped_tables(model["name"], rows_table, self._releases.last_op(model["name"]))
             self._releases.invalidate(model["name"], rows_table, [self._make_unchanged(), *tables])
             self._releases.assert_not_overtaken()
         self._lake.drop(rows_table)
@@ -167,7 +163,7 @@ class BucketTables:
         self._releases.finish_interrupted()
         table = f"{schema}.{definition}"
         if self._run.watermarks:
-            tables = dropped_tables(definition, table, self._find_last_op(table))
+            tables = dropped_tables(definition, table, self._releases.last_op(definition))
             self._releases.commit([self._make_unchanged(), *tables], {self._run.newest_release})
         if self._is_bucket_table(table) and self._is_staged(table):
             self._lake.drop(table)
@@ -181,18 +177,6 @@ class BucketTables:
         """
         positions = self._run.published_positions("checkpoints")
         return Publication("checkpoints", ("core.checkpoints",), Report(positions))
-
-    def _find_last_op(self, table: str) -> int:
-        """The last op that a definition's tables contain; either may be missing."""
-        in_rows = self._find_highest(table, "_op_id") if self._is_bucket_table(table) else 0
-        return max(in_rows, self._find_highest(f"{table}__ops", "op_id"))
-
-    def _find_highest(self, table: str, column: str) -> int:
-        """The highest value of a BIGINT column, 0 for an empty or missing table. Iceberg answers from its metadata."""
-        if not self._lake.exists(table):
-            return 0
-        (row,) = self._lake.select(f"select max({column}) as highest from {table}")
-        return row["highest"] or 0
 
     def _is_bucket_table(self, table: str) -> bool:
         """Whether a relation is a definition's table, by the columns in dbt's cache: a model of another kind may have

@@ -198,7 +198,7 @@ class TidemarkAdapter(SparkAdapter):
     @available.parse(lambda *_: 0)
     def last_op(self, model: Node) -> int:
         """The last op id of a definition, also of its dropped logs."""
-        return self._started.tables.last_op(model)
+        return self._started.releases.last_op(model["name"])
 
     @available.parse_none
     def prune(self, definition: str, schema: str) -> None:
@@ -242,19 +242,16 @@ class TidemarkAdapter(SparkAdapter):
         """The rows of a statement, by column name."""
         return self.connections.select(sql)
 
-    def execute_all(self, statements: Sequence[str]) -> None:
-        """Executes statements on different tables in parallel. Raises the first error after the last."""
+    def select_all(self, statements: Sequence[str]) -> list[list[dict[str, Any]]]:
+        """The rows of statements that do not conflict, executed in parallel. Raises the first error after the last."""
         if len(statements) <= 1:
-            for statement in statements:
-                self.select(statement)
-            return
+            return [self.select(statement) for statement in statements]
         with executor(self.config) as pool:
             futures = [
                 pool.submit_connected(self, "metadata", self.select, statement)  # type: ignore[no-untyped-call]
                 for statement in statements
             ]
-        for future in futures:
-            future.result()
+        return [future.result() for future in futures]
 
     def render(self, macro: str, **arguments: Any) -> str:
         """A statement that is a macro of this package."""

@@ -12,8 +12,8 @@ class LakeStatements(Protocol):
         """The rows of a statement, by column name."""
         ...
 
-    def execute_all(self, statements: Sequence[str]) -> None:
-        """Executes statements on different tables in parallel. Raises the first error after the last."""
+    def select_all(self, statements: Sequence[str]) -> list[list[dict[str, Any]]]:
+        """The rows of statements that do not conflict, executed in parallel. Raises the first error after the last."""
         ...
 
     def render(self, macro: str, **arguments: Any) -> str:
@@ -44,8 +44,9 @@ class NoLake:
         """No rows."""
         return []
 
-    def execute_all(self, statements: Sequence[str]) -> None:
-        """Executes nothing."""
+    def select_all(self, statements: Sequence[str]) -> list[list[dict[str, Any]]]:
+        """No rows."""
+        return [[] for _ in statements]
 
     def render(self, macro: str, **arguments: Any) -> str:  # noqa: ARG002
         """No statement."""

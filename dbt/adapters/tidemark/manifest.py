@@ -23,16 +23,13 @@ class NodeResult(Protocol):
 
 @dataclass(frozen=True)
 class Publication:
-    """The tables of a model that a release publishes or drops. unique_id: of a model of this run. last_op: of a dropped
-    op log.
-    """
+    """The tables of a model that a release publishes or drops. unique_id: of a model of this run."""
 
     name: str
     tables: tuple[str, ...]
     report: Report
     unique_id: str = ""
     dropped: bool = False
-    last_op: int | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ class ManifestRow:
     evaluation: str | None
     dropped: bool
     last_op: int | None
+    has_integer_keys: bool | None
 
 
 def manifest_rows(publications: Iterable[Publication], branches: Branches, branch: str) -> list[ManifestRow]:
@@ -72,7 +70,8 @@ def manifest_rows(publications: Iterable[Publication], branches: Branches, branc
                     view_tables=json.dumps(report.view_tables) if report.view_tables else None,
                     evaluation=json.dumps(report.evaluation) if report.evaluation and not index else None,
                     dropped=publication.dropped,
-                    last_op=publication.last_op,
+                    last_op=report.last_op,
+                    has_integer_keys=report.has_integer_keys,
                 )
             )
     return rows
@@ -84,7 +83,9 @@ def dropped_tables(definition: str, table: str, last_op: int | None = None) -> l
     They also record the last op of its log. Without `last_op` only the rows were dropped.
     """
     rows = Publication(definition, (table,), Report(positions={}), dropped=True)
-    return [rows] if last_op is None else [rows, replace(rows, tables=(f"{table}__ops",), last_op=last_op)]
+    if last_op is None:
+        return [rows]
+    return [rows, replace(rows, tables=(f"{table}__ops",), report=Report(positions={}, last_op=last_op))]
 
 
 def publishable_models(results: Iterable[NodeResult], run: RunState) -> list[Publication]:

@@ -3,7 +3,7 @@
 1. The manifest of the staged tables is appended to a branch of `core.releases` that begins where this run began, and
    fast-forwarded: this commit decides the run. If another run has published in the meantime, it is refused.
 2. Each table's main is fast-forwarded to its branch (`_apply_release`), several at once.
-3. The models' watermarks are written to `core.model_watermarks`, last.
+3. The models' watermarks are written to `core.model_watermarks`, and the branches are dropped.
 
 A kill before 1 has no effect. After a kill later, the next run begins with 2 and 3 (`finish_interrupted`).
 """
@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from dbt_common.exceptions import CompilationError
 
@@ -79,10 +80,10 @@ class Releases:
         release could not be applied.
         """
         staged_tables = [table for publication in publications for table in publication.report.staged]
-        branches = self.branches([RELEASES, *staged_tables])
+        branches, parents = self._read_history([RELEASES, *staged_tables])
         rows = manifest_rows(publications, branches, self.branch)
         lost_tables = [table for table in staged_tables if self.branch not in branches.get(table, {})]
-        diverged_tables = self._find_diverged(((row.table, row.branch) for row in rows), branches)
+        diverged_tables = _find_diverged(((row.table, row.branch) for row in rows), branches, parents)
         if diverged_tables := [*lost_tables, *diverged_tables]:
             raise CompilationError(
                 f"Nothing was published ({', '.join(diverged_tables)}): another process changed or dropped them during "
@@ -106,6 +107,8 @@ class Releases:
                 positions=self._run.published_positions(definition),
                 definition_hash=INVALIDATED,
                 view_tables=watermark.view_tables if watermark else {},
+                last_op=watermark.last_op if watermark else None,
+                has_integer_keys=watermark.has_integer_keys if watermark else None,
             )
             rows = manifest_rows([Publication(definition, (table,), report), *dropped_tables], {}, self.branch)
             self._run.invalidated = self._append_release(rows, self._find_main(), {self._run.newest_release})
@@ -141,17 +144,18 @@ class Releases:
         """
         tables = [row.table for row in staged_tables]
         self._assert_cache_fresh(tables)
-        branches = self.branches([RELEASES, *filter(self._lake.exists, tables)])
+        branches, parents = self._read_history([RELEASES, *filter(self._lake.exists, tables)])
         self._run.read_watermarks_again()
         # If another process has finished the release, there may be branches of a later run: they must not be dropped.
         if self._run.newest_release >= release_id:
             return
         if staged_tables and not any(staged_tables[0].branch in names for names in branches.values()):
-            # The branches of a release are dropped last, so this release was finished. Then a process that was late
-            # wrote the watermarks of an older release. Any branches that exist are of runs that know this release.
+            # The branches of a release are dropped after all its tables were moved, so only its watermarks are missing:
+            # the process was killed, or one that was late wrote those of an older release. Any branches that exist are
+            # of runs that know this release.
             self._run.write_watermarks(release_id)
             return
-        diverged_tables = self._find_diverged(((row.table, row.branch) for row in staged_tables), branches)
+        diverged_tables = _find_diverged(((row.table, row.branch) for row in staged_tables), branches, parents)
         statements = [
             f"call system.set_current_snapshot(table => '{row.table}', ref => '{row.branch}')"
             for row in staged_tables
@@ -183,7 +187,15 @@ class Releases:
             self.drop_branches([(table, self.branch)])
             return "overtaken" if is_overtaken else ""
         positions = self._run.published_positions(model)
-        report = Report(positions, [table], watermark.definition_hash, watermark.columns, watermark.view_tables)
+        report = Report(
+            positions,
+            [table],
+            watermark.definition_hash,
+            watermark.columns,
+            watermark.view_tables,
+            watermark.last_op,
+            watermark.has_integer_keys,
+        )
         self.commit([Publication(model, (table,), report)], {self._run.newest_release})
         return "published"
 
@@ -235,7 +247,7 @@ class Releases:
         write to a recreated branch, which begins at the newest main.
         """
         moved_tables = [row for row in staged_tables if row.branch in branches.get(row.table, {})]
-        self._lake.execute_all([self._make_fast_forward(row.table, row.branch) for row in moved_tables])
+        self._lake.select_all([self._make_fast_forward(row.table, row.branch) for row in moved_tables])
         for row in moved_tables:
             watermark, columns = self._run.published(row.model), json.loads(row.columns)
             is_edited = columns != (watermark.columns if watermark else []) or self._has_more_columns(
@@ -243,14 +255,15 @@ class Releases:
             )
             if is_edited and not row.table.endswith("__ops"):
                 self._drop_unpublished_columns(row.table, columns)
-        self._run.write_watermarks(release_id)
         own_branches = {row.branch for row in staged_tables}
-        self.drop_branches(
+        obsolete_branches = [
             (table, branch)
             for table, names in branches.items()
             for branch in names
             if branch.startswith("run_") and (table != RELEASES or branch in own_branches)
-        )
+        ]
+        with self._run.writing_watermarks(release_id) as statements:
+            self.drop_branches(obsolete_branches, statements)
 
     def _drop_staged(self, results: Iterable[NodeResult], published_ids: Collection[str]) -> None:
         """Drops the staged changes of models that are not published."""
@@ -277,44 +290,33 @@ class Releases:
 
     def branches(self, tables: Iterable[str]) -> Branches:
         """The branches of tables, with the snapshots at their heads."""
-        branches: Branches = {}
-        selects = [
-            f"select '{table}' as table_name, name, snapshot_id from {table}.refs where type = 'BRANCH'"
-            for table in dict.fromkeys(tables)
-        ]
-        for row in self._lake.select(union_all(selects)) if selects else []:
-            branches.setdefault(row["table_name"], {})[row["name"]] = row["snapshot_id"]
-        return branches
+        query = _branches_query(tables)
+        return _collect_branches(self._lake.select(query) if query else [])
 
-    def _find_diverged(self, table_branches: Iterable[tuple[str, str]], branches: Branches) -> list[str]:
-        """The tables whose main is not an ancestor of the head of their branch: Iceberg would not fast-forward it.
+    def _read_history(self, tables: Sequence[str]) -> tuple[Branches, dict[int, int | None]]:
+        """The branches of tables, and the parent of each of their newest Iceberg snapshots.
 
-        The snapshots that a run has just staged are among a table's newest; one with many commits has thousands.
+        What a run has just staged is among a table's newest snapshots; one with many commits has thousands.
         """
-        heads = {
-            table: branches[table][branch]
-            for table, branch in table_branches
-            if "main" in branches.get(table, {}) and branch in branches[table]
-        }
         snapshots_query = "(select snapshot_id, parent_id from {}.snapshots order by committed_at desc limit 100)"
-        rows = self._lake.select(union_all(snapshots_query.format(table) for table in heads)) if heads else []
-        parents = {row["snapshot_id"]: row["parent_id"] for row in rows}
-        return [table for table, head in heads.items() if branches[table]["main"] not in _find_lineage(head, parents)]
+        parents_query = union_all(snapshots_query.format(table) for table in dict.fromkeys(tables))
+        heads, snapshots = self._lake.select_all([_branches_query(tables), parents_query])
+        return _collect_branches(heads), {row["snapshot_id"]: row["parent_id"] for row in snapshots}
 
     def _make_fast_forward(self, table: str, branch: str) -> str:
         """Moves a table's main to the head of a branch; Iceberg refuses it if main has moved in the meantime."""
         return f"call system.fast_forward('{self.qualified(table)}', 'main', '{branch}')"
 
-    def drop_branches(self, table_branches: Iterable[tuple[str, str]]) -> None:
+    def drop_branches(self, table_branches: Iterable[tuple[str, str]], others: Sequence[str] = ()) -> None:
         """Drops branches, as (table, branch), that exist; those of one table one after another, because two statements
-        would conflict.
+        would conflict. others: statements on other tables, which are executed in parallel.
         """
-        statements_by_table: dict[str, list[str]] = {}
+        statements_by_table: dict[str, list[str]] = {statement: [statement] for statement in others}
         for table, branch in table_branches:
             statement = f"alter table {self.qualified(table)} drop branch if exists {branch}"
             statements_by_table.setdefault(table, []).append(statement)
         for statements in zip_longest(*statements_by_table.values()):
-            self._lake.execute_all([statement for statement in statements if statement])
+            self._lake.select_all([statement for statement in statements if statement])
 
     def qualified(self, table: str) -> str:
         """A table's name with its catalog: for `core.events` Iceberg looks for a catalog `core` first, and logs a
@@ -350,10 +352,12 @@ class Releases:
                         "another process creates or drops tables. Run it again."
                     )
 
-    def last_op(self, definition: str, in_tables: int) -> int:
-        """The last op of a definition: in its tables, else in its dropped logs. No id is used twice."""
-        if in_tables or not self._run.watermarks:
-            return in_tables
+    def last_op(self, definition: str) -> int:
+        """The last op of a definition: of its log, else of its dropped logs. No id is used twice."""
+        if watermark := self._run.published(definition):
+            return watermark.last_op or 0
+        if not self._run.watermarks:
+            return 0
         (row,) = self._lake.select(
             f"select max(last_op) as last_op from {RELEASES} where model = {literal(definition)}"
         )
@@ -380,6 +384,32 @@ def _overtaken(newest_release: int, seen_releases: Collection[int | None]) -> Co
         f"Nothing was published (core.releases): another run published {newest_release} during this run, "
         f"which is based on {seen}. Run it again."
     )
+
+
+def _branches_query(tables: Iterable[str]) -> str:
+    return union_all(
+        f"select '{table}' as table_name, name, snapshot_id from {table}.refs where type = 'BRANCH'"
+        for table in dict.fromkeys(tables)
+    )
+
+
+def _collect_branches(rows: Iterable[Mapping[str, Any]]) -> Branches:
+    branches: Branches = {}
+    for row in rows:
+        branches.setdefault(row["table_name"], {})[row["name"]] = row["snapshot_id"]
+    return branches
+
+
+def _find_diverged(
+    table_branches: Iterable[tuple[str, str]], branches: Branches, parents: Mapping[int, int | None]
+) -> list[str]:
+    """The tables whose main is not an ancestor of the head of their branch: Iceberg would not fast-forward it."""
+    heads = {
+        table: branches[table][branch]
+        for table, branch in table_branches
+        if "main" in branches.get(table, {}) and branch in branches[table]
+    }
+    return [table for table, head in heads.items() if branches[table]["main"] not in _find_lineage(head, parents)]
 
 
 def _find_lineage(head: int | None, parents: Mapping[int, int | None]) -> set[int]:

@@ -4,7 +4,8 @@ dbt creates an adapter for each invocation, and the adapter creates one `RunStat
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +46,8 @@ class SourceRange:
 
 @dataclass(frozen=True)
 class Report:
-    """What a materialization did. staged: the tables that it wrote rows to. is_waiting: whether a definition waits for
-    an input. seen: the newest release that it knew.
+    """What a materialization did. staged: the tables that it wrote rows to. last_op, has_integer_keys: see `Watermark`.
+    is_waiting: whether a definition waits for an input. seen: the newest release that it knew.
     """
 
     positions: Positions
@@ -54,6 +55,8 @@ class Report:
     definition_hash: str | None = None
     columns: Any = field(default_factory=list)
     view_tables: Mapping[str, str] = field(default_factory=dict)
+    last_op: int | None = None
+    has_integer_keys: bool | None = None
     evaluation: Mapping[str, Any] | None = None
     is_waiting: bool = False
     seen: int = 0
@@ -85,6 +88,8 @@ class RunState:
         self._input_states: dict[str, InputState] | None = None
         self._skipped_ids: set[str] = set()
         self._scratch_views: list[str] = []
+        # The tables with changes in this run, as {source, table_name}.
+        self.changed_tables: Sequence[Mapping[str, Any]] = ()
 
     def assert_lake_initialized(self) -> None:
         """Refuses a run in a lake that is not initialized.
@@ -128,11 +133,18 @@ class RunState:
             return self.watermarks
 
     def write_watermarks(self, release_id: int) -> None:
-        """Writes the watermarks of a release, and of those before it whose watermarks are not written yet.
+        """Writes the watermarks of a release, see `writing_watermarks`."""
+        with self.writing_watermarks(release_id) as statements:
+            self.lake.select_all(statements)
+
+    @contextmanager
+    def writing_watermarks(self, release_id: int) -> Iterator[list[str]]:
+        """The statement that writes the watermarks of a release, and of those before it whose watermarks are not
+        written yet, to be executed in this context.
 
         The table is rewritten as one small file. It is read just before: another process may have written it since the
         run began, or pruned a definition of a release that it has written. If it has written this release, nothing is
-        left to write.
+        left to write, and there is no statement.
         """
         query = self.lake.render("current_watermarks_query", last_written=self.newest_release, release_id=release_id)
         rows = self.lake.select(query)
@@ -141,8 +153,7 @@ class RunState:
         watermarks = add_watermarks(
             written, (row for row in rows if not row["is_written"] and row["release_id"] > last_written)
         )
-        if last_written < release_id:
-            self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
+        yield [self.lake.render("write_watermarks", watermarks=watermarks)] if last_written < release_id else []
         with self._lock:
             self._watermarks = watermarks
 
@@ -276,6 +287,10 @@ class RunState:
     def has_new_rows(self, model: Node) -> bool:
         """Whether a model of `core` appends rows in this run: one of its sources has advanced."""
         return bool(self.advanced(model["name"])) and model["unique_id"] not in self._skipped_ids
+
+    def set_changed_tables(self, tables: Sequence[Mapping[str, Any]]) -> None:
+        """Stores which tables have changes in this run."""
+        self.changed_tables = tables
 
     def add_scratch_view(self, name: str) -> None:
         """Stores the name of a view that this run must drop."""

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-WATERMARK_COLUMNS = "model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables"
+WATERMARK_COLUMNS = (
+    "model, source, checkpoint_id, position, release_id, definition_hash, columns, view_tables, last_op, "
+    "has_integer_keys"
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +27,16 @@ Positions = dict[str, Point]
 
 @dataclass(frozen=True)
 class Watermark(Point):
-    """A published point. definition_hash, columns, view_tables: of a definition, when it was published."""
+    """A published point. The attributes from `definition_hash` on are of a definition, when it was published. last_op:
+    of its log. has_integer_keys: whether the key of each of its rows is an integer.
+    """
 
     release_id: int
     definition_hash: str | None = None
     columns: Any = field(default_factory=list)
     view_tables: dict[str, str] = field(default_factory=dict)
+    last_op: int | None = None
+    has_integer_keys: bool | None = None
 
 
 # By model and source.
@@ -52,6 +59,8 @@ def add_watermarks(watermarks: Watermarks, rows: Iterable[Mapping[str, Any]]) ->
             definition_hash=row["definition_hash"],
             columns=json.loads(row["columns"] or "[]"),
             view_tables=json.loads(row["view_tables"] or "{}"),
+            last_op=row["last_op"],
+            has_integer_keys=row["has_integer_keys"],
         )
     return {model: _drop_unread_sources(by_source) for model, by_source in merged.items()}
 

@@ -31,7 +31,7 @@
     {%- endif -%}
     {%- if has_new_rows and unique_key and not is_first_run -%}
         {%- call statement('delete_superseded') -%}
-            {{ tidemark.delete_superseded(this, unique_key, tidemark.run().advanced(model.name)) }}
+            {{ tidemark.delete_superseded(this, unique_key, tidemark.run().advanced(model.name), tidemark.run().changed_tables) }}
         {%- endcall -%}
     {%- endif -%}
     {{ run_hooks(post_hooks) }}
