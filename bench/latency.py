@@ -21,6 +21,7 @@ from ingest.pipeline.run_loop import DbtRun
 RATES = (100, 2000, 500)
 ROWS = 100_000
 WARM_SECONDS, SECONDS = 20, 45
+DEFINITIONS = {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}
 MARKS = {500: {"p50": 5.0, "p95": 8.0}}
 _SCRIPT = f"""\\set id random(1, {ROWS})
 update latency_items set status = 'seen', amount = amount + 1, updated = clock_timestamp() where id = :id;
@@ -50,7 +51,7 @@ def results(environment: Environment) -> Iterator[Result]:
 def steady(dsn: str, folder: str) -> Iterator[Run]:
     """The warm loop. In each run pgbench updates rows at the next rate, one per transaction."""
     bench_project = BenchmarkProject(dsn, "latency_items", folder)
-    for name, column in {"by_customer": "customer", "by_status": "status", "large_orders": "customer"}.items():
+    for name, column in DEFINITIONS.items():
         bench_project.write_definition(name, column, "amount > 500" if name == "large_orders" else "true")
     bench_project.ingest()
     pipeline = bench_project.pipeline()
@@ -101,35 +102,40 @@ def _stages(
     bench_project: BenchmarkProject, dbt_runs: Sequence[DbtRun], rate: int, began: float, ended: float
 ) -> dict[str, float]:
     """Percentiles of the latency of all commits in the period, and its parts: seconds from the commit to the decoded
-    event, from there to the start of the run that reads it, and in the run; also the seconds of each model in an
-    average run.
+    event, from there to the start of the run that reads it, and in the run until the rows of all definitions are
+    visible on main. Also the seconds from there to the end of the run, and of each model in an average run.
     """
     spark = bench_project.lake.spark
     checkpoints = spark.sql(
         "select position, unix_micros(created_at) / 1e6 as at from core.checkpoints "
         f"where source = '{bench_project.name}' order by position"
     ).collect()
+    moves_query = "select unix_micros(made_current_at) / 1e6 as at from buckets.{}.history"
+    moves = spark.sql(" union all ".join(moves_query.format(name) for name in DEFINITIONS)).collect()
     values = []
     for before, checkpoint in pairwise(checkpoints):
         run = next((dbt_run for dbt_run in dbt_runs if dbt_run.started <= checkpoint.at <= dbt_run.ended), None)
         if run is not None:
-            values.append(f"({before.position}L, {checkpoint.position}L, {run.started}D, {run.ended}D)")
+            visible = max((move.at for move in moves if run.started < move.at < run.ended), default=run.ended)
+            values.append(f"({before.position}L, {checkpoint.position}L, {run.started}D, {visible}D, {run.ended}D)")
     row = spark.sql(
         f"""
         select
             count(*) as events,
-            percentile(ended - committed, array(0.5, 0.95, 0.99)) as quantiles,
+            percentile(visible - committed, array(0.5, 0.95, 0.99)) as quantiles,
             avg(decoded - committed) as to_decoded,
             avg(started - decoded) as to_run,
-            avg(ended - started) as in_run
+            avg(visible - started) as in_run,
+            avg(ended - visible) as to_end
         from (
             select
                 r.started,
+                r.visible,
                 r.ended,
                 unix_micros(e.commit_ts) / 1e6 as committed,
                 unix_micros(e.ingested_at) / 1e6 as decoded
             from raw.wal_events as e
-            inner join values {", ".join(values)} as r (low, high, started, ended)
+            inner join values {", ".join(values)} as r (low, high, started, visible, ended)
                 on e.commit_lsn >= r.low and e.commit_lsn < r.high
             where e.source = '{bench_project.name}'
         )
@@ -145,4 +151,5 @@ def _stages(
     }
     p50, p95, p99 = row.quantiles
     latencies = {"p50": p50, "p95": p95, "p99": p99, "events": float(row.events), "runs": float(len(within))}
-    return {**latencies, "to decoded": row.to_decoded, "to run": row.to_run, "in run": row.in_run, **seconds}
+    parts = {"to decoded": row.to_decoded, "to run": row.to_run, "in run": row.in_run, "to its end": row.to_end}
+    return {**latencies, **parts, **seconds}
