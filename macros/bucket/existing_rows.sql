@@ -1,6 +1,6 @@
 {#- The rows that the evaluated ones are compared with: all of them, or those with the changed rows' keys. Their data
     are not read: the digest shows whether they are equal. Rows whose key is an integer are looked up by it, which takes
-    half of the time. If the table has other rows too, these are looked up in addition. -#}
+    half of the time. Unless all keys are known to be integers, the others are looked up in addition. -#}
 {% macro existing_rows(relation, settings, plan) -%}
     {%- if plan.scope == 'changes' -%}
     {{ tidemark._comparison_columns(relation, settings, tidemark.int_to_row_key('_key_number')) }}

@@ -1,6 +1,6 @@
 {#- Deletes the versions of rows that are older than those just appended at the checkpoints of their sources, `points`.
-    `key`: the columns that identify a row; a `table_id` belongs to one source. `tables`: those with appended rows, see
-    `in_tables`; others are not read. -#}
+    `key`: the columns that identify a row; a `table_id` belongs to one source. `tables`: those that may have appended
+    rows, see `in_tables`; others are not read. -#}
 {% macro delete_superseded(relation, key, points, tables) -%}
     {%- set appended = tidemark.at_checkpoint(points) -%}
     {%- set pairs = [] -%}

@@ -2,7 +2,7 @@
   A compacted log. An op that a later op of its object supersedes becomes a MOVE. All ops before a bucket's first live
   PUT are replaced by one CLEAR, with the op id of the last of them. MOVE and CLEAR have the checksums of the ops that
   they replace, so the bucket's checksum stays the same, from any CLEAR on. The log's last op keeps its op_id, so that
-  no op id is used again.
+  a reader that has read everything can continue.
 
   The log is sorted, so that few files hold a bucket and statistics find them. No window covers a bucket: one may have
   millions of ops.

@@ -33,7 +33,7 @@ MARK: dict[str, Any] = {
     "release_id": 7,
     "columns": "[]",
     "view_tables": "{}",
-    "last_op": None,
+    "last_op": 0,
     "has_integer_keys": None,
 }
 SETTINGS = DefinitionSettings("orders", ["customer"], ["customer"], "order", "id", "incremental", [])

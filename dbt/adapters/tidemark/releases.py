@@ -3,7 +3,7 @@
 1. The manifest of the staged tables is appended to a branch of `core.releases` that begins where this run began, and
    fast-forwarded: this commit decides the run. If another run has published in the meantime, it is refused.
 2. Each table's main is fast-forwarded to its branch (`_apply_release`), several at once.
-3. The models' watermarks are written to `core.model_watermarks`, and the branches are dropped.
+3. The models' watermarks are written to `core.model_watermarks`, last.
 
 A kill before 1 has no effect. After a kill later, the next run begins with 2 and 3 (`finish_interrupted`).
 """
@@ -80,7 +80,7 @@ class Releases:
         release could not be applied.
         """
         staged_tables = [table for publication in publications for table in publication.report.staged]
-        branches, parents = self._read_history([RELEASES, *staged_tables])
+        branches, parents = self._read_history(staged_tables)
         rows = manifest_rows(publications, branches, self.branch)
         lost_tables = [table for table in staged_tables if self.branch not in branches.get(table, {})]
         diverged_tables = _find_diverged(((row.table, row.branch) for row in rows), branches, parents)
@@ -144,15 +144,14 @@ class Releases:
         """
         tables = [row.table for row in staged_tables]
         self._assert_cache_fresh(tables)
-        branches, parents = self._read_history([RELEASES, *filter(self._lake.exists, tables)])
+        branches, parents = self._read_history(list(filter(self._lake.exists, tables)))
         self._run.read_watermarks_again()
         # If another process has finished the release, there may be branches of a later run: they must not be dropped.
         if self._run.newest_release >= release_id:
             return
         if staged_tables and not any(staged_tables[0].branch in names for names in branches.values()):
-            # The branches of a release are dropped after all its tables were moved, so only its watermarks are missing:
-            # the process was killed, or one that was late wrote those of an older release. Any branches that exist are
-            # of runs that know this release.
+            # The branches of a release are dropped last, so this release was finished. Then a process that was late
+            # wrote the watermarks of an older release. Any branches that exist are of runs that know this release.
             self._run.write_watermarks(release_id)
             return
         diverged_tables = _find_diverged(((row.table, row.branch) for row in staged_tables), branches, parents)
@@ -255,15 +254,14 @@ class Releases:
             )
             if is_edited and not row.table.endswith("__ops"):
                 self._drop_unpublished_columns(row.table, columns)
+        self._run.write_watermarks(release_id)
         own_branches = {row.branch for row in staged_tables}
-        obsolete_branches = [
+        self.drop_branches(
             (table, branch)
             for table, names in branches.items()
             for branch in names
             if branch.startswith("run_") and (table != RELEASES or branch in own_branches)
-        ]
-        with self._run.writing_watermarks(release_id) as statements:
-            self.drop_branches(obsolete_branches, statements)
+        )
 
     def _drop_staged(self, results: Iterable[NodeResult], published_ids: Collection[str]) -> None:
         """Drops the staged changes of models that are not published."""
@@ -294,24 +292,25 @@ class Releases:
         return _collect_branches(self._lake.select(query) if query else [])
 
     def _read_history(self, tables: Sequence[str]) -> tuple[Branches, dict[int, int | None]]:
-        """The branches of tables, and the parent of each of their newest Iceberg snapshots.
+        """The branches of tables and of `core.releases`, and the parents of the newest Iceberg snapshots of the tables.
 
         What a run has just staged is among a table's newest snapshots; one with many commits has thousands.
         """
         snapshots_query = "(select snapshot_id, parent_id from {}.snapshots order by committed_at desc limit 100)"
         parents_query = union_all(snapshots_query.format(table) for table in dict.fromkeys(tables))
-        heads, snapshots = self._lake.select_all([_branches_query(tables), parents_query])
-        return _collect_branches(heads), {row["snapshot_id"]: row["parent_id"] for row in snapshots}
+        queries = [_branches_query([RELEASES, *tables]), parents_query]
+        heads, *snapshots = self._lake.select_all(queries if tables else queries[:1])
+        return _collect_branches(heads), {row["snapshot_id"]: row["parent_id"] for rows in snapshots for row in rows}
 
     def _make_fast_forward(self, table: str, branch: str) -> str:
         """Moves a table's main to the head of a branch; Iceberg refuses it if main has moved in the meantime."""
         return f"call system.fast_forward('{self.qualified(table)}', 'main', '{branch}')"
 
-    def drop_branches(self, table_branches: Iterable[tuple[str, str]], others: Sequence[str] = ()) -> None:
+    def drop_branches(self, table_branches: Iterable[tuple[str, str]]) -> None:
         """Drops branches, as (table, branch), that exist; those of one table one after another, because two statements
-        would conflict. others: statements on other tables, which are executed in parallel.
+        would conflict.
         """
-        statements_by_table: dict[str, list[str]] = {statement: [statement] for statement in others}
+        statements_by_table: dict[str, list[str]] = {}
         for table, branch in table_branches:
             statement = f"alter table {self.qualified(table)} drop branch if exists {branch}"
             statements_by_table.setdefault(table, []).append(statement)
@@ -355,7 +354,8 @@ class Releases:
     def last_op(self, definition: str) -> int:
         """The last op of a definition: of its log, else of its dropped logs. No id is used twice."""
         if watermark := self._run.published(definition):
-            return watermark.last_op or 0
+            assert watermark.last_op is not None, "each release of a definition has its last op"
+            return watermark.last_op
         if not self._run.watermarks:
             return 0
         (row,) = self._lake.select(

@@ -4,8 +4,7 @@ dbt creates an adapter for each invocation, and the adapter creates one `RunStat
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +87,7 @@ class RunState:
         self._input_states: dict[str, InputState] | None = None
         self._skipped_ids: set[str] = set()
         self._scratch_views: list[str] = []
-        # The tables with changes in this run, as {source, table_name}.
+        # The tables that may have changes in this run, as {source, table_name}.
         self.changed_tables: Sequence[Mapping[str, Any]] = ()
 
     def assert_lake_initialized(self) -> None:
@@ -133,18 +132,11 @@ class RunState:
             return self.watermarks
 
     def write_watermarks(self, release_id: int) -> None:
-        """Writes the watermarks of a release, see `writing_watermarks`."""
-        with self.writing_watermarks(release_id) as statements:
-            self.lake.select_all(statements)
-
-    @contextmanager
-    def writing_watermarks(self, release_id: int) -> Iterator[list[str]]:
-        """The statement that writes the watermarks of a release, and of those before it whose watermarks are not
-        written yet, to be executed in this context.
+        """Writes the watermarks of a release, and of those before it whose watermarks are not written yet.
 
         The table is rewritten as one small file. It is read just before: another process may have written it since the
         run began, or pruned a definition of a release that it has written. If it has written this release, nothing is
-        left to write, and there is no statement.
+        left to write.
         """
         query = self.lake.render("current_watermarks_query", last_written=self.newest_release, release_id=release_id)
         rows = self.lake.select(query)
@@ -153,7 +145,8 @@ class RunState:
         watermarks = add_watermarks(
             written, (row for row in rows if not row["is_written"] and row["release_id"] > last_written)
         )
-        yield [self.lake.render("write_watermarks", watermarks=watermarks)] if last_written < release_id else []
+        if last_written < release_id:
+            self.lake.select(self.lake.render("write_watermarks", watermarks=watermarks))
         with self._lock:
             self._watermarks = watermarks
 
@@ -289,7 +282,7 @@ class RunState:
         return bool(self.advanced(model["name"])) and model["unique_id"] not in self._skipped_ids
 
     def set_changed_tables(self, tables: Sequence[Mapping[str, Any]]) -> None:
-        """Stores which tables have changes in this run."""
+        """Stores which tables may have changes in this run."""
         self.changed_tables = tables
 
     def add_scratch_view(self, name: str) -> None:

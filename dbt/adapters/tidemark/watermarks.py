@@ -28,7 +28,7 @@ Positions = dict[str, Point]
 @dataclass(frozen=True)
 class Watermark(Point):
     """A published point. The attributes from `definition_hash` on are of a definition, when it was published. last_op:
-    of its log. has_integer_keys: whether the key of each of its rows is an integer.
+    of its log. has_integer_keys: whether each key that was written to its rows is an integer.
     """
 
     release_id: int
