@@ -68,9 +68,9 @@ def read_ops(spark: SparkSession, definition: str, bucket: str, after_op_id: int
 
 def _find_last_dropped_op(spark: SparkSession, definition: str) -> int:
     """The last op_id of dropped logs of the definition; the current log continues after it (`Releases.last_op`)."""
-    query = "SELECT coalesce(max(last_op), 0) AS op_id FROM core.releases"
-    of_dropped = f"WHERE model = {literal(definition)} AND dropped"
-    return int(spark.sql(f"{query} {of_dropped}").collect()[0].op_id)
+    of_dropped = f"model = {literal(definition)} AND dropped"
+    query = f"SELECT coalesce(max(last_op), 0) AS op_id FROM core.releases WHERE {of_dropped}"
+    return int(spark.sql(query).collect()[0].op_id)
 
 
 def is_known(spark: SparkSession, definition: str, bucket: str) -> bool:

@@ -16,7 +16,7 @@ from dbt.adapters.tidemark.lake_statements import Column, describe, identifier, 
 from dbt.adapters.tidemark.manifest import Publication, dropped_tables
 from dbt.adapters.tidemark.project_graph import Node, is_published, materialization, model_tables, names
 from dbt.adapters.tidemark.releases import INVALIDATED, Releases
-from dbt.adapters.tidemark.run_state import WATERMARKS, Report, RunState
+from dbt.adapters.tidemark.run_state import WATERMARKS, RunState
 
 
 @dataclass(frozen=True)
@@ -175,8 +175,7 @@ class BucketTables:
         """The watermark of `checkpoints`, unchanged. A release of dropped tables alone has none, so the next run would
         not see the release.
         """
-        positions = self._run.published_positions("checkpoints")
-        return Publication("checkpoints", ("core.checkpoints",), Report(positions))
+        return Publication("checkpoints", ("core.checkpoints",), self._run.published_report("checkpoints"))
 
     def _is_bucket_table(self, table: str) -> bool:
         """Whether a relation is a definition's table, by the columns in dbt's cache: a model of another kind may have

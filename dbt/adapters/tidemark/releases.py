@@ -10,7 +10,7 @@ A kill before 1 has no effect. After a kill later, the next run begins with 2 an
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -28,7 +28,7 @@ from dbt.adapters.tidemark.manifest import (
 )
 from dbt.adapters.tidemark.model_states import record_states
 from dbt.adapters.tidemark.project_graph import Node, definition_error, is_published, model_tables
-from dbt.adapters.tidemark.run_state import RELEASES, WATERMARKS, Report, RunState
+from dbt.adapters.tidemark.run_state import RELEASES, WATERMARKS, RunState
 
 # In place of a definition's hash if its tables match no definition.
 INVALIDATED = "invalidated"
@@ -102,14 +102,7 @@ class Releases:
         until a run has published it again. The watermark is written with this run's own release, or by the next run.
         """
         with self._run.invalidating:
-            watermark = self._run.published(definition)
-            report = Report(
-                positions=self._run.published_positions(definition),
-                definition_hash=INVALIDATED,
-                view_tables=watermark.view_tables if watermark else {},
-                last_op=watermark.last_op if watermark else None,
-                has_integer_keys=watermark.has_integer_keys if watermark else None,
-            )
+            report = replace(self._run.published_report(definition), definition_hash=INVALIDATED, columns=[])
             rows = manifest_rows([Publication(definition, (table,), report), *dropped_tables], {}, self.branch)
             self._run.invalidated = self._append_release(rows, self._find_main(), {self._run.newest_release})
 
@@ -180,21 +173,15 @@ class Releases:
         self._run.read_watermarks_again()
         self.finish_interrupted()
         branches = self.branches([table])
-        watermark = self._run.published(model)
         is_overtaken = branches[table]["main"] != main_before
-        if branches[table].get(self.branch, main_before) == main_before or is_overtaken or watermark is None:
+        if (
+            branches[table].get(self.branch, main_before) == main_before
+            or is_overtaken
+            or model not in self._run.watermarks
+        ):
             self.drop_branches([(table, self.branch)])
             return "overtaken" if is_overtaken else ""
-        positions = self._run.published_positions(model)
-        report = Report(
-            positions,
-            [table],
-            watermark.definition_hash,
-            watermark.columns,
-            watermark.view_tables,
-            watermark.last_op,
-            watermark.has_integer_keys,
-        )
+        report = replace(self._run.published_report(model), staged=[table])
         self.commit([Publication(model, (table,), report)], {self._run.newest_release})
         return "published"
 

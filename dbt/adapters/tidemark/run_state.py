@@ -167,6 +167,20 @@ class RunState:
         """One of a definition's watermarks: they differ in their positions only. None before its first release."""
         return next(iter(self.watermarks.get(model, {}).values()), None)
 
+    def published_report(self, model: str) -> Report:
+        """The report of a model that stays as it is published."""
+        watermark, positions = self.published(model), self.published_positions(model)
+        if watermark is None:
+            return Report(positions)
+        return Report(
+            positions,
+            definition_hash=watermark.definition_hash,
+            columns=watermark.columns,
+            view_tables=watermark.view_tables,
+            last_op=watermark.last_op,
+            has_integer_keys=watermark.has_integer_keys,
+        )
+
     # --- Positions of this run ---
 
     def positions(self, model: str) -> Positions:
